@@ -1,1 +1,24 @@
-//! Placeholder.
+//! The compiler of streams-operator.
+//!
+//! Data flows one way, down this list of modules. Each stage is a type and a pure function that takes the previous stage's type:
+//!
+//! ```text
+//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --aadl--> text
+//!                                  \______________________ plan: submit, resize, layout ______________________/
+//! ```
+//!
+//! * [`adl`] knows XML and both dialects, nothing of what the elements mean together.
+//! * [`logical`] is the application as written.
+//! * [`topology`] is the application as it runs: one operator per channel, splitters, connections.
+//! * [`fuser`] groups operators into PEs; it knows nothing of XML.
+//! * [`aadl`] writes one document per PE.
+//! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
+//!
+//! Nothing here knows Kubernetes. Nothing above `server` knows gRPC.
+
+// pub mod adl;
+pub mod budget;
+pub mod error;
+// pub mod fuser;
+pub mod logical;
+pub mod topology;

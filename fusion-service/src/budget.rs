@@ -1,0 +1,124 @@
+//! What one compilation may cost, and whether it is still wanted.
+//!
+//! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it as it goes:
+//! [`Limits`] bound sizes *before* memory is spent on them, [`Budget::check`] ends work that nobody waits for, and [`Pace`] makes
+//! the question cheap enough for inner loops.
+
+use crate::error::Error;
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Bounds on sizes (plan command, "Limits"; decisions, adl 10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of an ADL document.
+    pub adl_bytes: u64,
+    /// Nesting of XML elements.
+    pub depth: u32,
+    /// Bytes of one name, attribute value or text.
+    pub text_bytes: usize,
+    /// Width of one parallel region.
+    pub width: u64,
+    /// Physical operators of a job.
+    pub operators: u64,
+    /// Connections between operator ports of a job.
+    pub connections: u64,
+    /// Bytes of all AADL documents of a job.
+    pub aadl_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            adl_bytes: 64 << 20,
+            depth: 256,
+            text_bytes: 1 << 20,
+            width: 10_000,
+            operators: 200_000,
+            connections: 20_000_000,
+            aadl_bytes: 4 << 30,
+        }
+    }
+}
+
+/// Limits, deadline and cancellation of one compilation.
+#[derive(Clone, Debug, Default)]
+pub struct Budget {
+    /// Bounds on sizes.
+    pub limits: Limits,
+    /// When the answer is of no use any more.
+    pub deadline: Option<Instant>,
+    /// Set when the caller has gone away.
+    pub cancellation: CancellationToken,
+}
+
+impl Budget {
+    /// A budget with other limits, without deadline.
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Says whether the work should go on. Reads the clock: use [`Budget::pace`] in loops.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.cancellation.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
+            _ => Ok(()),
+        }
+    }
+
+    /// A counter that calls [`Budget::check`] now and then.
+    pub fn pace(&self) -> Pace<'_> {
+        Pace { budget: self, left: Pace::INTERVAL }
+    }
+}
+
+/// Asks a [`Budget`] once per some thousand steps.
+#[derive(Debug)]
+pub struct Pace<'a> {
+    budget: &'a Budget,
+    left: u32,
+}
+
+impl Pace<'_> {
+    const INTERVAL: u32 = 8192;
+
+    /// Counts one step of roughly constant cost.
+    #[inline]
+    pub fn step(&mut self) -> Result<(), Error> {
+        self.steps(1)
+    }
+
+    /// Counts several steps at once.
+    #[inline]
+    pub fn steps(&mut self, count: u32) -> Result<(), Error> {
+        if self.left > count {
+            self.left -= count;
+            return Ok(());
+        }
+        self.left = Self::INTERVAL;
+        self.budget.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_ends_when_nobody_waits() {
+        let budget = Budget::default();
+        let mut pace = budget.pace();
+        budget.cancellation.cancel();
+        let steps = (0..).take_while(|_| pace.step().is_ok()).count();
+        assert!(steps < 10_000, "went on for {steps} steps");
+    }
+
+    #[test]
+    fn a_passed_deadline_ends_the_work() {
+        let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };
+        assert_eq!(budget.check(), Err(Error::DeadlineExceeded));
+    }
+}

@@ -1,0 +1,225 @@
+//! What a stage says when it refuses its input.
+//!
+//! Every stage returns [`Error`]: either the input is at fault, and then the error holds *all* problems which the stage can see
+//! at once, or the computation was ended from outside (deadline, cancellation) and says nothing about the input. The stages and
+//! codes are a contract (plan command, "Files of a step that failed"); the wording is free.
+
+use std::fmt;
+
+/// Where in the compilation a problem was found (plan command, "Files of a step that failed").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The choice of the fusion mode.
+    FusionOption,
+    /// Reading the ADL and binding submission-time values.
+    LogicalModel,
+    /// Expansion of parallel regions.
+    Topology,
+    /// Carrying indexes over from the layout of the running job.
+    Transfer,
+    /// Fusion constraints.
+    Compose,
+    /// Grouping of operators.
+    Fuse,
+    /// Writing of AADL documents.
+    Aadl,
+    /// Data about consistent regions for the controller.
+    ConsistentRegions,
+    /// One host per PE.
+    HostPlacement,
+    /// Isolated operators per PE.
+    HostIsolation,
+    /// One host pool per PE.
+    HostPoolLocation,
+}
+
+impl Stage {
+    /// The stage's name in `error.json` and in gRPC error details.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FusionOption => "fusion-option",
+            Self::LogicalModel => "logical-model",
+            Self::Topology => "topology",
+            Self::Transfer => "transfer",
+            Self::Compose => "compose",
+            Self::Fuse => "fuse",
+            Self::Aadl => "aadl",
+            Self::ConsistentRegions => "consistent-regions",
+            Self::HostPlacement => "host-placement",
+            Self::HostIsolation => "host-isolation",
+            Self::HostPoolLocation => "host-pool-location",
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Message codes of the product whose results are the contract. A condition that has one always reports it.
+pub mod code {
+    /// Not well-formed XML, or no known ADL.
+    pub const UNEXPECTED: &str = "CDISA5089E";
+    /// A width is no integer.
+    pub const SUBMISSION_PARAMETERS: &str = "CDISR1143E";
+    /// A required submission-time value is missing.
+    pub const SUBMISSION_MISSING: &str = "CDISR1146E";
+    /// A submission-time value is given under two spellings.
+    pub const SUBMISSION_DUPLICATE: &str = "CDISR1147E";
+    /// A supplied name matches several submission-time values.
+    pub const SUBMISSION_AMBIGUOUS: &str = "CDISR1148E";
+    /// A width below 1.
+    pub const WIDTH: &str = "CDISR1164E";
+    /// An inconsistent application.
+    pub const INCONSISTENT: &str = "CDISR1358E";
+    /// Several start operators in an operator-driven consistent region.
+    pub const SEVERAL_STARTS: &str = "CDISR1359E";
+    /// The display submission-time value has neither value nor default.
+    pub const DISPLAY: &str = "CDISR1378E";
+    /// A resize names several regions.
+    pub const SEVERAL_REGIONS: &str = "CDISR1405E";
+    /// A resize names no region.
+    pub const NO_REGION: &str = "CDISR1411E";
+    /// Fusion constraints that no PE can satisfy.
+    pub const CONSTRAINTS: &str = "CDISR3200E";
+}
+
+/// A line and column of the ADL, both counted from 1. Columns count bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in bytes, from 1.
+    pub column: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// One thing that is wrong with the input.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Problem {
+    /// Where in the compilation it was found.
+    pub stage: Stage,
+    /// One of [`code`], where the condition has one.
+    pub code: Option<&'static str>,
+    /// Where in the ADL it is, if the ADL is at fault.
+    pub place: Option<Place>,
+    /// One sentence that names the thing. It never repeats a whole value: see [`excerpt`].
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem without code and place.
+    pub fn new(stage: Stage, message: impl Into<String>) -> Self {
+        Self { stage, code: None, place: None, message: message.into() }
+    }
+
+    /// The same with a code.
+    #[must_use]
+    pub fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// The same with a place.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = self.place {
+            write!(f, "{place}: ")?;
+        }
+        if let Some(code) = self.code {
+            write!(f, "{code} ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Why a stage gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The input is wrong. Never empty; the first problem decides stage and code of the whole.
+    Rejected(Vec<Problem>),
+    /// The deadline of the budget passed.
+    DeadlineExceeded,
+    /// Whoever asked does not want the answer any more.
+    Cancelled,
+}
+
+impl Error {
+    /// The problems, if the input is at fault.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            Self::Rejected(problems) => problems,
+            Self::DeadlineExceeded | Self::Cancelled => &[],
+        }
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        Self::Rejected(vec![problem])
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(problems) => {
+                for (i, problem) in problems.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str("; ")?;
+                    }
+                    write!(f, "{problem}")?;
+                }
+                Ok(())
+            }
+            Self::DeadlineExceeded => f.write_str("the deadline passed before the compilation was done"),
+            Self::Cancelled => f.write_str("the compilation was cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The beginning of `text`, short enough for a message, with control characters escaped.
+pub fn excerpt(text: &str) -> String {
+    const MOST: usize = 80;
+    let mut short: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MOST).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_reads_place_code_message() {
+        let problem = Problem::new(Stage::Topology, "operator 7: unknown host pool 3")
+            .code(code::INCONSISTENT)
+            .at(Place { line: 120, column: 15 });
+        assert_eq!(problem.to_string(), "120:15: CDISR1358E operator 7: unknown host pool 3");
+    }
+
+    #[test]
+    fn excerpts_are_short_and_printable() {
+        assert_eq!(excerpt("a\nb"), "a\\nb");
+        assert!(excerpt(&"x".repeat(1 << 20)).len() < 100);
+    }
+}

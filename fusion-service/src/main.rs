@@ -1,0 +1,3 @@
+//! The program `fusion-service`.
+
+fn main() {}

@@ -1,0 +1,314 @@
+//! The application as it runs: one operator per channel, splitters on output ports, connections between operator ports.
+//!
+//! [`Topology`] is the value that fusion and AADL writing read. It refers to the [`logical::Application`] for everything that all
+//! channels of an operator share, and holds what differs between channels: names, channels, evaluated imports and exports, resolved
+//! texts. It does not change after it is built; what later stages derive (threads, PEs) lives in their own types.
+//!
+//! Knows: the logical application, widths, submission-time values. Must not know: PEs, fusion modes, XML.
+//!
+//! Invariants (checked by `verify` in tests and fuzzing):
+//! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.
+//! * An operator is identified across widths by [`Operator::identity`] (topology 4.12).
+//! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports; operators are
+//!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
+
+use crate::logical;
+use crate::logical::{SplitterKind, TraceLevel};
+use cranelift_entity::{PrimaryMap, entity_impl};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// A physical operator, by position in [`Topology::operators`]. Not its operator index: see [`Operator::index`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(u32);
+entity_impl!(Node, "node");
+
+/// The application as it runs.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// The application as written.
+    pub application: Arc<logical::Application>,
+    /// Data directory in force: of the job's configuration, else of the ADL.
+    pub data_directory: Option<String>,
+    /// `streams::pe.display` without its quotes; empty when there is none (aadl 2.1).
+    pub display: String,
+    /// Host pools in force, ascending index: those of the ADL and the copies of replicated tags.
+    pub host_pools: Vec<logical::HostPool>,
+    /// Parallel regions in force, ascending index.
+    pub regions: Vec<Region>,
+    /// Consistent regions that some operator is in, ascending index.
+    pub consistent_regions: Vec<ConsistentRegion>,
+    /// Operators, ascending operator index.
+    pub operators: PrimaryMap<Node, Operator>,
+    /// Connections, sorted.
+    pub connections: Vec<Connection>,
+}
+
+/// A parallel region with the width in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// ADL index.
+    pub index: u64,
+    /// Logical name of its operator.
+    pub name: String,
+    /// Width in force.
+    pub width: u32,
+    /// Product of its width and the widths of the regions around it.
+    pub global_max: u32,
+}
+
+/// Membership of an operator in one channel of one enclosing region (topology 4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Channel {
+    /// ADL index of the region.
+    pub region: u64,
+    /// Channel within its region, from 0.
+    pub local: u32,
+    /// Width of the region.
+    pub local_max: u32,
+    /// Channel counted over all copies of the region.
+    pub global: u32,
+    /// Number of channels over all copies of the region.
+    pub global_max: u32,
+}
+
+/// A physical operator.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// Operator index: `operInstance/@index`.
+    pub index: u32,
+    /// The operator as written, in `application.operators`; always a primitive.
+    pub logical: logical::OperatorId,
+    /// Physical name, with channels: `P1[1].H2[4].O`.
+    pub name: String,
+    /// Enclosing regions, innermost first; empty outside regions.
+    pub channels: SmallVec<[Channel; 2]>,
+    /// Annotations as the AADL has them, in order; shared between channels where equal.
+    pub annotations: Arc<[Annotation]>,
+    /// Host placement, placeholders substituted.
+    pub resources: Arc<logical::Resources>,
+    /// Fusion constraints, placeholders substituted.
+    pub partition: Arc<logical::Partition>,
+    /// Index of the (merged) consistent region it is in.
+    pub consistent_region: Option<u64>,
+    /// Resolved threading model: value of the key `model` (topology 7.7).
+    pub threading_model: Option<Arc<str>>,
+    /// Trace level: of the job's configuration, else of the ADL.
+    pub trace_level: TraceLevel,
+    /// Runtime constants with submission-time values resolved: (name, value); a value may be absent
+    /// where an optional submission-time value has neither value nor default.
+    pub runtime_constants: Arc<[(String, Option<String>)]>,
+    /// Per input port, in the order of the ADL.
+    pub inputs: SmallVec<[InputPort; 1]>,
+    /// Per output port, in the order of the ADL.
+    pub outputs: SmallVec<[OutputPort; 1]>,
+}
+
+/// What makes an operator the same operator at different widths (topology 4.12).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// ADL index of the operator as written.
+    pub logical_index: u64,
+    /// Local channels, innermost first.
+    pub channels: SmallVec<[u32; 4]>,
+}
+
+/// A resolved annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// Tag.
+    pub tag: String,
+    /// Keys and values, in order.
+    pub values: Vec<(String, AnnotationValue)>,
+}
+
+/// The value of an annotation's key (aadl 2.6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnnotationValue {
+    /// A plain text.
+    Text(String),
+    /// A list.
+    List(Vec<AnnotationValue>),
+    /// Keys and values.
+    Tuple(Vec<(String, AnnotationValue)>),
+}
+
+/// What differs between channels at an input port.
+#[derive(Clone, Debug, Default)]
+pub struct InputPort {
+    /// Imports that feed it.
+    pub imports: Option<Box<Imports>>,
+    /// Region (ADL index) and position of each merger passed on the way upstream (topology 4.15).
+    pub mergers: SmallVec<[Merger; 1]>,
+}
+
+/// A point where channels come together. Not written to the AADL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merger {
+    /// Position on its connection.
+    pub index: u32,
+    /// ADL index of the region.
+    pub region: u64,
+}
+
+/// Imports of an input port, evaluated (topology 7.2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imports {
+    /// Filter.
+    pub filter: Option<String>,
+    /// By name, in order; a key is the position.
+    pub by_name: Vec<NameImport>,
+    /// By properties; the last one wins.
+    pub by_properties: Option<PropertyImport>,
+}
+
+/// An import by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameImport {
+    /// Physical name of the Import.
+    pub operator_name: String,
+    /// Exporting application.
+    pub application_name: String,
+    /// Its scope.
+    pub application_scope: String,
+    /// Exported stream.
+    pub stream_name: String,
+}
+
+/// An import by properties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PropertyImport {
+    /// Physical name of the Import.
+    pub operator_name: String,
+    /// Scope of the exporting application.
+    pub application_scope: String,
+    /// Evaluated subscription.
+    pub subscription: String,
+    /// 0 in the current dialect, of the ADL in the older one.
+    pub index: u64,
+}
+
+/// What differs between channels at an output port.
+#[derive(Clone, Debug, Default)]
+pub struct OutputPort {
+    /// Physical stream name.
+    pub stream_name: String,
+    /// Export of the stream.
+    pub export: Option<Box<Export>>,
+    /// Outermost splitters, in order; nested ones hang under channels.
+    pub splitters: Vec<Splitter>,
+}
+
+/// An export of an output port, evaluated (topology 7.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Physical name of the Export.
+    pub operator_name: String,
+    /// Name of the exported stream.
+    pub name: Option<String>,
+    /// May importers filter?
+    pub allow_filter: bool,
+    /// `dropConnection` instead of `wait`.
+    pub drop_connection: bool,
+    /// Properties.
+    pub properties: Option<Vec<logical::Property>>,
+}
+
+/// A splitter on an output port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Splitter {
+    /// Number on its port, in pre-order (topology 4.15); kept over resizes.
+    pub index: u32,
+    /// Input port of the parallel operator that it feeds.
+    pub input_port: u64,
+    /// How it splits; never [`SplitterKind::Broadcast`].
+    pub kind: SplitterKind,
+    /// ADL index of the region.
+    pub region: u64,
+    /// Fed by a merger.
+    pub drop_window_punctuation: bool,
+    /// Partitioning attributes.
+    pub attributes: Arc<[String]>,
+    /// Number of channels, `0..width`.
+    pub width: u32,
+    /// Splitters that hang under a channel: (channel, splitter), in order of channel, then of discovery.
+    pub nested: Vec<(u32, Splitter)>,
+}
+
+/// A connection from an output port to an input port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Connection {
+    /// Upstream operator.
+    pub source: Node,
+    /// Position of its output port.
+    pub source_port: u32,
+    /// Downstream operator.
+    pub target: Node,
+    /// Position of its input port.
+    pub target_port: u32,
+    via: PackedVia,
+}
+
+impl Connection {
+    /// A connection, directly or through a channel of a splitter.
+    pub fn new((source, source_port): (Node, u32), (target, target_port): (Node, u32), via: Option<Via>) -> Self {
+        let via = via.map_or(PackedVia::NONE, |Via { splitter, channel }| PackedVia { splitter, channel });
+        Self { source, source_port, target, target_port, via }
+    }
+
+    /// The innermost splitter it goes through, if any.
+    pub fn via(&self) -> Option<Via> {
+        (self.via != PackedVia::NONE).then_some(Via { splitter: self.via.splitter, channel: self.via.channel })
+    }
+}
+
+/// `Option<Via>` in 8 bytes: there may be 20 million connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct PackedVia {
+    splitter: u32,
+    channel: u32,
+}
+
+impl PackedVia {
+    const NONE: Self = Self { splitter: u32::MAX, channel: u32::MAX };
+}
+
+/// A channel of a splitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Via {
+    /// [`Splitter::index`].
+    pub splitter: u32,
+    /// Channel.
+    pub channel: u32,
+}
+
+/// A consistent region with its members merged (plan command, `consistentRegions`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsistentRegion {
+    /// Index: the smallest of those merged.
+    pub index: u64,
+    /// Index of the declaration.
+    pub logical_index: u64,
+    /// The declaration's annotation on a composite.
+    pub declaration: Option<logical::OperatorId>,
+    /// Members: (operator, is start, is trigger operator).
+    pub members: Vec<(Node, bool, bool)>,
+}
+
+impl Operator {
+    /// What identifies this operator at any width.
+    pub fn identity(&self, application: &logical::Application) -> Identity {
+        Identity {
+            logical_index: application.operators[self.logical].index,
+            channels: self.channels.iter().map(|c| c.local).collect(),
+        }
+    }
+
+    /// The operator as written.
+    pub fn primitive<'a>(&self, application: &'a logical::Application) -> Option<&'a logical::Primitive> {
+        match &application.operators[self.logical].kind {
+            logical::OperatorKind::Primitive(primitive) => Some(primitive),
+            _ => None,
+        }
+    }
+}
