@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The gRPC contract of streams-operator.
+//!
+//! [`fusion`] is spoken between the frontend and the fusion service, [`elasticity`] between load balancers and the frontend. The
+//! `.proto` files beside this crate are the documentation; [`DESCRIPTOR_SET`] carries them, comments left out, to reflection.
+//!
+//! Knows: messages. Must not know: what anybody does with them.
+
+/// Compiling applications: `streams.fusion.v1`.
+pub mod fusion {
+    /// Version 1.
+    #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
+    pub mod v1 {
+        tonic::include_proto!("streams.fusion.v1");
+    }
+
+    /// `google.rpc.ErrorInfo.domain` of the errors of this service.
+    pub const ERROR_DOMAIN: &str = "fusion.streams.ibm.com";
+}
+
+/// Changing widths from outside: `streams.elasticity.v1`.
+pub mod elasticity {
+    /// Version 1.
+    #[allow(missing_docs, clippy::all, unreachable_pub, reason = "generated")]
+    pub mod v1 {
+        tonic::include_proto!("streams.elasticity.v1");
+    }
+
+    /// `google.rpc.ErrorInfo.domain` of the errors of this service.
+    pub const ERROR_DOMAIN: &str = "elasticity.streams.ibm.com";
+}
+
+/// All files of the contract as an encoded `google.protobuf.FileDescriptorSet`, for server reflection.
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

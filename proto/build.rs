@@ -1,0 +1,20 @@
+//! Compiles the .proto files with protox, so that no protoc has to be installed.
+
+use prost::Message;
+use std::{env, fs, path::PathBuf};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files = ["streams/fusion/v1/fusion.proto", "streams/elasticity/v1/elasticity.proto"];
+    for file in files {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let descriptors = protox::compile(files, ["."])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        // Same message, same bytes: a hash map would be written in another order each time.
+        .btree_map(".")
+        .compile_fds(descriptors)?;
+    Ok(())
+}
