@@ -1,1 +1,69 @@
-//! Placeholder.
+//! The SPL expression language of subscriptions and filters (adl 7.1, operator-io 2.5).
+//!
+//! An import selects streams by an expression over the properties of exports: `kind == "bargains" && price > 10.5`. The
+//! compiler puts in the channel numbers, folds what is constant and prints the rest canonically; the frontend's broker
+//! evaluates what was printed against the properties of every export.
+//!
+//! ```
+//! use spl_expression::{Expression, Intrinsics, Limits, Properties, Value};
+//!
+//! let written = Expression::parse("n  ==  getChannel() + 1 && b", &Limits::default())?;
+//! let inside = Intrinsics { channel: 4, max_channels: 8, local_channel: 0, local_max_channels: 2 };
+//! let folded = written.substitute_and_fold(&inside)?;
+//! assert_eq!(folded.to_string(), "n == 5 && b");
+//!
+//! let properties: Properties = [("n", Value::Int64(5.into())), ("b", Value::Boolean(true))].into_iter().collect();
+//! assert!(folded.matches(&properties));
+//! # Ok::<(), spl_expression::Error>(())
+//! ```
+//!
+//! A text becomes tokens ([`token`]), then a tree in an arena ([`parser`], [`expression`]); [`folding`] makes a smaller
+//! tree of it, [`evaluation`] a value; both ask [`operation`] what an operator does. Beside them stand the textual
+//! substitutions for texts that are no expressions ([`substitution`]) and numbers as Java writes them ([`java`]).
+//!
+//! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and parsing again gives the same text; no
+//! input makes it recurse or spend more than a bound; the same input gives the same result.
+
+mod evaluation;
+mod expression;
+mod folding;
+mod integer;
+mod java;
+mod operation;
+mod parser;
+mod substitution;
+mod token;
+mod value;
+
+pub use evaluation::Evaluation;
+pub use expression::Expression;
+pub use integer::Integer;
+pub use java::{java_double, java_float};
+pub use substitution::{Intrinsics, LocationError, RegionChannel, substitute_intrinsics, substitute_location};
+pub use value::{List, Properties, PropertyType, ScalarType, Value, ValueError};
+
+/// Bounds on an expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Octets of the text.
+    pub length: usize,
+    /// Parentheses, subscripts, calls and casts within each other.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    /// 1 MiB, the limit of an attribute of the ADL, and 256 levels.
+    fn default() -> Self {
+        Self { length: 1 << 20, depth: 256 }
+    }
+}
+
+/// What is wrong with an expression, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} at offset {offset}")]
+pub struct Error {
+    /// One sentence without a full stop.
+    pub message: String,
+    /// Octets before the place in the expression.
+    pub offset: usize,
+}

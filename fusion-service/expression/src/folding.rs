@@ -1,0 +1,151 @@
+//! Putting in the channel numbers and folding what is constant (adl 7.1).
+//!
+//! A tree whose value is known and has a literal becomes that literal; parentheses around a literal go. `&&` and `||`
+//! fold when one side decides, and keep a side that does not. `true` and `false` are words, not constants, until the
+//! expression is evaluated: `false && a` stays.
+//!
+//! Besides, integers at the end of a chain are combined: `x - 1 + 10` becomes `x + 9`. Only where the result is the same
+//! for every integer x: the reference also makes `x * 2` of `x / 3 * 6`, which is wrong for all x that 3 does not divide.
+
+use crate::Error;
+use crate::evaluation::{Evaluation, Meter, combine, convert};
+use crate::expression::{Expression, Kind, Node, NodeId};
+use crate::integer::Integer;
+use crate::operation::Binary;
+use crate::substitution::Intrinsics;
+use crate::value::Value;
+
+impl Expression {
+    /// Replaces the channel functions by numbers and folds constants.
+    ///
+    /// # Errors
+    /// When a constant part of the expression has no value (`5 / 0`, `1 & 2.5`) and no other constant part decides
+    /// (`1 == 2 && 5 / 0 == 1` is `false`).
+    pub fn substitute_and_fold(&self, intrinsics: &Intrinsics) -> Result<Self, Error> {
+        let mut folder =
+            Folder { nodes: Vec::with_capacity(self.nodes.len()), trees: Vec::new(), meter: Meter::default() };
+        for node in &self.nodes {
+            folder.add(node, intrinsics);
+        }
+        match folder.trees.pop() {
+            Some(Tree { value: Evaluation::Error(error), .. }) => Err(error),
+            _ => Ok(Self { source: self.source.clone(), nodes: folder.nodes }),
+        }
+    }
+}
+
+/// A folded tree: it ends where the next one begins.
+struct Tree {
+    first: usize,
+    /// Known also for some trees that stay, for want of a literal.
+    value: Evaluation,
+}
+
+struct Folder {
+    nodes: Vec<Node>,
+    trees: Vec<Tree>,
+    meter: Meter,
+}
+
+impl Folder {
+    fn add(&mut self, node: &Node, intrinsics: &Intrinsics) {
+        match &node.kind {
+            Kind::Word(_) => self.leaf(node.clone(), Evaluation::Unknown),
+            Kind::Literal(value) => self.leaf(node.clone(), Evaluation::Value(value.clone())),
+            Kind::Intrinsic(intrinsic) => {
+                let value = Value::Int64(intrinsics.value(*intrinsic).into());
+                self.leaf(Node { kind: Kind::Literal(value.clone()), offset: node.offset }, Evaluation::Value(value));
+            }
+            Kind::Group(_) | Kind::Hash(_) | Kind::Prefix { .. } | Kind::Cast { .. } => self.one_operand(node),
+            Kind::Subscript { .. } | Kind::Binary { .. } => self.two_operands(node),
+        }
+    }
+
+    fn leaf(&mut self, node: Node, value: Evaluation) {
+        self.trees.push(Tree { first: self.nodes.len(), value });
+        self.nodes.push(node);
+    }
+
+    fn last(&self) -> NodeId {
+        NodeId::before(self.nodes.len())
+    }
+
+    fn one_operand(&mut self, node: &Node) {
+        let Some(operand) = self.trees.pop() else { return };
+        let value = convert(node, operand.value, &mut self.meter);
+        let id = self.last();
+        let kind = match node.kind {
+            Kind::Group(_) => Kind::Group(id),
+            Kind::Hash(_) => Kind::Hash(id),
+            Kind::Prefix { operator, .. } => Kind::Prefix { operator, operand: id },
+            Kind::Cast { target, .. } => Kind::Cast { target, operand: id },
+            _ => return,
+        };
+        self.finish(operand.first, value, Node { kind, offset: node.offset });
+    }
+
+    fn two_operands(&mut self, node: &Node) {
+        let (Some(right), Some(left)) = (self.trees.pop(), self.trees.pop()) else { return };
+        let (left_id, right_id) = (NodeId::before(right.first), self.last());
+        let value = combine(node, left.value, right.value, &mut self.meter);
+        let kind = match node.kind {
+            Kind::Subscript { .. } => Kind::Subscript { list: left_id, index: right_id },
+            Kind::Binary { operator, .. } => Kind::Binary { operator, left: left_id, right: right_id },
+            _ => return,
+        };
+        self.finish(left.first, value, Node { kind, offset: node.offset });
+        self.combine_chain();
+    }
+
+    /// Ends a tree that begins at `first`: by a literal if its value has one, else by the node.
+    fn finish(&mut self, first: usize, value: Evaluation, node: Node) {
+        match &value {
+            Evaluation::Value(literal) if literal.has_literal() => {
+                self.nodes.truncate(first);
+                self.nodes.push(Node { kind: Kind::Literal(literal.clone()), offset: node.offset });
+            }
+            _ => self.nodes.push(node),
+        }
+        self.trees.push(Tree { first, value });
+    }
+
+    /// Makes `x op' c` of a last tree `x op c op c`.
+    fn combine_chain(&mut self) {
+        let Some(Node { kind: Kind::Binary { operator, left, right }, offset }) = self.nodes.last() else { return };
+        let Kind::Binary { operator: before, left: rest, right: constant } = self.nodes[left.index()].kind else {
+            return;
+        };
+        let (Kind::Literal(Value::Int64(first)), Kind::Literal(Value::Int64(second))) =
+            (&self.nodes[constant.index()].kind, &self.nodes[right.index()].kind)
+        else {
+            return;
+        };
+        let Some((operator, combined)) = combined(before, first, *operator, second) else { return };
+        let offset = *offset;
+        self.nodes.truncate(constant.index());
+        self.nodes.push(Node { kind: Kind::Literal(Value::Int64(combined)), offset });
+        let right = self.last();
+        self.nodes.push(Node { kind: Kind::Binary { operator, left: rest, right }, offset });
+    }
+}
+
+/// `x before first after second` as one operation on x; nothing if there is none that is right for every integer.
+fn combined(before: Binary, first: &Integer, after: Binary, second: &Integer) -> Option<(Binary, Integer)> {
+    match (before, after) {
+        (Binary::Add | Binary::Subtract, Binary::Add | Binary::Subtract) => {
+            let signed =
+                |operator, value: &Integer| if operator == Binary::Add { value.clone() } else { value.negate() };
+            let sum = signed(before, first).add(&signed(after, second)).ok()?;
+            Some(if sum.is_negative() { (Binary::Subtract, sum.negate()) } else { (Binary::Add, sum) })
+        }
+        (Binary::Multiply, Binary::Multiply) => Some((Binary::Multiply, first.multiply(second).ok()?)),
+        (Binary::Multiply, Binary::Divide) => {
+            let exact = !second.is_zero() && first.remainder(second).ok()?.is_zero();
+            if exact { Some((Binary::Multiply, first.divide(second).ok()?)) } else { None }
+        }
+        (Binary::Divide, Binary::Divide) if !first.is_zero() && !second.is_zero() => {
+            Some((Binary::Divide, first.multiply(second).ok()?))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,252 @@
+//! From text to tokens: longest match, white space separates (adl 7.1, operator-io 2.5).
+//!
+//! Where the reference skips characters that belong to no token (so that `a=1` reads as `a`), they are an error here:
+//! a malformed expression is reported where it was written.
+
+use crate::Error;
+use crate::integer::Integer;
+use crate::operation::{Binary, Prefix};
+use crate::substitution::Intrinsic;
+use crate::value::{ScalarType, beginning_of};
+
+/// A token. Texts are without their quotes, escapes as written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token<'t> {
+    Word(&'t str),
+    Intrinsic(Intrinsic),
+    Type(ScalarType),
+    Hash,
+    Integer(Integer),
+    Float(f64),
+    Text(&'t str),
+    Binary(Binary),
+    Prefix(Prefix),
+    OpenGroup,
+    CloseGroup,
+    OpenSubscript,
+    CloseSubscript,
+}
+
+/// A token with its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed<'t> {
+    pub(crate) token: Token<'t>,
+    /// Octets before the token.
+    pub(crate) offset: usize,
+    /// The token as written.
+    pub(crate) written: &'t str,
+}
+
+/// Reads tokens one after the other. Copies are cheap: a copy looks ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lexer<'t> {
+    text: &'t str,
+    position: usize,
+}
+
+impl<'t> Lexer<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { text, position: 0 }
+    }
+
+    /// The next token; nothing at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<Placed<'t>>, Error> {
+        let rest = &self.text[self.position..];
+        let rest = rest.trim_start_matches([' ', '\t', '\r', '\n', '\u{c}']);
+        let offset = self.text.len() - rest.len();
+        let Some(first) = rest.chars().next() else {
+            self.position = self.text.len();
+            return Ok(None);
+        };
+        let (token, length) = match first {
+            'A'..='Z' | 'a'..='z' | '_' | '$' => word(rest),
+            '0'..='9' | '.' => number(rest),
+            '-' if rest[1..].starts_with(|digit: char| matches!(digit, '1'..='9')) => negative_integer(rest),
+            '"' | '\'' => text(rest),
+            _ => symbol(rest),
+        }
+        .map_err(|message| Error { message, offset })?;
+        self.position = offset + length;
+        Ok(Some(Placed { token, offset, written: &rest[..length] }))
+    }
+}
+
+type Scanned<'t> = Result<(Token<'t>, usize), String>;
+
+fn digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
+fn word(rest: &str) -> Scanned<'_> {
+    let dollar = usize::from(rest.starts_with('$'));
+    let letters = rest[dollar..].bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+    if letters == 0 || rest.as_bytes()[dollar].is_ascii_digit() {
+        return Err("a name is expected after $".to_owned());
+    }
+    let word = &rest[..dollar + letters];
+    if let Some(intrinsic) = Intrinsic::from_name(word)
+        && rest[word.len()..].starts_with("()")
+    {
+        return Ok((Token::Intrinsic(intrinsic), word.len() + 2));
+    }
+    let token = match word {
+        "in" => Token::Binary(Binary::In),
+        "hash" => Token::Hash,
+        _ => ScalarType::from_word(word).map_or(Token::Word(word), Token::Type),
+    };
+    Ok((token, word.len()))
+}
+
+/// `0`, `12`, `1.5`, `1.`, `.5`, `1e3`, `1.5e-3`. A leading zero is a number of its own.
+fn number(rest: &str) -> Scanned<'_> {
+    let whole = if rest.starts_with('0') { 1 } else { digits(rest) };
+    let fraction = rest[whole..].strip_prefix('.').map(digits);
+    if whole == 0 && fraction == Some(0) {
+        return Err("unexpected character '.'".to_owned());
+    }
+    let mut length = whole + fraction.map_or(0, |digits| 1 + digits);
+    let exponent = rest[length..].strip_prefix(['e', 'E']).and_then(|after| {
+        let sign = usize::from(after.starts_with(['+', '-']));
+        match digits(&after[sign..]) {
+            0 => None,
+            digits => Some(1 + sign + digits),
+        }
+    });
+    length += exponent.unwrap_or(0);
+    let written = &rest[..length];
+    if fraction.is_none() && exponent.is_none() {
+        return integer(written);
+    }
+    match written.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok((Token::Float(value), length)),
+        _ => Err(format!("{} is beyond the range of float64", beginning_of(written))),
+    }
+}
+
+fn negative_integer(rest: &str) -> Scanned<'_> {
+    integer(&rest[..1 + digits(&rest[1..])])
+}
+
+fn integer(written: &str) -> Scanned<'_> {
+    Integer::parse(written)
+        .map(|integer| (Token::Integer(integer), written.len()))
+        .ok_or_else(|| format!("{} is an integer of more than 1024 bits", beginning_of(written)))
+}
+
+fn text(rest: &str) -> Scanned<'_> {
+    let quote = rest.as_bytes().first().copied();
+    let mut bytes = rest.bytes().enumerate().skip(1);
+    while let Some((index, byte)) = bytes.next() {
+        if byte == b'\\' {
+            bytes.next();
+        } else if Some(byte) == quote {
+            return Ok((Token::Text(&rest[1..index]), index + 1));
+        }
+    }
+    Err("the text has no closing quote".to_owned())
+}
+
+fn symbol(rest: &str) -> Scanned<'_> {
+    // Longer symbols first.
+    const SYMBOLS: &[(&str, Token<'static>)] = &[
+        ("||", Token::Binary(Binary::Or)),
+        ("&&", Token::Binary(Binary::And)),
+        ("<<", Token::Binary(Binary::ShiftLeft)),
+        (">>", Token::Binary(Binary::ShiftRight)),
+        ("<=", Token::Binary(Binary::LessOrEqual)),
+        (">=", Token::Binary(Binary::GreaterOrEqual)),
+        ("==", Token::Binary(Binary::Equal)),
+        ("!=", Token::Binary(Binary::NotEqual)),
+        ("|", Token::Binary(Binary::BitOr)),
+        ("^", Token::Binary(Binary::BitXor)),
+        ("&", Token::Binary(Binary::BitAnd)),
+        ("<", Token::Binary(Binary::Less)),
+        (">", Token::Binary(Binary::Greater)),
+        ("+", Token::Binary(Binary::Add)),
+        ("-", Token::Binary(Binary::Subtract)),
+        ("*", Token::Binary(Binary::Multiply)),
+        ("/", Token::Binary(Binary::Divide)),
+        ("%", Token::Binary(Binary::Remainder)),
+        ("!", Token::Prefix(Prefix::Not)),
+        ("~", Token::Prefix(Prefix::Complement)),
+        ("(", Token::OpenGroup),
+        (")", Token::CloseGroup),
+        ("[", Token::OpenSubscript),
+        ("]", Token::CloseSubscript),
+    ];
+    SYMBOLS
+        .iter()
+        .find(|(symbol, _)| rest.starts_with(symbol))
+        .map(|(symbol, token)| (token.clone(), symbol.len()))
+        .ok_or_else(|| match rest.chars().next() {
+            Some('=') => "unexpected character '='; equality is written ==".to_owned(),
+            Some(character) => format!("unexpected character {character:?}"),
+            None => "unexpected end".to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(text: &str) -> Result<Vec<String>, Error> {
+        let mut lexer = Lexer::new(text);
+        let mut written = Vec::new();
+        while let Some(placed) = lexer.next()? {
+            written.push(placed.written.to_owned());
+        }
+        Ok(written)
+    }
+
+    #[test]
+    fn longest_match() {
+        let table: &[(&str, &[&str])] = &[
+            ("a==1", &["a", "==", "1"]),
+            ("x -1", &["x", "-1"]),
+            ("x - 1", &["x", "-", "1"]),
+            ("-0", &["-", "0"]),
+            ("007", &["0", "0", "7"]),
+            ("1.5.5", &["1.5", ".5"]),
+            ("1.", &["1."]),
+            ("1.e3", &["1.e3"]),
+            ("1e", &["1", "e"]),
+            ("1e+", &["1", "e", "+"]),
+            ("2E-3x", &["2E-3", "x"]),
+            ("-5.5", &["-5", ".5"]),
+            ("a<<b<=c", &["a", "<<", "b", "<=", "c"]),
+            ("getChannel()", &["getChannel()"]),
+            ("getChannel ()", &["getChannel", "(", ")"]),
+            ("forgetChannel()", &["forgetChannel", "(", ")"]),
+            ("$a _b", &["$a", "_b"]),
+            (r#""a\"b"'c'"#, &[r#""a\"b""#, "'c'"]),
+            ("\"é\\é\"", &["\"é\\é\""]),
+            ("", &[]),
+        ];
+        for (text, expected) in table {
+            assert_eq!(tokens(text).unwrap(), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn characters_that_belong_to_no_token() {
+        let table = [
+            ("a == #1", 5, "unexpected character '#'"),
+            ("a=1", 1, "unexpected character '='; equality is written =="),
+            ("a == 1 ;", 7, "unexpected character ';'"),
+            ("a . b", 2, "unexpected character '.'"),
+            ("é", 0, "unexpected character 'é'"),
+            ("$", 0, "a name is expected after $"),
+            ("$1", 0, "a name is expected after $"),
+            ("a == \"b", 5, "the text has no closing quote"),
+            ("'\\'", 0, "the text has no closing quote"),
+            ("1e400", 0, "1e400 is beyond the range of float64"),
+        ];
+        for (text, offset, message) in table {
+            let error = tokens(text).unwrap_err();
+            assert_eq!((error.offset, error.message.as_str()), (offset, message), "{text}");
+        }
+        let digits = "9".repeat(400);
+        let error = tokens(&digits).unwrap_err();
+        assert!(error.message.ends_with("... is an integer of more than 1024 bits"), "{error}");
+    }
+}
