@@ -1,1 +1,5 @@
-//! Placeholder.
+//! The Kubernetes side of streams-operator: custom resources, controllers and the elasticity API.
+//!
+//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which it asks over gRPC.
+
+pub mod api;

@@ -1,0 +1,135 @@
+//! Conditions: what is true of an object, since when, and why.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// All PEs of the newest generation run (job); the pod runs (PE); the desired width is applied and runs (region).
+pub const READY: &str = "Ready";
+/// The job has a committed generation, and every pod of it was created.
+pub const SUBMITTED: &str = "Submitted";
+/// Something is being changed: a compilation or a roll-out.
+pub const PROGRESSING: &str = "Progressing";
+/// The desired widths were refused.
+pub const RESIZE_REJECTED: &str = "ResizeRejected";
+/// A resize takes longer than its time-out; the message says what it waits for.
+pub const RESIZE_DELAYED: &str = "ResizeDelayed";
+/// The job runs without some of its PEs.
+pub const DEGRADED: &str = "Degraded";
+/// Something a user should know although it stops nothing.
+pub const WARNING: &str = "Warning";
+/// The pod was made from other options than the PE has now.
+pub const OUTDATED: &str = "Outdated";
+
+/// Longest message of a condition; longer ones are cut.
+const MESSAGE_MAX: usize = 4096;
+
+/// Sets the condition of type `kind`; the time of transition changes only with `status`. Returns whether anything changed.
+///
+/// Conditions are kept sorted by type, so that equal sets are equal lists.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    kind: &str,
+    status: bool,
+    reason: &str,
+    message: &str,
+    observed_generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let status = if status { "True" } else { "False" };
+    let message = cut(message, MESSAGE_MAX);
+    let condition = |since: Time| Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation,
+        last_transition_time: since,
+    };
+    match conditions.iter_mut().find(|existing| existing.type_ == kind) {
+        Some(existing) => {
+            let since = if existing.status == status { existing.last_transition_time.clone() } else { Time(now) };
+            let next = condition(since);
+            let changed = *existing != next;
+            *existing = next;
+            changed
+        }
+        None => {
+            let position = conditions.partition_point(|existing| existing.type_.as_str() < kind);
+            conditions.insert(position, condition(Time(now)));
+            true
+        }
+    }
+}
+
+/// Removes the condition of type `kind`. Returns whether there was one.
+pub fn remove(conditions: &mut Vec<Condition>, kind: &str) -> bool {
+    let before = conditions.len();
+    conditions.retain(|condition| condition.type_ != kind);
+    conditions.len() != before
+}
+
+/// The condition of type `kind`.
+pub fn get<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether the condition of type `kind` is there and `True`.
+pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
+    get(conditions, kind).is_some_and(|condition| condition.status == "True")
+}
+
+/// The longest prefix of `text` of at most `max` bytes that ends at a character.
+pub fn cut(text: &str, max: usize) -> &str {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_time_of_transition_moves_with_the_status_only() {
+        let mut conditions = Vec::new();
+        // status, reason, time -> changed, since
+        let table = [
+            (true, "A", 1, true, 1),
+            (true, "A", 2, false, 1),
+            (true, "B", 3, true, 1),
+            (false, "B", 4, true, 4),
+            (true, "A", 5, true, 5),
+        ];
+        for (status, reason, now, changed, since) in table {
+            assert_eq!(set(&mut conditions, READY, status, reason, "m", None, at(now)), changed, "{now}");
+            assert_eq!(get(&conditions, READY).unwrap().last_transition_time, Time(at(since)), "{now}");
+            assert_eq!(is_true(&conditions, READY), status);
+        }
+        assert!(remove(&mut conditions, READY));
+        assert!(!remove(&mut conditions, READY));
+    }
+
+    #[test]
+    fn conditions_are_sorted_by_type() {
+        let mut conditions = Vec::new();
+        for kind in [READY, DEGRADED, SUBMITTED, PROGRESSING] {
+            set(&mut conditions, kind, true, "R", "", None, at(1));
+        }
+        let kinds: Vec<_> = conditions.iter().map(|condition| condition.type_.as_str()).collect();
+        assert_eq!(kinds, [DEGRADED, PROGRESSING, READY, SUBMITTED]);
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character() {
+        let table = [("abc", 2, "ab"), ("abc", 3, "abc"), ("abc", 9, "abc"), ("aä", 2, "a"), ("ä", 0, "")];
+        for (text, max, expected) in table {
+            assert_eq!(cut(text, max), expected);
+        }
+    }
+}

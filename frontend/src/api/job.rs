@@ -1,0 +1,242 @@
+//! A job: an application bundle, how it is compiled, and how it runs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BundleReference, FusionOptions, JobStatus, PeOptions, SubmissionValue, ThreadingOptions,
+    pe_options::ImagePullPolicy, schema,
+};
+
+/// What a user wants to run.
+///
+/// What compilation depends on cannot be edited once the job has a generation; the rest takes effect when a PE next starts.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "streams.ibm.com",
+    version = "v1",
+    kind = "Job",
+    plural = "streamsjobs",
+    singular = "streamsjob",
+    shortname = "stj",
+    category = "streams",
+    namespaced,
+    status = "JobStatus",
+    derive = "PartialEq",
+    doc = "A Streams job: an application that runs as one pod per processing element.",
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 56")
+        .message("the name of a job must be a DNS label of at most 56 characters that starts with a letter: Services are named after it"),
+    validation = Rule::new(unchanged("bundle")).message(pinned("bundle")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What the job does."),
+    printcolumn(
+        name = "Generation",
+        type_ = "integer",
+        json_path = ".status.generation",
+        description = "Committed generation: 0 after the submission, one more after each resize."
+    ),
+    printcolumn(
+        name = "PEs",
+        type_ = "integer",
+        json_path = ".status.statistics.processingElements",
+        description = "Number of PEs of the generation."
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "integer",
+        json_path = ".status.statistics.readyProcessingElements",
+        description = "Number of PEs that run what the generation wants."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Bundle", type_ = "string", json_path = ".status.adl.sabName", description = "Name of the bundle.", priority = 1),
+    printcolumn(name = "Id", type_ = "integer", json_path = ".status.jobId", description = "Number of the job in its namespace.", priority = 1),
+    printcolumn(name = "Fusion", type_ = "string", json_path = ".status.fusion.mode", description = "Kind of fusion.", priority = 1),
+    printcolumn(
+        name = "Submitted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Submitted\")].reason",
+        description = "How the submission went.",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct JobSpec {
+    /// The application bundle.
+    pub bundle: BundleReference,
+    /// How operators are grouped into PEs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fusion: Option<FusionOptions>,
+    /// When the runtime image is pulled.
+    #[serde(default)]
+    pub image_pull_policy: ImagePullPolicy,
+    /// Secret for pulling the runtime image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub image_pull_secret: Option<String>,
+    /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the last wins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = Rule::new(
+        "self.all(a, self.exists_one(b, (has(a.name) ? a.name : a.alias) == (has(b.name) ? b.name : b.alias)))"
+    ).message("each region or pattern may be named once").reason(Reason::FieldValueDuplicate))]
+    pub parallel_regions: Vec<InitialWidth>,
+    /// Options of the PEs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processing_element: Option<PeOptions>,
+    /// Compute resources of the whole job, divided by the number of PEs. They go before resources of `processingElement`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::resources")]
+    pub resources: Option<ResourceRequirements>,
+    /// How long it may take until every pod has been created.
+    #[serde(default = "default_time_out")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub submission_time_out_in_seconds: u32,
+    /// Values that the application reads at submission: strings, or integers that stand for their plain text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 1024))]
+    pub submission_time_values: BTreeMap<String, SubmissionValue>,
+    /// The threading model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threading_model: Option<ThreadingOptions>,
+    /// How long the certificate for connections between PEs is valid.
+    #[serde(default = "default_validity")]
+    #[schemars(range(min = 1, max = 3_650))]
+    pub transport_certificate_validity_in_days: u32,
+}
+
+impl JobSpec {
+    /// A job of this bundle with the default of every option.
+    pub fn of(bundle: BundleReference) -> Self {
+        Self {
+            bundle,
+            fusion: None,
+            image_pull_policy: ImagePullPolicy::default(),
+            image_pull_secret: None,
+            parallel_regions: Vec::new(),
+            processing_element: None,
+            resources: None,
+            submission_time_out_in_seconds: default_time_out(),
+            submission_time_values: BTreeMap::new(),
+            threading_model: None,
+            transport_certificate_validity_in_days: default_validity(),
+        }
+    }
+
+    /// How long a submission may take until every pod has been created.
+    pub fn submission_time_out(&self) -> Duration {
+        Duration::from_secs(self.submission_time_out_in_seconds.into())
+    }
+
+    /// Options of the PEs, with defaults where the user set none.
+    pub fn pe_options(&self) -> PeOptions {
+        self.processing_element.clone().unwrap_or_default()
+    }
+}
+
+fn default_time_out() -> u32 {
+    300
+}
+
+fn default_validity() -> u32 {
+    30
+}
+
+/// Width of a region, or of all regions that a pattern matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.name) != has(self.alias)")
+        .message("name a region by its name (alias is an older word for the same)").reason(Reason::FieldValueRequired),
+    validation = Rule::new("!has(self.minWidth) || !has(self.maxWidth) || self.minWidth <= self.maxWidth")
+        .message("minWidth must not be greater than maxWidth").field_path(".minWidth"),
+    validation = Rule::new("!has(self.minWidth) || !has(self.width) || self.minWidth <= self.width")
+        .message("width must not be less than minWidth").field_path(".width"),
+    validation = Rule::new("!has(self.maxWidth) || !has(self.width) || self.width <= self.maxWidth")
+        .message("width must not be greater than maxWidth").field_path(".width"),
+    validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth)")
+        .message("set a width or bounds").reason(Reason::FieldValueRequired)
+)]
+pub struct InitialWidth {
+    /// Logical name of the region's operator, or a pattern in which `*` stands for any text, e.g. `*.Region1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub name: Option<String>,
+    /// Other name of `name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub alias: Option<String>,
+    /// Number of channels at submission. Not set: what the application says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub width: Option<u32>,
+    /// Smallest width that a resize may ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub min_width: Option<u32>,
+    /// Largest width that a resize may ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_width: Option<u32>,
+}
+
+impl InitialWidth {
+    /// The region's name, or the pattern, under either of the option's names.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().or(self.alias.as_deref()).unwrap_or_default()
+    }
+}
+
+/// `spec.<field>` does not change once the job has a generation.
+fn unchanged(field: &str) -> String {
+    format!(
+        "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
+         (has(self.spec.{field}) == has(oldSelf.spec.{field}) && (!has(self.spec.{field}) || self.spec.{field} == oldSelf.spec.{field}))"
+    )
+}
+
+/// Bounds may change, names and widths may not. The order matters among patterns.
+const INITIAL_WIDTHS_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
+     (has(self.spec.parallelRegions) ? self.spec.parallelRegions.filter(r, has(r.width)) : []) \
+        .map(r, (has(r.name) ? r.name : r.alias) + ' ' + string(r.width)) == \
+     (has(oldSelf.spec.parallelRegions) ? oldSelf.spec.parallelRegions.filter(r, has(r.width)) : []) \
+        .map(r, (has(r.name) ? r.name : r.alias) + ' ' + string(r.width))";
+
+/// The trace level of the application is part of every AADL.
+const APP_TRACE_LEVEL_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
+     (has(self.spec.processingElement) && has(self.spec.processingElement.appTraceLevel) ? self.spec.processingElement.appTraceLevel : '') == \
+     (has(oldSelf.spec.processingElement) && has(oldSelf.spec.processingElement.appTraceLevel) ? oldSelf.spec.processingElement.appTraceLevel : '')";
+
+fn pinned(what: &str) -> kube::core::Message {
+    kube::core::Message::Message(format!("{what} cannot be edited once the job is submitted: create another job"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_sets_nothing_but_its_bundle_has_the_defaults_of_the_table() {
+        let spec: JobSpec = serde_json::from_str(r#"{"bundle": {"name": "a.sab"}}"#).unwrap();
+        let bundle = BundleReference { name: Some("a.sab".to_owned()), ..BundleReference::default() };
+        assert_eq!(spec, JobSpec::of(bundle));
+        let json = serde_json::json!({
+            "bundle": {"name": "a.sab", "pullPolicy": "IfNotPresent"}, "imagePullPolicy": "Always",
+            "submissionTimeOutInSeconds": 300, "transportCertificateValidityInDays": 30,
+        });
+        assert_eq!(serde_json::to_value(spec).unwrap(), json);
+    }
+
+    #[test]
+    fn a_region_is_named_by_name_or_alias() {
+        for json in [r#"{"name": "R", "width": 2}"#, r#"{"alias": "R", "width": 2}"#] {
+            assert_eq!(serde_json::from_str::<InitialWidth>(json).unwrap().name(), "R", "{json}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What is known of a job. Written by the job controller only.
+//!
+//! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+
+/// What is known of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    /// What the job does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<JobPhase>,
+    /// `.metadata.generation` that the status was found out about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Number of the job, unique for the life of its namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<u64>,
+    /// The application, pinned: it is never fetched again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adl: Option<StoredAdl>,
+    /// Committed generation: 0 after the submission, one more after each resize.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Plan of the committed generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<StoredPlan>,
+    /// Plan that is written and not committed yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<ProposedPlan>,
+    /// Widths of the committed generation, by region.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub applied_widths: Vec<RegionWidth>,
+    /// Fusion as it was resolved at the submission; resizes use the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fusion: Option<ResolvedFusion>,
+    /// How far the committed generation has come.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
+    /// Widths that were refused; not tried again until others are wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected_resize: Option<RejectedResize>,
+    /// Figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
+    /// How often the job was submitted.
+    #[serde(default)]
+    pub submission_attempts: u32,
+    /// When the submission that is going on, or the last one, began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submission_started_at: Option<Time>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// What a job does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum JobPhase {
+    /// Nothing has been done yet.
+    #[default]
+    Pending,
+    /// It is being fetched, compiled, written, or its pods are being created.
+    Submitting,
+    /// Every pod was created.
+    Running,
+    /// It runs without some of its PEs.
+    Degraded,
+    /// It could not be submitted.
+    Failed,
+}
+
+impl JobPhase {
+    /// The word that the status has.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Submitting => "Submitting",
+            Self::Running => "Running",
+            Self::Degraded => "Degraded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// An ADL in ConfigMaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredAdl {
+    /// SHA-256 of the ADL, lower-case hexadecimal.
+    #[schemars(length(min = 64, max = 64))]
+    pub sha256: String,
+    /// Number of ConfigMaps.
+    pub chunks: u32,
+    /// Bytes of the ADL.
+    pub size: u64,
+    /// Name of the bundle that PEs ask for.
+    #[schemars(length(max = 253))]
+    pub sab_name: String,
+    /// `.metadata.generation` of the job whose bundle it came from.
+    pub spec_generation: i64,
+}
+
+/// A plan in ConfigMaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredPlan {
+    /// Generation of the job that it describes.
+    pub generation: u64,
+    /// SHA-256 of the plan, lower-case hexadecimal.
+    #[schemars(length(min = 64, max = 64))]
+    pub sha256: String,
+    /// Number of ConfigMaps.
+    pub chunks: u32,
+    /// Version of the compiler that made it.
+    #[schemars(length(max = 256))]
+    pub compiler: String,
+}
+
+/// A plan that is written and not committed yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProposedPlan {
+    /// The plan.
+    #[serde(flatten)]
+    pub plan: StoredPlan,
+    /// The widths that it has, by region.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub widths: Vec<RegionWidth>,
+    /// `.metadata.generation` of the job that it was compiled for.
+    pub spec_generation: i64,
+}
+
+/// The width of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RegionWidth {
+    /// Logical name of the region's operator.
+    #[schemars(length(max = 1024))]
+    pub region: String,
+    /// Number of channels.
+    pub width: u32,
+}
+
+/// How operators were grouped into PEs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedFusion {
+    /// `automatic`, `legacy` or `manual`.
+    #[schemars(length(max = 32))]
+    pub mode: String,
+    /// Number of PEs that was asked of the fuser; not for legacy fusion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processing_elements: Option<u64>,
+    /// How the number was found, for automatic fusion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub automatic: Option<AutomaticFusionFigures>,
+}
+
+/// How automatic fusion found the number of PEs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AutomaticFusionFigures {
+    /// Threads that the application needs at least.
+    pub threads_min: u64,
+    /// Threads that the application can use.
+    pub threads_max: u64,
+    /// Least number of PEs for them.
+    pub low: u64,
+    /// Greatest number of PEs for them.
+    pub high: u64,
+    /// Free CPU of the cluster that was known, in milli-cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_free: Option<u64>,
+}
+
+/// How far a generation has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// The generation.
+    pub generation: u64,
+    /// PEs that keep their pod.
+    pub kept: u32,
+    /// PEs whose pod is replaced.
+    pub restarted: u32,
+    /// PEs that are new.
+    pub added: u32,
+    /// PEs that are removed.
+    pub removed: u32,
+    /// PEs that do not run yet what the generation wants, and those still to be removed.
+    pub pending: u32,
+    /// When the generation was committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When every PE ran and what is not used any more was gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+}
+
+/// Widths that were refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedResize {
+    /// The full set of widths that was wanted, by region.
+    #[schemars(length(max = 4_096))]
+    pub widths: Vec<RegionWidth>,
+    /// Why, as one word in CamelCase.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
+    /// Stage of the compiler that refused them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub stage: Option<String>,
+    /// The compiler's code of the problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub code: Option<String>,
+    /// Why, for people.
+    #[schemars(length(max = 4096))]
+    pub message: String,
+}
+
+/// Figures of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Statistics {
+    /// PEs of the committed generation.
+    pub processing_elements: u32,
+    /// PEs that run what the committed generation wants.
+    pub ready_processing_elements: u32,
+    /// Operators.
+    #[serde(default)]
+    pub operators: u32,
+    /// Parallel regions.
+    #[serde(default)]
+    pub parallel_regions: u32,
+    /// Host pools.
+    #[serde(default)]
+    pub host_pools: u32,
+    /// Consistent regions.
+    #[serde(default)]
+    pub consistent_regions: u32,
+    /// Exported streams.
+    #[serde(default)]
+    pub exports: u32,
+    /// Subscriptions.
+    #[serde(default)]
+    pub imports: u32,
+    /// Bytes of AADL text.
+    #[serde(default)]
+    pub aadl_bytes: u64,
+}

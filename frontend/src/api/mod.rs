@@ -1,0 +1,60 @@
+//! The custom resources of group `streams.ibm.com/v1` as Rust types, and the schemas the API server checks them with.
+//!
+//! | Kind | What it is | `.spec` belongs to | `.status` belongs to |
+//! |---|---|---|---|
+//! | [`Job`] | an application that should run | the user | the job controller |
+//! | [`ProcessingElement`] | a part of the application that runs in one pod | the job controller | the PE controller |
+//! | [`ParallelRegion`] | an operator that runs in several channels | users and autoscalers (`width`) | the job controller |
+//! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the job controller |
+//!
+//! Knows: fields, defaults, names, labels, what the API server can refuse by itself (structural schemas and CEL).
+//! Must not know: how any of it is brought about.
+//!
+//! Invariants:
+//! * Every list, map and string of a schema is bounded: the API server computes the cost of CEL rules from the bounds.
+//! * No property is nullable. The API server drops an explicit `null` before it validates, so `null` means "not set" everywhere.
+//! * Version v1 changes by addition only.
+//! * [`crds`] is the only source of the manifests in `deploy/crds`.
+
+#![allow(unreachable_pub, reason = "KubeSchema derives a copy of a type inside a function")]
+
+pub mod bundle;
+pub mod condition;
+pub mod crds;
+pub mod fusion;
+pub mod host_pool;
+pub mod job;
+pub mod job_status;
+pub mod names;
+pub mod parallel_region;
+pub mod pe_options;
+pub mod processing_element;
+mod schema;
+pub mod submission_value;
+pub mod threading_model;
+
+pub use bundle::{BundleReference, PullPolicy};
+pub use fusion::{FusionMode, FusionOptions, FusionType};
+pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
+pub use job::{InitialWidth, Job, JobSpec};
+pub use job_status::{
+    AutomaticFusionFigures, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, ResolvedFusion, Rollout,
+    Statistics, StoredAdl, StoredPlan,
+};
+pub use parallel_region::{ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
+pub use pe_options::{
+    BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, ImagePullPolicy, PeOptions,
+    RedisCheckpoints, TraceLevel, TransportSecurity,
+};
+pub use processing_element::{
+    AadlConfigMap, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, ProcessingElementStatus,
+    Termination,
+};
+pub use submission_value::SubmissionValue;
+pub use threading_model::{DynamicThreading, ThreadingModel, ThreadingOptions};
+
+/// API group of the custom resources.
+pub const GROUP: &str = "streams.ibm.com";
+
+/// Version of the custom resources.
+pub const VERSION: &str = "v1";

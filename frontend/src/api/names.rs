@@ -1,0 +1,144 @@
+//! Names of objects, and the keys and values of labels and annotations.
+//!
+//! Nothing selects by generation: who belongs to a generation is said by the plan.
+
+use std::collections::BTreeMap;
+
+/// Label of every object of the operator; value [`APP`]. Unprefixed, so that Services can select by it.
+pub const LABEL_APP: &str = "app";
+/// Value of [`LABEL_APP`].
+pub const APP: &str = "streams";
+/// Label that tells parts of a job apart; values [`SERVICE_JOB`], [`SERVICE_PE`].
+pub const LABEL_SERVICE: &str = "svc";
+/// Value of [`LABEL_SERVICE`] on jobs.
+pub const SERVICE_JOB: &str = "job";
+/// Value of [`LABEL_SERVICE`] on PEs and on what a single PE needs (its pod, Service and ConfigMap).
+pub const SERVICE_PE: &str = "pe";
+/// Label with the name of the job.
+pub const LABEL_JOB: &str = "streams.ibm.com/job";
+/// Label with the number of the PE in its job, decimal.
+pub const LABEL_PE: &str = "streams.ibm.com/pe";
+/// Label of pods: the PE's launch count that the pod was created for, decimal.
+pub const LABEL_LAUNCH_COUNT: &str = "streams.ibm.com/launch-count";
+/// Label of ConfigMaps that store what a job is made of; values [`PART_ADL`], [`PART_PLAN`], [`PART_AADL`].
+pub const LABEL_PART: &str = "streams.ibm.com/part";
+/// A chunk of the application's ADL.
+pub const PART_ADL: &str = "adl";
+/// A chunk of a plan.
+pub const PART_PLAN: &str = "plan";
+/// The AADL of a PE.
+pub const PART_AADL: &str = "aadl";
+
+/// Annotation that a user sets on a PE to any new value to have its pod replaced.
+pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
+/// Annotation with the hash of the desired state that was applied last.
+pub const ANNOTATION_APPLIED_HASH: &str = "streams.ibm.com/applied-hash";
+/// Annotation with the SHA-256 of a PE's AADL text.
+pub const ANNOTATION_CONTENT_ID: &str = "streams.ibm.com/content-id";
+/// Annotation with the hash of what a running PE can observe of its AADL.
+pub const ANNOTATION_RUNTIME_ID: &str = "streams.ibm.com/runtime-id";
+/// Annotation of chunks: SHA-256 of the whole, lower-case hexadecimal.
+pub const ANNOTATION_SHA256: &str = "streams.ibm.com/sha256";
+/// Annotation of chunks: position of the chunk, from 0.
+pub const ANNOTATION_CHUNK_INDEX: &str = "streams.ibm.com/chunk-index";
+/// Annotation of chunks: number of chunks of the whole.
+pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
+/// Annotation with the W3C trace context of the request that an object was last changed for.
+pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
+
+/// ConfigMap, one per namespace, that counts job ids.
+pub const JOB_IDS: &str = "streams-job-ids";
+
+/// Longest name of a job: the names of its Services (`<job>-<peId>`) must fit a DNS label.
+pub const JOB_NAME_MAX: usize = 56;
+
+/// Digits of a digest that object names carry.
+const DIGEST_DIGITS: usize = 10;
+
+/// Name of a PE and of its Service.
+pub fn processing_element(job: &str, pe_id: u64) -> String {
+    format!("{job}-{pe_id}")
+}
+
+/// Name of a parallel region.
+pub fn parallel_region(job: &str, index: u64) -> String {
+    format!("{job}-{index}")
+}
+
+/// Name of a host pool.
+pub fn host_pool(job: &str, index: u64) -> String {
+    format!("{job}-{index}")
+}
+
+/// Name of the job's own ConfigMap (port labels).
+pub fn job_config_map(job: &str) -> String {
+    job.to_owned()
+}
+
+/// Name of the ConfigMap with a PE's AADL.
+pub fn aadl_config_map(job: &str, pe_id: u64, content_id: &str) -> String {
+    format!("{job}-{pe_id}-{}", short(content_id))
+}
+
+/// Name of the ConfigMap with one chunk of the ADL; `sha256` is lower-case hexadecimal.
+pub fn adl_chunk(job: &str, sha256: &str, index: u32) -> String {
+    format!("{job}-adl-{}-{index}", short(sha256))
+}
+
+/// Name of the ConfigMap with one chunk of a plan; `sha256` is lower-case hexadecimal.
+pub fn plan_chunk(job: &str, generation: u64, sha256: &str, index: u32) -> String {
+    format!("{job}-plan-{generation}-{}-{index}", short(sha256))
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..DIGEST_DIGITS).unwrap_or(digest)
+}
+
+/// Labels of an object that belongs to a job as a whole.
+pub fn job_labels(job: &str) -> BTreeMap<String, String> {
+    [(LABEL_APP, APP), (LABEL_JOB, job)].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// Labels of an object that belongs to one PE.
+pub fn pe_labels(job: &str, pe_id: u64) -> BTreeMap<String, String> {
+    let mut labels = job_labels(job);
+    labels.insert(LABEL_SERVICE.to_owned(), SERVICE_PE.to_owned());
+    labels.insert(LABEL_PE.to_owned(), pe_id.to_string());
+    labels
+}
+
+/// Labels that the Service of a PE selects pods by.
+pub fn pe_selector(job: &str, pe_id: u64) -> BTreeMap<String, String> {
+    let mut labels = job_labels(job);
+    labels.insert(LABEL_PE.to_owned(), pe_id.to_string());
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_of_the_job_and_what_tells_objects_apart() {
+        let digest = "0123456789abcdef";
+        let table = [
+            (processing_element("flow", 3), "flow-3"),
+            (parallel_region("flow", 0), "flow-0"),
+            (host_pool("flow", 1), "flow-1"),
+            (job_config_map("flow"), "flow"),
+            (aadl_config_map("flow", 3, digest), "flow-3-0123456789"),
+            (aadl_config_map("flow", 3, "short"), "flow-3-short"),
+            (adl_chunk("flow", digest, 2), "flow-adl-0123456789-2"),
+            (plan_chunk("flow", 7, digest, 0), "flow-plan-7-0123456789-0"),
+        ];
+        for (actual, expected) in table {
+            assert_eq!(actual, expected);
+        }
+    }
+
+    #[test]
+    fn the_longest_job_name_leaves_room_for_the_service_of_a_pe() {
+        let job = "j".repeat(JOB_NAME_MAX);
+        assert!(processing_element(&job, 199_999).len() <= 63);
+    }
+}

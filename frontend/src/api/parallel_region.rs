@@ -1,0 +1,142 @@
+//! A parallel region of a running job: its width is what users, autoscalers and load balancers change.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
+
+/// Largest width of a region.
+pub const WIDTH_MAX: u32 = 10_000;
+
+/// What is wanted of a region.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "streams.ibm.com",
+    version = "v1",
+    kind = "ParallelRegion",
+    plural = "streamsprs",
+    singular = "streamspr",
+    shortname = "stpr",
+    category = "streams",
+    namespaced,
+    status = "ParallelRegionStatus",
+    derive = "PartialEq",
+    doc = "A parallel region of a Streams job. Changing spec.width resizes the running job.",
+    scale(
+        spec_replicas_path = ".spec.width",
+        status_replicas_path = ".status.width",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Job", type_ = "string", json_path = ".spec.jobName", description = "The job."),
+    printcolumn(
+        name = "Region",
+        type_ = "string",
+        json_path = ".spec.name",
+        description = "Logical name of the region's operator."
+    ),
+    printcolumn(name = "Width", type_ = "integer", json_path = ".status.width", description = "Width in force."),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".spec.width", description = "Width that is wanted."),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status",
+        description = "Whether all pods of the width that is wanted run."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Generation",
+        type_ = "integer",
+        json_path = ".status.generation",
+        description = "Generation of the job that has the width in force.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Rejected",
+        type_ = "string",
+        json_path = ".status.rejected.message",
+        description = "Why the width that is wanted was refused.",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ParallelRegionSpec {
+    /// Name of the job.
+    #[schemars(length(min = 1, max = 56))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("jobName cannot be changed"))]
+    pub job_name: String,
+    /// Index of the region in the job.
+    #[x_kube(validation = Rule::new("self == oldSelf").message("index cannot be changed"))]
+    pub index: u64,
+    /// Logical name of the operator that is replicated, e.g. `Result.Region1`.
+    #[schemars(length(min = 1, max = 1024))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("name cannot be changed"))]
+    pub name: String,
+    /// Number of channels that is wanted.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub width: u32,
+}
+
+/// What is known of a region. Written by the job controller only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParallelRegionStatus {
+    /// `.metadata.generation` that the status was found out about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Number of channels of the job's committed generation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub width: Option<u32>,
+    /// Generation of the job in which the width was applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// Selects the pods of the channels, for autoscalers. Only there while each channel has PEs of its own, so that counting pods counts channels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub selector: Option<String>,
+    /// Product of the widths of the region and of those around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global_channels: Option<u32>,
+    /// Why the width that is wanted was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<RejectedWidth>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A width that was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedWidth {
+    /// The width.
+    pub width: u32,
+    /// Why, as one word in CamelCase.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
+    /// Stage of the compiler that refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub stage: Option<String>,
+    /// The compiler's code of the problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub code: Option<String>,
+    /// Why, for people.
+    #[schemars(length(max = 4096))]
+    pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_width_is_the_one_of_the_schema() {
+        let schema = serde_json::to_value(schemars::schema_for!(ParallelRegionSpec)).unwrap();
+        assert_eq!(schema["properties"]["width"]["maximum"], WIDTH_MAX);
+    }
+}

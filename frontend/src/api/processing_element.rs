@@ -1,0 +1,313 @@
+//! A processing element: a part of an application that runs in one pod.
+//!
+//! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's options.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{PeOptions, names, schema};
+
+/// Names of operators that a PE's spec lists; the number of all of them is in `operatorCount`.
+pub const LISTED_OPERATORS_MAX: usize = 64;
+
+/// What a PE is. Written by the job controller only.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "streams.ibm.com",
+    version = "v1",
+    kind = "ProcessingElement",
+    plural = "streamspes",
+    singular = "streamspe",
+    shortname = "stp",
+    category = "streams",
+    namespaced,
+    status = "ProcessingElementStatus",
+    derive = "PartialEq",
+    doc = "A part of a Streams application that runs in one pod.",
+    printcolumn(name = "Job", type_ = "string", json_path = ".spec.jobName", description = "The job."),
+    printcolumn(name = "PE", type_ = "integer", json_path = ".spec.id", description = "Number of the PE in its job."),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What its pod does."),
+    printcolumn(
+        name = "Launch",
+        type_ = "integer",
+        json_path = ".status.launchCount",
+        description = "How often a pod was asked for."
+    ),
+    printcolumn(
+        name = "Operators",
+        type_ = "integer",
+        json_path = ".spec.operatorCount",
+        description = "Number of its operators."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Generation",
+        type_ = "integer",
+        json_path = ".spec.generation",
+        description = "Generation of the job that changed it last.",
+        priority = 1
+    ),
+    printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName", description = "Its pod.", priority = 1),
+    printcolumn(
+        name = "Restarts",
+        type_ = "integer",
+        json_path = ".status.restarts",
+        description = "How often a pod was replaced because it had ended.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Content",
+        type_ = "string",
+        json_path = ".spec.contentId",
+        description = "SHA-256 of its AADL.",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessingElementSpec {
+    /// Name of the job.
+    #[schemars(length(min = 1, max = 56))]
+    pub job_name: String,
+    /// Number of the job in its namespace.
+    pub job_id: u64,
+    /// Number of the PE in its job.
+    pub id: u64,
+    /// Generation of the job that changed this PE last. No pod starts before the job has committed it.
+    pub generation: u64,
+    /// SHA-256 of the AADL, lower-case hexadecimal.
+    #[schemars(length(min = 64, max = 64), regex(pattern = "^[0-9a-f]+$"))]
+    pub content_id: String,
+    /// Hash of what a running PE can observe of its AADL; another value replaces the pod.
+    #[schemars(length(min = 1, max = 128))]
+    pub runtime_id: String,
+    /// The ConfigMap with the AADL.
+    pub config_map: AadlConfigMap,
+    /// Number of operators.
+    pub operator_count: u32,
+    /// Names of the operators, sorted; the first few of a PE with many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 1024)))]
+    pub operators: Vec<String>,
+    /// All operators may be restarted.
+    #[serde(default)]
+    pub restartable: bool,
+    /// Ids of the input ports; each listens on 10000 plus its id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65_536))]
+    pub input_ports: Vec<u32>,
+    /// Ids of the output ports that are exported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 65_536))]
+    pub exported_ports: Vec<u32>,
+    /// Consistent regions that it takes part in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub consistent_regions: Vec<u64>,
+    /// Where its pod may run.
+    #[serde(default, skip_serializing_if = "Placement::is_empty")]
+    pub placement: Placement,
+    /// Environment variables that its operators ask for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::environment")]
+    pub environment: BTreeMap<String, String>,
+    /// Options; those that are inherited from the job or divided among PEs (`imagePullPolicy`, `imagePullSecret`, `sabName`, `resources`) are
+    /// resolved.
+    #[serde(flatten)]
+    pub options: PeOptions,
+}
+
+impl ProcessingElementSpec {
+    /// Whether a failed pod is replaced: the user's choice, else what the operators permit.
+    pub fn restart_failed_pod(&self) -> bool {
+        self.options.restart_failed_pod.unwrap_or(self.restartable)
+    }
+
+    /// Name of the Service of the PE.
+    pub fn service_name(&self) -> String {
+        names::processing_element(&self.job_name, self.id)
+    }
+}
+
+/// The ConfigMap with the AADL of a PE.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AadlConfigMap {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its key is `aadl.xml.gz` instead of `aadl.xml`.
+    #[serde(default)]
+    pub compressed: bool,
+}
+
+/// Where a pod may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Name or address of the only host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub host: Option<String>,
+    /// Tokens; PEs with the same token share a host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1_024), inner(length(max = 1_024)))]
+    pub co_locations: Vec<String>,
+    /// Tokens; PEs with the same token never share a host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1_024), inner(length(max = 1_024)))]
+    pub ex_locations: Vec<String>,
+    /// Operator that wants the host for its PE alone, among the PEs of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub isolation: Option<String>,
+    /// Host pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolLocation>,
+}
+
+impl Placement {
+    /// Whether the pod may run anywhere.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A place in a host pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolLocation {
+    /// Index of the pool in the job.
+    pub index: u64,
+    /// Index in the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_pool_index: Option<u64>,
+}
+
+/// What is known of a PE. Written by the PE controller only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessingElementStatus {
+    /// What the pod does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PePhase>,
+    /// `.metadata.generation` that the status was found out about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How often a pod was asked for.
+    #[serde(default)]
+    pub launch_count: u64,
+    /// Launch count that a pod was created for last: tells a pod that is gone from one that was not created yet.
+    #[serde(default)]
+    pub created_launch_count: u64,
+    /// The pod of the launch count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub pod_name: Option<String>,
+    /// Content id that the pod was created with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub content_id: Option<String>,
+    /// Runtime id that the pod was created with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub runtime_id: Option<String>,
+    /// Hash of the pod template that the pod was created with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub pod_template_hash: Option<String>,
+    /// Value of the annotation `streams.ibm.com/restart-requested` that was acted on last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub restart_requested: Option<String>,
+    /// Since when the pod has been running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_since: Option<Time>,
+    /// How often a pod was replaced because it had ended.
+    #[serde(default)]
+    pub restarts: u64,
+    /// Restarts since the PE last ran for long enough; the back-off follows from it.
+    #[serde(default)]
+    pub consecutive_restarts: u32,
+    /// When the pod is replaced, while that is being put off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_restart_time: Option<Time>,
+    /// How the pod ended last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_termination: Option<Termination>,
+    /// Conditions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// What the pod of a PE does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PePhase {
+    /// Something that the pod needs is not there yet.
+    Waiting,
+    /// The pod was asked for and does not run yet.
+    Starting,
+    /// The pod runs.
+    Running,
+    /// The pod ended and is replaced after a back-off.
+    BackOff,
+    /// The pod is being deleted to be replaced.
+    Replacing,
+    /// The pod ended with exit code 0 and is not replaced.
+    Completed,
+    /// The pod failed and is not replaced.
+    Failed,
+    /// The pod was deleted and is not replaced.
+    Stopped,
+}
+
+/// How a pod ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Termination {
+    /// Name of the pod.
+    #[schemars(length(max = 253))]
+    pub pod_name: String,
+    /// Its launch count.
+    pub launch_count: u64,
+    /// Exit code of the PE's container, if it ended by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Why, as one word: of the container, else of the pod.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1_024))]
+    pub reason: String,
+    /// Why, for people: the end of the container's log, if it left one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub message: String,
+    /// When.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_pod_is_replaced_if_the_user_says_so_or_else_if_the_operators_permit_it() {
+        // restartFailedPod, restartable -> replaced
+        let table = [(None, true, true), (None, false, false), (Some(false), true, false), (Some(true), false, true)];
+        for (restart_failed_pod, restartable, expected) in table {
+            let options = PeOptions { restart_failed_pod, ..PeOptions::default() };
+            let spec = ProcessingElementSpec { restartable, options, ..ProcessingElementSpec::default() };
+            assert_eq!(spec.restart_failed_pod(), expected);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_listed_operators_is_the_one_of_the_schema() {
+        let schema = serde_json::to_value(schemars::schema_for!(ProcessingElementSpec)).unwrap();
+        assert_eq!(schema["properties"]["operators"]["maxItems"], LISTED_OPERATORS_MAX);
+    }
+}

@@ -1,0 +1,286 @@
+//! One generation of a job: a plan with everything that was decided together with it, as it is stored.
+//!
+//! With a [`Generation`], the ADL and the objects in the namespace, a frontend that knows nothing goes on where another one stopped.
+//!
+//! Knows: plans of the fusion service and how they follow each other. Must not know: how they are stored or made into objects.
+//!
+//! Invariants (checked by [`Generation::decode`], established by [`Generation::following`]):
+//! * every PE of the plan that is not removed has exactly one [`Origin`];
+//! * the origin of a PE names the text it last had to start with, so whether a PE must be replaced follows from its object and its origin alone,
+//!   whatever happened in between.
+
+use prost::Message;
+use std::collections::BTreeMap;
+use streams_proto::fusion::v1::{Compilation, Fate, Plan, ProcessingElement, Warning};
+
+/// Version of the stored form.
+const FORMAT: u32 = 1;
+
+/// What a generation was compiled for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Target {
+    /// The first generation: the digest of everything in the job's spec that compilation depends on.
+    Submission {
+        /// Digest of the compilation's inputs.
+        inputs: String,
+    },
+    /// A later one: the desired widths of all regions by name.
+    Resize {
+        /// Widths by name of the region.
+        widths: BTreeMap<String, u32>,
+    },
+}
+
+/// A plan and what belongs to it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Generation {
+    /// Number in the life of the job, from 0.
+    pub(crate) number: u64,
+    /// What was compiled; the ADL without its content.
+    pub(crate) compilation: Compilation,
+    /// The result.
+    pub(crate) plan: Plan,
+    /// What it was compiled for.
+    pub(crate) target: Target,
+    /// By PE id.
+    pub(crate) origins: BTreeMap<u64, Origin>,
+    /// Node names by the addresses that the application names hosts by.
+    pub(crate) nodes: BTreeMap<String, String>,
+    /// What users should know although the compilation succeeded.
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// The text that a PE last had to start with. Later texts of the PE, if any, differ only where a running PE does not look.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Origin {
+    /// Id of the PE.
+    #[prost(uint64, tag = "1")]
+    pub(crate) pe_id: u64,
+    /// Generation that it started with.
+    #[prost(uint64, tag = "2")]
+    pub(crate) generation: u64,
+    /// Content id of the text.
+    #[prost(string, tag = "3")]
+    pub(crate) content_id: String,
+    /// Runtime id of the text.
+    #[prost(string, tag = "4")]
+    pub(crate) runtime_id: String,
+    /// Bytes of the text.
+    #[prost(uint64, tag = "5")]
+    pub(crate) size: u64,
+    /// Number of PEs of that generation: the PE has this part of job-wide resources.
+    #[prost(uint32, tag = "6")]
+    pub(crate) share_of: u32,
+}
+
+/// A stored generation that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored plan cannot be read: {0}")]
+pub(crate) struct Unreadable(String);
+
+impl Generation {
+    /// The generation after `previous`, or the first one.
+    pub(crate) fn following(
+        previous: Option<&Self>,
+        target: Target,
+        mut compilation: Compilation,
+        plan: Plan,
+        nodes: BTreeMap<String, String>,
+        warnings: Vec<Warning>,
+    ) -> Self {
+        let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
+        let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
+        let origin = |pe: &ProcessingElement| {
+            let kept = matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable);
+            let inherited = previous.filter(|_| kept).and_then(|previous| previous.origins.get(&pe.id)).cloned();
+            inherited.unwrap_or_else(|| Origin {
+                pe_id: pe.id,
+                generation: number,
+                content_id: pe.content_id.clone(),
+                runtime_id: pe.runtime_id.clone(),
+                size: pe.size,
+                share_of,
+            })
+        };
+        let origins = members(&plan).map(|pe| (pe.id, origin(pe))).collect();
+        if let Some(adl) = &mut compilation.adl {
+            adl.content = None;
+        }
+        Self { number, compilation, plan, target, origins, nodes, warnings }
+    }
+
+    /// The PEs of this generation with their origins, ascending id.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&ProcessingElement, &Origin)> {
+        members(&self.plan).filter_map(|pe| Some((pe, self.origins.get(&pe.id)?)))
+    }
+
+    /// Widths in force, by name of the region.
+    pub(crate) fn widths(&self) -> BTreeMap<String, u32> {
+        self.plan.parallel_regions.iter().map(|region| (region.name.clone(), region.width)).collect()
+    }
+
+    /// How many PEs have this fate.
+    pub(crate) fn count(&self, fates: &[Fate]) -> u32 {
+        let count = self.plan.processing_elements.iter().filter(|pe| fates.contains(&pe.fate())).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// The stored form. The same generation gives the same bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let (inputs, widths) = match &self.target {
+            Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new()),
+            Target::Resize { widths } => (None, widths.clone()),
+        };
+        let stored = Stored {
+            format: FORMAT,
+            number: self.number,
+            compilation: Some(self.compilation.clone()),
+            plan: Some(self.plan.clone()),
+            inputs,
+            widths,
+            origins: self.origins.values().cloned().collect(),
+            nodes: self.nodes.clone(),
+            warnings: self.warnings.clone(),
+        };
+        stored.encode_to_vec()
+    }
+
+    /// Reads the stored form and checks it.
+    ///
+    /// # Errors
+    /// If it is damaged, or of another format.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let unreadable = |message: &str| Unreadable(message.to_owned());
+        let stored = Stored::decode(bytes).map_err(|error| Unreadable(error.to_string()))?;
+        if stored.format != FORMAT {
+            return Err(Unreadable(format!("format {} is not known", stored.format)));
+        }
+        let plan = stored.plan.ok_or_else(|| unreadable("no plan"))?;
+        let origins: BTreeMap<u64, Origin> = stored.origins.into_iter().map(|origin| (origin.pe_id, origin)).collect();
+        if !members(&plan).map(|pe| pe.id).eq(origins.keys().copied()) {
+            return Err(unreadable("PEs and origins do not belong together"));
+        }
+        let target = match stored.inputs {
+            Some(inputs) => Target::Submission { inputs },
+            None => Target::Resize { widths: stored.widths },
+        };
+        Ok(Self {
+            number: stored.number,
+            compilation: stored.compilation.ok_or_else(|| unreadable("no compilation"))?,
+            plan,
+            target,
+            origins,
+            nodes: stored.nodes,
+            warnings: stored.warnings,
+        })
+    }
+}
+
+/// The PEs that the plan has; those it removes are left out.
+fn members(plan: &Plan) -> impl Iterator<Item = &ProcessingElement> {
+    plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed)
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Stored {
+    #[prost(uint32, tag = "1")]
+    format: u32,
+    #[prost(uint64, tag = "2")]
+    number: u64,
+    #[prost(message, optional, tag = "3")]
+    compilation: Option<Compilation>,
+    #[prost(message, optional, tag = "4")]
+    plan: Option<Plan>,
+    #[prost(string, optional, tag = "5")]
+    inputs: Option<String>,
+    #[prost(btree_map = "string, uint32", tag = "6")]
+    widths: BTreeMap<String, u32>,
+    #[prost(message, repeated, tag = "7")]
+    origins: Vec<Origin>,
+    #[prost(btree_map = "string, string", tag = "8")]
+    nodes: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "9")]
+    warnings: Vec<Warning>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_proto::fusion::v1::Blob;
+
+    fn pe(id: u64, fate: Fate, content: &str, runtime: &str) -> ProcessingElement {
+        ProcessingElement {
+            id,
+            fate: fate as i32,
+            content_id: content.to_owned(),
+            runtime_id: runtime.to_owned(),
+            size: 10,
+            ..Default::default()
+        }
+    }
+
+    fn following(previous: Option<&Generation>, pes: Vec<ProcessingElement>) -> Generation {
+        let plan = Plan { processing_elements: pes, ..Default::default() };
+        let adl = Some(Blob { sha256: vec![1; 32].into(), content: Some(b"<adl/>".to_vec().into()) });
+        let compilation = Compilation { adl, ..Default::default() };
+        let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]) };
+        Generation::following(previous, target, compilation, plan, BTreeMap::new(), Vec::new())
+    }
+
+    /// (PE, generation of its origin, content of its origin, share)
+    fn origins(generation: &Generation) -> Vec<(u64, u64, &str, u32)> {
+        generation.members().map(|(pe, o)| (pe.id, o.generation, o.content_id.as_str(), o.share_of)).collect()
+    }
+
+    #[test]
+    fn a_pe_keeps_its_origin_until_it_has_to_restart() {
+        let first = following(None, vec![pe(0, Fate::Added, "a0", "r0"), pe(1, Fate::Added, "a1", "r1")]);
+        assert_eq!(first.number, 0);
+        assert_eq!(origins(&first), [(0, 0, "a0", 2), (1, 0, "a1", 2)]);
+
+        let second = following(
+            Some(&first),
+            vec![
+                pe(0, Fate::KeptUnobservable, "b0", "r0"),
+                pe(1, Fate::Restarted, "b1", "q1"),
+                pe(2, Fate::Added, "b2", "r2"),
+            ],
+        );
+        assert_eq!(origins(&second), [(0, 0, "a0", 2), (1, 1, "b1", 3), (2, 1, "b2", 3)]);
+
+        let third = following(
+            Some(&second),
+            vec![pe(0, Fate::Kept, "b0", "r0"), pe(1, Fate::Kept, "b1", "q1"), pe(2, Fate::Removed, "b2", "r2")],
+        );
+        assert_eq!(third.number, 2);
+        assert_eq!(origins(&third), [(0, 0, "a0", 2), (1, 1, "b1", 3)]);
+        assert_eq!(third.count(&[Fate::Kept, Fate::KeptUnobservable]), 2);
+    }
+
+    #[test]
+    fn the_stored_form_is_read_back_without_the_adl() {
+        let generation = following(None, vec![pe(0, Fate::Added, "a0", "r0")]);
+        let bytes = generation.encode();
+        assert_eq!(Generation::decode(&bytes).unwrap(), generation);
+        assert_eq!(generation.compilation.adl.as_ref().unwrap().content, None);
+        assert_eq!(generation.encode(), bytes);
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let generation = following(None, vec![pe(0, Fate::Added, "a0", "r0")]);
+        let mut without_origin = generation.clone();
+        without_origin.origins.clear();
+        let other_format = Stored { format: 9, ..Stored::decode(generation.encode().as_slice()).unwrap() };
+        let table = [
+            (without_origin.encode(), "do not belong together"),
+            (other_format.encode_to_vec(), "format 9"),
+            (Stored { format: FORMAT, ..Stored::default() }.encode_to_vec(), "no plan"),
+            (b"\xff\xff".to_vec(), "the stored plan cannot be read"),
+        ];
+        for (bytes, expected) in table {
+            let message = Generation::decode(&bytes).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}

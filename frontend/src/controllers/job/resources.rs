@@ -1,0 +1,182 @@
+//! A PE's share of the resources of a job.
+//!
+//! Job-wide resources, requests and limits alike, are divided by the number of PEs (seed 002): integer milli-units, or bytes for memory and storage,
+//! rounded down, never to 0.
+
+use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity};
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+/// A quantity that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{resource}: {text:?} is no quantity")]
+pub(crate) struct Malformed {
+    resource: String,
+    text: String,
+}
+
+/// The share of one of `count` PEs.
+///
+/// # Errors
+/// Names the resource whose quantity is malformed or out of range.
+pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<ResourceRequirements, Malformed> {
+    let divide_all = |quantities: &Option<BTreeMap<String, Quantity>>| {
+        let divided = quantities.iter().flatten().map(|(name, quantity)| Ok((name.clone(), divide(name, quantity, count)?)));
+        let divided: BTreeMap<_, _> = divided.collect::<Result<_, Malformed>>()?;
+        Ok((!divided.is_empty()).then_some(divided))
+    };
+    Ok(ResourceRequirements {
+        claims: whole.claims.clone(),
+        limits: divide_all(&whole.limits)?,
+        requests: divide_all(&whole.requests)?,
+    })
+}
+
+fn divide(resource: &str, quantity: &Quantity, count: NonZeroU32) -> Result<Quantity, Malformed> {
+    let malformed = || Malformed { resource: resource.to_owned(), text: quantity.0.clone() };
+    let milli = parse_milli(&quantity.0).ok_or_else(malformed)?;
+    if milli == 0 {
+        return Ok(quantity.clone());
+    }
+    let count = u128::from(count.get());
+    if has_fractions(resource) {
+        let share = (milli / count).max(1);
+        return Ok(Quantity(if share % 1000 == 0 { (share / 1000).to_string() } else { format!("{share}m") }));
+    }
+    let share = (milli / 1000 / count).max(1);
+    Ok(Quantity(in_binary_units(share)))
+}
+
+/// Whether a resource can be had in thousandths: CPU. Bytes, devices and huge pages only come whole.
+fn has_fractions(resource: &str) -> bool {
+    resource == "cpu"
+}
+
+/// The shortest exact form in powers of 1024.
+fn in_binary_units(value: u128) -> String {
+    let units = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let mut value = value;
+    let mut unit = 0;
+    while value.is_multiple_of(1024) && value > 0 && unit + 1 < units.len() {
+        value /= 1024;
+        unit += 1;
+    }
+    format!("{value}{}", units.get(unit).copied().unwrap_or_default())
+}
+
+/// Reads a non-negative quantity as thousandths, rounded up like the API server does with what is finer.
+///
+/// `None`: not a quantity, negative, or beyond 2^63.
+pub(crate) fn parse_milli(text: &str) -> Option<u128> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at_checked(end)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 40 {
+        return None;
+    }
+    // value = digits * numerator / denominator, in thousandths
+    let (numerator, mut denominator): (u128, u128) = match suffix {
+        "n" => (1000, 1_000_000_000),
+        "u" => (1000, 1_000_000),
+        "m" => (1000, 1000),
+        "" => (1000, 1),
+        "k" => (1_000_000, 1),
+        "M" => (1_000_000_000, 1),
+        "G" => (1_000_000_000_000, 1),
+        "T" => (1_000_000_000_000_000, 1),
+        "P" => (1_000_000_000_000_000_000, 1),
+        "E" => (1_000_000_000_000_000_000_000, 1),
+        "Ki" => (1000 << 10, 1),
+        "Mi" => (1000 << 20, 1),
+        "Gi" => (1000 << 30, 1),
+        "Ti" => (1000 << 40, 1),
+        "Pi" => (1000 << 50, 1),
+        "Ei" => (1000 << 60, 1),
+        exponent => {
+            let exponent: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
+            let power = 10_u128.checked_pow(exponent.unsigned_abs())?;
+            if exponent < 0 { (1000, power) } else { (power.checked_mul(1000)?, 1) }
+        }
+    };
+    // Trailing zeros carry nothing but would overflow.
+    let fraction = fraction.trim_end_matches('0');
+    denominator = denominator.checked_mul(10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
+    let digits: u128 = match format!("{whole}{fraction}").as_str() {
+        "" => 0,
+        digits => digits.parse().ok()?,
+    };
+    let milli = digits.checked_mul(numerator)?.div_ceil(denominator);
+    (milli <= (1_u128 << 63) * 1000).then_some(milli)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn count(n: u32) -> NonZeroU32 {
+        NonZeroU32::new(n).unwrap()
+    }
+
+    #[test]
+    fn quantities_are_divided_rounded_down_and_never_to_zero() {
+        let table = [
+            ("cpu", "16.0", 4, "4"),
+            ("cpu", "0.4", 4, "100m"),
+            ("cpu", "1", 3, "333m"),
+            ("cpu", "100m", 3, "33m"),
+            ("cpu", "1", 3000, "1m"),
+            ("cpu", "1500m", 1, "1500m"),
+            ("cpu", "2e3", 2, "1000"),
+            ("memory", "64Gi", 4, "16Gi"),
+            ("memory", "400Mi", 4, "100Mi"),
+            ("memory", "128Mi", 7, "19173961"),
+            ("memory", "1k", 3, "333"),
+            ("memory", "1", 3, "1"),
+            ("memory", "0", 3, "0"),
+            ("memory", "1.5Gi", 2, "768Mi"),
+            ("ephemeral-storage", "3Ki", 3, "1Ki"),
+            ("nvidia.com/gpu", "8", 3, "2"),
+            ("nvidia.com/gpu", "2", 3, "1"),
+        ];
+        for (resource, whole, n, expected) in table {
+            let actual = divide(resource, &Quantity(whole.to_owned()), count(n)).unwrap();
+            assert_eq!(actual.0, expected, "{resource} {whole} / {n}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_named() {
+        for text in ["", "-1", "1.2.3", "1x", "Ki", ".", "1e", "1e99", "99999999999999999999Ei", "1 Gi", "é"] {
+            let error = divide("memory", &Quantity(text.to_owned()), count(2)).unwrap_err();
+            assert_eq!(error.to_string(), format!("memory: {text:?} is no quantity"));
+        }
+    }
+
+    #[test]
+    fn requests_and_limits_are_divided_alike_and_missing_ones_stay_missing() {
+        let quantities = |cpu: &str| Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
+        let whole = ResourceRequirements { requests: quantities("3"), ..ResourceRequirements::default() };
+        let expected = ResourceRequirements { requests: quantities("1500m"), ..ResourceRequirements::default() };
+        assert_eq!(share(&whole, count(2)).unwrap(), expected);
+        let whole = ResourceRequirements { limits: quantities("4"), requests: quantities("2"), claims: None };
+        let expected = ResourceRequirements { limits: quantities("2"), requests: quantities("1"), claims: None };
+        assert_eq!(share(&whole, count(2)).unwrap(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_fit_the_whole(milli in 1_u64..10_000_000, n in 1_u32..500) {
+            let text = divide("cpu", &Quantity(format!("{milli}m")), count(n)).unwrap().0;
+            let share = parse_milli(&text).unwrap();
+            prop_assert!(share >= 1);
+            prop_assert!(share == 1 || share * u128::from(n) <= u128::from(milli));
+            prop_assert!((share + 1) * u128::from(n) > u128::from(milli));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,60}") {
+            let _ = parse_milli(&text);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Calls with a deadline, spread over replicas.
+
+use super::{
+    error::{Error, Verdict, judge},
+    render::{self, Text},
+    replicas::Replicas,
+};
+use backon::BackoffBuilder;
+use opentelemetry::propagation::Injector;
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use streams_proto::fusion::v1::{
+    Blob, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
+    fusion_service_client::FusionServiceClient,
+};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Request, Status,
+    codec::CompressionEncoding,
+    metadata::{MetadataKey, MetadataMap, MetadataValue},
+    transport::Channel,
+};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+/// Content up to this size is sent at once; above it, only when a replica asks.
+const INLINE: usize = 16 << 10;
+/// A plan of the largest job allowed, with room.
+const MAX_RESPONSE: usize = 512 << 20;
+/// The largest request allowed by the contract, with room.
+const MAX_REQUEST: usize = 192 << 20;
+
+/// How long calls may take, all attempts together.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `host:port` of replicas; a name may stand for several.
+    pub addresses: Vec<String>,
+    /// A submission.
+    pub submit_deadline: Duration,
+    /// A resize.
+    pub resize_deadline: Duration,
+    /// Rendering of one call's PEs.
+    pub render_deadline: Duration,
+    /// The largest AADL text that is accepted, in bytes.
+    pub max_text: usize,
+}
+
+impl Options {
+    /// Default time-outs for these addresses.
+    pub fn new(addresses: Vec<String>) -> Self {
+        Self {
+            addresses,
+            submit_deadline: Duration::from_secs(60),
+            resize_deadline: Duration::from_secs(30),
+            render_deadline: Duration::from_secs(120),
+            max_text: 256 << 20,
+        }
+    }
+}
+
+/// A client of the fusion service. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Client {
+    replicas: Arc<Replicas>,
+    options: Arc<Options>,
+}
+
+impl Client {
+    /// A client; connects when first used.
+    pub fn new(options: Options) -> Self {
+        let replicas = Arc::new(Replicas::new(options.addresses.iter().cloned()));
+        Self { replicas, options: Arc::new(options) }
+    }
+
+    /// Compiles a job for the first time. The ADL's content must be in the request; it is sent only if a replica asks for it.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn submit(&self, request: SubmitRequest) -> Result<SubmitResponse, Error> {
+        let lean = SubmitRequest { compilation: request.compilation.clone().map(without_content) };
+        let deadline = Instant::now() + self.options.submit_deadline;
+        let call = |mut client: FusionServiceClient<Channel>, full: bool| {
+            let request = traced(if full { request.clone() } else { lean.clone() }, deadline);
+            async move { client.submit(request).await }
+        };
+        self.unary(deadline, call).await
+    }
+
+    /// Compiles a running job for other widths. Contents of ADL and layout must be in the request.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn resize(&self, request: ResizeRequest) -> Result<ResizeResponse, Error> {
+        let mut lean = request.clone();
+        lean.compilation = lean.compilation.map(without_content);
+        lean.layout = lean.layout.map(lean_blob);
+        let deadline = Instant::now() + self.options.resize_deadline;
+        let call = |mut client: FusionServiceClient<Channel>, full: bool| {
+            let request = traced(if full { request.clone() } else { lean.clone() }, deadline);
+            async move { client.resize(request).await }
+        };
+        self.unary(deadline, call).await
+    }
+
+    /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout must be in the request.
+    /// After a broken connection the remaining texts come from another replica. An error ends the stream. Dropping the stream ends the call.
+    pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<Text, Error>> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let client = self.clone();
+        let span = tracing::Span::current();
+        tokio::spawn(tracing::Instrument::instrument(
+            async move {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    result = render::render(&client, request, &sender) => {
+                        if let Err(error) = result {
+                            let _ = sender.send(Err(error)).await;
+                        }
+                    }
+                }
+            },
+            span,
+        ));
+        ReceiverStream::new(receiver)
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    async fn unary<T, F, Fut>(&self, deadline: Instant, call: F) -> Result<T, Error>
+    where
+        F: Fn(FusionServiceClient<Channel>, bool) -> Fut,
+        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.attempts(deadline, |client, full| {
+            let answer = call(client, full);
+            async move { answer.await.map(tonic::Response::into_inner) }
+        })
+        .await
+    }
+
+    /// Runs `attempt` until it succeeds, fails for good, or the deadline passes. Its second argument says whether to send contents.
+    pub(super) async fn attempts<T, F, Fut>(&self, deadline: Instant, mut attempt: F) -> Result<T, Error>
+    where
+        F: FnMut(FusionServiceClient<Channel>, bool) -> Fut,
+        Fut: Future<Output = Result<T, Status>>,
+    {
+        let mut pauses = backon::ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(50))
+            .with_max_delay(Duration::from_secs(2))
+            .with_jitter()
+            .without_max_times()
+            .build();
+        let mut tried = BTreeSet::new();
+        let mut full = false;
+        loop {
+            let late = |last: &Error| Error::DeadlineExceeded(last.to_string());
+            let chosen = match timeout_at(deadline, self.replicas.choose(&tried)).await {
+                Ok(Ok(chosen)) => chosen,
+                Ok(Err(message)) => return Err(Error::Unavailable(message)),
+                Err(_) => return Err(Error::DeadlineExceeded("no replica was found".to_owned())),
+            };
+            let client = connect(chosen.channel());
+            let status = match timeout_at(deadline, attempt(client, full)).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(status)) => status,
+                Err(_) => return Err(Error::DeadlineExceeded(format!("{} did not answer", chosen.address()))),
+            };
+            match judge(&status) {
+                Verdict::Final(error) => return Err(error),
+                Verdict::SendContent(error) if full => return Err(error),
+                Verdict::SendContent(_) => full = true,
+                Verdict::Elsewhere(error, delay) => {
+                    tracing::debug!(replica = %chosen.address(), %error, "asking another replica");
+                    chosen.failed();
+                    let fresh = tried.insert(chosen.address());
+                    // Another replica may answer at once; a round through all of them is followed by a pause.
+                    let pause = match delay {
+                        Some(delay) => delay,
+                        None if fresh && tried.len() == 1 => Duration::ZERO,
+                        None => pauses.next().unwrap_or(Duration::from_secs(2)),
+                    };
+                    let until = Instant::now() + pause;
+                    if until >= deadline {
+                        return Err(if error.is_transient() { error } else { late(&error) });
+                    }
+                    drop(chosen);
+                    sleep(pause).await;
+                    if !fresh {
+                        tried.clear();
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn connect(channel: Channel) -> FusionServiceClient<Channel> {
+    FusionServiceClient::new(channel)
+        .send_compressed(CompressionEncoding::Zstd)
+        .accept_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(MAX_RESPONSE)
+        .max_encoding_message_size(MAX_REQUEST)
+}
+
+/// A request with the remaining time and the trace context of the current span.
+pub(super) fn traced<T>(message: T, deadline: Instant) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    let context = tracing::Span::current().context();
+    opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
+    });
+    request
+}
+
+struct Metadata<'a>(&'a mut MetadataMap);
+
+impl Injector for Metadata<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), MetadataValue::try_from(value)) {
+            self.0.insert(key, value);
+        }
+    }
+}
+
+pub(super) fn lean_blob(blob: Blob) -> Blob {
+    let content = blob.content.filter(|content| content.len() <= INLINE);
+    Blob { content, ..blob }
+}
+
+pub(super) fn without_content(
+    mut compilation: streams_proto::fusion::v1::Compilation,
+) -> streams_proto::fusion::v1::Compilation {
+    compilation.adl = compilation.adl.map(lean_blob);
+    compilation
+}

@@ -1,0 +1,170 @@
+//! Errors of the fusion service, decoded from `google.rpc` details.
+
+use std::{fmt, time::Duration};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// One thing that is wrong with an application or a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Stage of the compilation, and the place in the ADL: `stage[:line:column]`.
+    pub field: String,
+    /// `[code ]message`.
+    pub description: String,
+}
+
+/// Why a call gave no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The application or the request is wrong. The same request will never succeed.
+    Rejected {
+        /// Stage of the first problem.
+        stage: String,
+        /// Code of the first problem, if it has one.
+        code: Option<String>,
+        /// One sentence.
+        message: String,
+        /// Every problem that the stage saw.
+        problems: Vec<Problem>,
+    },
+    /// The layout is damaged, of an unknown version, or of another application.
+    LayoutRejected(String),
+    /// The plan was made by another compiler than those running: compile anew.
+    OtherCompiler(String),
+    /// Content is needed that the caller did not have.
+    InputMissing(String),
+    /// No replica could answer now.
+    Unavailable(String),
+    /// The deadline passed.
+    DeadlineExceeded(String),
+    /// A replica answered against the contract, or failed inside.
+    Internal(String),
+}
+
+impl Error {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::DeadlineExceeded(_) | Self::Internal(_))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected { code, message, .. } => match code {
+                // A message begins with its code when it has been decoded from a violation.
+                Some(code) if !message.starts_with(code.as_str()) => write!(f, "{code} {message}"),
+                _ => f.write_str(message),
+            },
+            Self::LayoutRejected(m) => write!(f, "the layout of the running generation was refused: {m}"),
+            Self::OtherCompiler(m) => write!(f, "the plan was made by another compiler: {m}"),
+            Self::InputMissing(m) => write!(f, "the fusion service asks for content that is not known: {m}"),
+            Self::Unavailable(m) => write!(f, "the fusion service is not available: {m}"),
+            Self::DeadlineExceeded(m) => write!(f, "the fusion service did not answer in time: {m}"),
+            Self::Internal(m) => write!(f, "the fusion service failed: {m}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What to do about a failed attempt.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// Give up: the answer would be the same everywhere.
+    Final(Error),
+    /// The replica lacks inputs: send them.
+    SendContent(Error),
+    /// Ask another replica, not before the delay if there is one.
+    Elsewhere(Error, Option<Duration>),
+}
+
+/// Reads a status by the rules at the top of `fusion.proto`.
+pub(super) fn judge(status: &Status) -> Verdict {
+    let details = status.get_error_details();
+    let reason = details.error_info().map_or("", |info| info.reason.as_str());
+    let message = status.message().to_owned();
+    match (status.code(), reason) {
+        (_, "INPUT_MISSING") => Verdict::SendContent(Error::InputMissing(message)),
+        (_, "OTHER_COMPILER") => Verdict::Elsewhere(Error::OtherCompiler(message), None),
+        (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(Error::LayoutRejected(message)),
+        (Code::InvalidArgument, _) => {
+            let metadata = |key: &str| details.error_info().and_then(|info| info.metadata.get(key).cloned());
+            let problems = details.bad_request().map_or_else(Vec::new, |bad| {
+                bad.field_violations
+                    .iter()
+                    .map(|v| Problem { field: v.field.clone(), description: v.description.clone() })
+                    .collect()
+            });
+            let stage = metadata("stage").unwrap_or_default();
+            Verdict::Final(Error::Rejected { stage, code: metadata("code"), message, problems })
+        }
+        (Code::ResourceExhausted, _) => {
+            let delay = details.retry_info().and_then(|info| info.retry_delay);
+            Verdict::Elsewhere(Error::Unavailable(message), delay)
+        }
+        (Code::Unavailable, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
+        // Our own cancellation never gets here: the future is gone. A server that cancels is going away.
+        (Code::Cancelled | Code::Aborted, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
+        (Code::DeadlineExceeded, _) => Verdict::Final(Error::DeadlineExceeded(message)),
+        // A broken connection shows up as an unknown error with a transport error as its source.
+        (Code::Unknown, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
+        _ => Verdict::Elsewhere(Error::Internal(message), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic_types::ErrorDetails;
+
+    fn info(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
+        let metadata = metadata.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        ErrorDetails::with_error_info(reason, streams_proto::fusion::ERROR_DOMAIN, metadata.collect::<std::collections::HashMap<_, _>>())
+    }
+
+    #[test]
+    fn a_rejected_application_names_stage_code_and_problems() {
+        let mut details = info("APPLICATION_REJECTED", &[("stage", "topology"), ("code", "CDISR1164E")]);
+        details.add_bad_request_violation("topology:12:3", "CDISR1164E width 0");
+        let status = Status::with_error_details(Code::InvalidArgument, "CDISR1164E width 0", details);
+        let Verdict::Final(error) = judge(&status) else { panic!("not final") };
+        assert!(!error.is_transient());
+        assert_eq!(error.to_string(), "CDISR1164E width 0");
+        let Error::Rejected { stage, code, problems, .. } = error else { panic!("not rejected") };
+        assert_eq!((stage.as_str(), code.as_deref()), ("topology", Some("CDISR1164E")));
+        assert_eq!(problems[0].field, "topology:12:3");
+    }
+
+    #[test]
+    fn statuses_are_told_apart_by_what_to_do() {
+        let with = |code, reason| Status::with_error_details(code, "m", info(reason, &[]));
+        for (status, expected) in [
+            (with(Code::FailedPrecondition, "INPUT_MISSING"), "send content"),
+            (with(Code::FailedPrecondition, "OTHER_COMPILER"), "elsewhere"),
+            (with(Code::InvalidArgument, "LAYOUT_REJECTED"), "final"),
+            (with(Code::ResourceExhausted, "OVERLOADED"), "elsewhere"),
+            (Status::unavailable("m"), "elsewhere"),
+            (Status::unknown("transport error"), "elsewhere"),
+            (Status::internal("m"), "elsewhere"),
+            (Status::deadline_exceeded("m"), "final"),
+        ] {
+            let verdict = match judge(&status) {
+                Verdict::Final(_) => "final",
+                Verdict::SendContent(_) => "send content",
+                Verdict::Elsewhere(..) => "elsewhere",
+            };
+            assert_eq!(verdict, expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn an_overloaded_replica_says_when() {
+        let mut details = info("OVERLOADED", &[]);
+        details.set_retry_info(Some(Duration::from_millis(300)));
+        let Verdict::Elsewhere(_, delay) = judge(&Status::with_error_details(Code::ResourceExhausted, "m", details)) else {
+            panic!("final")
+        };
+        assert_eq!(delay, Some(Duration::from_millis(300)));
+    }
+}

@@ -1,0 +1,105 @@
+//! The stream of AADL texts, checked and resumed.
+
+use super::{
+    client::{Client, lean_blob, traced, without_content},
+    error::Error,
+};
+use bytes::{Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicUsize, Ordering},
+};
+use streams_proto::fusion::v1::{RenderRequest, RenderResponse, render_response::Part};
+use tokio::{sync::mpsc, time::Instant};
+use tonic::{Status, Streaming};
+
+/// The AADL of one PE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Id of the PE.
+    pub pe_id: u64,
+    /// SHA-256 of the text in lower-case hexadecimal; checked.
+    pub content_id: String,
+    /// The text, UTF-8.
+    pub text: Bytes,
+}
+
+/// Renders all PEs of the request into `sink`, going on with what remains after a failure.
+pub(super) async fn render(
+    client: &Client,
+    request: RenderRequest,
+    sink: &mpsc::Sender<Result<Text, Error>>,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + client.options().render_deadline;
+    let max_text = client.options().max_text;
+    let mut lean = request.clone();
+    lean.compilation = lean.compilation.map(without_content);
+    lean.layout = lean.layout.map(lean_blob);
+    // How many PEs have been delivered: a new attempt asks for the others.
+    let done = AtomicUsize::new(0);
+    let broken = OnceLock::new();
+    let result = client
+        .attempts(deadline, |mut service, full| {
+            let mut request = if full { request.clone() } else { lean.clone() };
+            let (done, broken) = (&done, &broken);
+            async move {
+                request.pe_ids.drain(..done.load(Ordering::Relaxed));
+                let wanted = request.pe_ids.clone();
+                let mut stream = service.render(traced(request, deadline)).await?.into_inner();
+                for pe_id in wanted {
+                    match next_text(&mut stream, pe_id, max_text).await? {
+                        Ok(text) => {
+                            // The receiver is gone: nobody wants the rest.
+                            if sink.send(Ok(text)).await.is_err() {
+                                return Ok(());
+                            }
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(message) => {
+                            let _ = broken.set(message);
+                            return Ok(());
+                        }
+                    }
+                }
+                Ok(())
+            }
+        })
+        .await;
+    result?;
+    broken.into_inner().map_or(Ok(()), |message| Err(Error::Internal(message)))
+}
+
+/// Reads one text. The inner error is an answer against the contract.
+async fn next_text(
+    stream: &mut Streaming<RenderResponse>,
+    pe_id: u64,
+    max_text: usize,
+) -> Result<Result<Text, String>, Status> {
+    let start = match stream.message().await? {
+        Some(RenderResponse { part: Some(Part::Start(start)) }) if start.pe_id == pe_id => start,
+        Some(_) => return Ok(Err(format!("PE {pe_id} was asked for, something else came"))),
+        None => return Err(Status::unavailable(format!("the stream ended before PE {pe_id}"))),
+    };
+    let size = match usize::try_from(start.size) {
+        Ok(size) if size <= max_text => size,
+        _ => return Ok(Err(format!("the AADL of PE {pe_id} has {} bytes, at most {max_text} are accepted", start.size))),
+    };
+    let mut text = BytesMut::with_capacity(size.min(1 << 20));
+    let mut hash = Sha256::new();
+    while text.len() < size {
+        match stream.message().await? {
+            Some(RenderResponse { part: Some(Part::Chunk(chunk)) }) if chunk.len() <= size - text.len() => {
+                hash.update(&chunk);
+                text.extend_from_slice(&chunk);
+            }
+            Some(_) => return Ok(Err(format!("the AADL of PE {pe_id} is not of the announced size"))),
+            None => return Err(Status::unavailable(format!("the stream ended inside the AADL of PE {pe_id}"))),
+        }
+    }
+    let content_id = hex::encode(hash.finalize());
+    if content_id != start.content_id {
+        return Ok(Err(format!("the AADL of PE {pe_id} is not the one announced")));
+    }
+    Ok(Ok(Text { pe_id, content_id, text: text.freeze() }))
+}

@@ -1,0 +1,220 @@
+//! The client against replicas that fail in every way the contract knows. The replicas are real gRPC servers with scripted answers.
+
+use super::{Client, Error, Options, Text};
+use bytes::Bytes;
+use futures::StreamExt;
+use sha2::{Digest, Sha256};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use streams_proto::fusion::v1::{
+    Blob, Compilation, Plan, RenderRequest, RenderResponse, ResizeRequest, ResizeResponse, SubmitRequest,
+    SubmitResponse,
+    fusion_service_server::{FusionService, FusionServiceServer},
+    render_response::{Part, Start},
+};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Code, Request, Response, Status, codec::CompressionEncoding};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// What a replica does.
+#[derive(Clone, Copy, PartialEq)]
+enum Behaviour {
+    Good,
+    /// Does not have the ADL until it is sent.
+    Forgetful,
+    Unavailable,
+    Overloaded,
+    Rejecting,
+    Silent,
+    /// Ends the stream of texts in the middle of the second one.
+    BreaksOff,
+    /// Sends another text than announced.
+    Corrupt,
+}
+
+struct Replica {
+    behaviour: Behaviour,
+    calls: Arc<AtomicUsize>,
+}
+
+fn status(code: Code, reason: &str) -> Status {
+    let info = ErrorDetails::with_error_info(reason, streams_proto::fusion::ERROR_DOMAIN, HashMap::new());
+    Status::with_error_details(code, reason, info)
+}
+
+impl Replica {
+    async fn common(&self, compilation: Option<&Compilation>) -> Result<(), Status> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let content = compilation.and_then(|c| c.adl.as_ref()).and_then(|adl| adl.content.as_ref());
+        match self.behaviour {
+            Behaviour::Forgetful if content.is_none() => Err(status(Code::FailedPrecondition, "INPUT_MISSING")),
+            Behaviour::Unavailable => Err(Status::unavailable("going away")),
+            Behaviour::Overloaded => {
+                let mut details = ErrorDetails::with_error_info("OVERLOADED", "d", HashMap::new());
+                details.set_retry_info(Some(Duration::from_millis(20)));
+                Err(Status::with_error_details(Code::ResourceExhausted, "full", details))
+            }
+            Behaviour::Rejecting => {
+                let metadata = HashMap::from([("stage".to_owned(), "topology".to_owned())]);
+                let details = ErrorDetails::with_error_info("APPLICATION_REJECTED", "d", metadata);
+                Err(Status::with_error_details(Code::InvalidArgument, "unknown host pool 3", details))
+            }
+            Behaviour::Silent => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+fn text_of(pe_id: u64) -> Vec<u8> {
+    format!("<pe id='{pe_id}'/>").repeat(100).into_bytes()
+}
+
+#[tonic::async_trait]
+impl FusionService for Replica {
+    async fn submit(&self, request: Request<SubmitRequest>) -> Result<Response<SubmitResponse>, Status> {
+        self.common(request.get_ref().compilation.as_ref()).await?;
+        Ok(Response::new(SubmitResponse { plan: Some(Plan::default()), warnings: vec![] }))
+    }
+
+    async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
+        self.common(request.get_ref().compilation.as_ref()).await?;
+        Ok(Response::new(ResizeResponse::default()))
+    }
+
+    type RenderStream = ReceiverStream<Result<RenderResponse, Status>>;
+
+    async fn render(&self, request: Request<RenderRequest>) -> Result<Response<Self::RenderStream>, Status> {
+        self.common(request.get_ref().compilation.as_ref()).await?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let behaviour = self.behaviour;
+        tokio::spawn(async move {
+            for (position, pe_id) in request.into_inner().pe_ids.into_iter().enumerate() {
+                let text = text_of(pe_id);
+                let content_id = hex::encode(Sha256::digest(&text));
+                let start = Start { pe_id, content_id, size: text.len() as u64 };
+                let _ = sender.send(Ok(RenderResponse { part: Some(Part::Start(start)) })).await;
+                for (number, chunk) in text.chunks(100).enumerate() {
+                    if behaviour == Behaviour::BreaksOff && position == 1 && number == 1 {
+                        return;
+                    }
+                    let mut chunk = chunk.to_vec();
+                    if behaviour == Behaviour::Corrupt {
+                        chunk[0] = b'x';
+                    }
+                    let _ = sender.send(Ok(RenderResponse { part: Some(Part::Chunk(chunk.into())) })).await;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Starts replicas and a client of them; also returns how often each was called.
+async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) {
+    let mut addresses = Vec::new();
+    let mut calls = Vec::new();
+    for &behaviour in behaviours {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        addresses.push(listener.local_addr().unwrap().to_string());
+        let count = Arc::new(AtomicUsize::new(0));
+        calls.push(Arc::clone(&count));
+        let service = FusionServiceServer::new(Replica { behaviour, calls: count })
+            .accept_compressed(CompressionEncoding::Zstd)
+            .send_compressed(CompressionEncoding::Zstd);
+        let server = tonic::transport::Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    }
+    let mut options = Options::new(addresses);
+    options.submit_deadline = Duration::from_secs(5);
+    options.resize_deadline = Duration::from_millis(300);
+    options.render_deadline = Duration::from_secs(5);
+    (Client::new(options), calls)
+}
+
+fn compilation() -> Option<Compilation> {
+    let content = Bytes::from(vec![b'x'; 100_000]);
+    let sha256 = Bytes::from(Sha256::digest(&content).to_vec());
+    Some(Compilation { adl: Some(Blob { sha256, content: Some(content) }), ..Compilation::default() })
+}
+
+fn submission() -> SubmitRequest {
+    SubmitRequest { compilation: compilation() }
+}
+
+async fn texts(client: &Client, pe_ids: Vec<u64>) -> Result<Vec<Text>, Error> {
+    let request = RenderRequest { compilation: compilation(), pe_ids, ..RenderRequest::default() };
+    client.render(request).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+#[tokio::test]
+async fn content_is_sent_only_when_it_is_missing() {
+    let (client, calls) = client_of(&[Behaviour::Forgetful]).await;
+    client.submit(submission()).await.unwrap();
+    assert_eq!(calls[0].load(Ordering::SeqCst), 2, "first the digest, then the content");
+}
+
+#[tokio::test]
+async fn another_replica_answers_for_one_that_cannot() {
+    for bad in [Behaviour::Unavailable, Behaviour::Overloaded] {
+        let (client, calls) = client_of(&[bad, Behaviour::Good]).await;
+        for _ in 0..4 {
+            client.submit(submission()).await.unwrap();
+        }
+        assert!(calls[0].load(Ordering::SeqCst) <= 2, "a replica that failed is left alone");
+    }
+}
+
+#[tokio::test]
+async fn a_rejection_is_final() {
+    let (client, calls) = client_of(&[Behaviour::Rejecting, Behaviour::Rejecting]).await;
+    let error = client.submit(submission()).await.unwrap_err();
+    assert!(matches!(&error, Error::Rejected { stage, .. } if stage == "topology"), "{error:?}");
+    assert_eq!(calls.iter().map(|c| c.load(Ordering::SeqCst)).sum::<usize>(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_is_transient() {
+    let mut options = Options::new(vec!["127.0.0.1:1".to_owned()]);
+    options.submit_deadline = Duration::from_millis(400);
+    let error = Client::new(options).submit(submission()).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_silent_replica_is_not_waited_for_beyond_the_deadline() {
+    let (client, _) = client_of(&[Behaviour::Silent]).await;
+    let request = ResizeRequest { compilation: compilation(), ..ResizeRequest::default() };
+    let error = client.resize(request).await.unwrap_err();
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn texts_arrive_whole_and_in_order() {
+    let (client, _) = client_of(&[Behaviour::Good]).await;
+    let texts = texts(&client, vec![3, 1, 2]).await.unwrap();
+    assert_eq!(texts.iter().map(|t| t.pe_id).collect::<Vec<_>>(), [3, 1, 2]);
+    assert!(texts.iter().all(|t| t.text == text_of(t.pe_id)));
+}
+
+#[tokio::test]
+async fn a_broken_stream_goes_on_elsewhere() {
+    let (client, calls) = client_of(&[Behaviour::BreaksOff, Behaviour::Good]).await;
+    // Make the failing replica the first one asked.
+    while calls[0].load(Ordering::SeqCst) == 0 {
+        let found = texts(&client, vec![0, 1, 2, 3]).await.unwrap();
+        assert_eq!(found.iter().map(|t| t.pe_id).collect::<Vec<_>>(), [0, 1, 2, 3], "each once");
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_not_the_announced_one_is_refused() {
+    let (client, _) = client_of(&[Behaviour::Corrupt]).await;
+    let error = texts(&client, vec![0]).await.unwrap_err();
+    assert!(matches!(error, Error::Internal(_)), "{error:?}");
+}
