@@ -180,9 +180,12 @@ impl Client {
                         None if fresh && tried.len() == 1 => Duration::ZERO,
                         None => pauses.next().unwrap_or(Duration::from_secs(2)),
                     };
-                    let until = Instant::now() + pause;
-                    if until >= deadline {
-                        return Err(if error.is_transient() { error } else { late(&error) });
+                    // The transport ends a call a moment before the deadline, as a cancellation.
+                    if Instant::now() + Duration::from_millis(20) >= deadline {
+                        return Err(late(&error));
+                    }
+                    if Instant::now() + pause >= deadline {
+                        return Err(error);
                     }
                     drop(chosen);
                     sleep(pause).await;

@@ -120,7 +120,11 @@ mod tests {
 
     fn info(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
         let metadata = metadata.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        ErrorDetails::with_error_info(reason, streams_proto::fusion::ERROR_DOMAIN, metadata.collect::<std::collections::HashMap<_, _>>())
+        ErrorDetails::with_error_info(
+            reason,
+            streams_proto::fusion::ERROR_DOMAIN,
+            metadata.collect::<std::collections::HashMap<_, _>>(),
+        )
     }
 
     #[test]
@@ -162,7 +166,8 @@ mod tests {
     fn an_overloaded_replica_says_when() {
         let mut details = info("OVERLOADED", &[]);
         details.set_retry_info(Some(Duration::from_millis(300)));
-        let Verdict::Elsewhere(_, delay) = judge(&Status::with_error_details(Code::ResourceExhausted, "m", details)) else {
+        let Verdict::Elsewhere(_, delay) = judge(&Status::with_error_details(Code::ResourceExhausted, "m", details))
+        else {
             panic!("final")
         };
         assert_eq!(delay, Some(Duration::from_millis(300)));

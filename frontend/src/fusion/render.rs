@@ -83,7 +83,12 @@ async fn next_text(
     };
     let size = match usize::try_from(start.size) {
         Ok(size) if size <= max_text => size,
-        _ => return Ok(Err(format!("the AADL of PE {pe_id} has {} bytes, at most {max_text} are accepted", start.size))),
+        _ => {
+            return Ok(Err(format!(
+                "the AADL of PE {pe_id} has {} bytes, at most {max_text} are accepted",
+                start.size
+            )));
+        }
     };
     let mut text = BytesMut::with_capacity(size.min(1 << 20));
     let mut hash = Sha256::new();

@@ -1,8 +1,8 @@
 //! Which replicas of the fusion service there are, and which one to ask.
 //!
 //! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas and is resolved again every
-//! [`REFRESH`] and after a failure. The replica with the fewest calls in flight is asked; one that failed is left alone for a moment unless
-//! there is no other. Connections are made when first needed and kept.
+//! [`REFRESH`]. The replica with the fewest calls in flight is asked, among equals the one asked longest ago; one that failed is left alone
+//! for a moment unless there is no other. Connections are made when first needed and kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +33,7 @@ pub struct Replicas {
 #[derive(Debug, Default)]
 struct State {
     resolved: Option<Instant>,
+    choices: usize,
     replicas: BTreeMap<SocketAddr, Arc<Replica>>,
 }
 
@@ -42,6 +43,8 @@ struct Replica {
     address: SocketAddr,
     channel: Channel,
     in_flight: AtomicUsize,
+    /// Number of the last choice that fell on it.
+    last_chosen: AtomicUsize,
     rests_until: Mutex<Option<Instant>>,
 }
 
@@ -97,13 +100,20 @@ impl Replicas {
     pub async fn choose(&self, tried: &BTreeSet<SocketAddr>) -> Result<Chosen, String> {
         self.resolve().await?;
         let now = Instant::now();
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        state.choices += 1;
         let best = state.replicas.values().min_by_key(|r| {
             let resting = lock(&r.rests_until).is_some_and(|until| until > now);
-            (tried.contains(&r.address), resting, r.in_flight.load(Ordering::Relaxed))
+            (
+                tried.contains(&r.address),
+                resting,
+                r.in_flight.load(Ordering::Relaxed),
+                r.last_chosen.load(Ordering::Relaxed),
+            )
         });
         let replica = Arc::clone(best.ok_or_else(|| format!("{} has no address", self.names.join(", ")))?);
         replica.in_flight.fetch_add(1, Ordering::Relaxed);
+        replica.last_chosen.store(state.choices, Ordering::Relaxed);
         Ok(Chosen { replica })
     }
 
@@ -140,7 +150,13 @@ impl Replicas {
                 .keep_alive_while_idle(true)
                 .tcp_nodelay(true);
             let channel = endpoint.connect_lazy();
-            let replica = Replica { address, channel, in_flight: AtomicUsize::new(0), rests_until: Mutex::default() };
+            let replica = Replica {
+                address,
+                channel,
+                in_flight: AtomicUsize::new(0),
+                last_chosen: AtomicUsize::new(0),
+                rests_until: Mutex::default(),
+            };
             state.replicas.insert(address, Arc::new(replica));
         }
         Ok(())
