@@ -1,0 +1,8 @@
+//! The harness itself: what the other tests rely on.
+
+mod access;
+mod garbage;
+mod nothing_stays;
+mod pods;
+mod processes;
+mod restarts;
