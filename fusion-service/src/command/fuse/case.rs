@@ -1,0 +1,231 @@
+//! The JSON form of a case (fuser, appendix A).
+
+use super::Malformed;
+use crate::budget::Limits;
+use crate::error::{Problem, Stage, excerpt};
+use crate::fuser::{
+    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading,
+};
+use crate::logical::PoolLocation;
+use crate::topology::{Connection, Node, Via};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// A case: a graph, and how to fuse it. Other keys are ignored.
+#[derive(Deserialize)]
+pub(super) struct Case<'a> {
+    mode: Mode,
+    #[serde(borrow)]
+    topology: Topology<'a>,
+}
+
+/// `legacy` or `manual:N`.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+enum Mode {
+    Legacy,
+    Manual(i64),
+}
+
+impl TryFrom<String> for Mode {
+    type Error = String;
+
+    fn try_from(mode: String) -> Result<Self, String> {
+        match (mode.as_str(), mode.strip_prefix("manual:").map(str::parse)) {
+            ("legacy", _) => Ok(Self::Legacy),
+            (_, Some(Ok(count))) => Ok(Self::Manual(count)),
+            _ => Err(format!("mode {} is neither legacy nor manual:N", excerpt(&mode))),
+        }
+    }
+}
+
+/// A text of the line, not copied.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+type Texts<'a> = Box<[Text<'a>]>;
+
+#[derive(Deserialize)]
+struct Topology<'a> {
+    #[serde(borrow)]
+    nodes: Vec<NodeForm<'a>>,
+    pools: Vec<Pool<'a>>,
+}
+
+#[derive(Deserialize)]
+struct NodeForm<'a> {
+    idx: u32,
+    #[serde(borrow)]
+    name: Text<'a>,
+    r#in: Box<[Input]>,
+    out: Box<[Output]>,
+    coloc: Texts<'a>,
+    exloc: Texts<'a>,
+    iso: bool,
+    prov: BTreeMap<Text<'a>, Texts<'a>>,
+    softseg: BTreeMap<Text<'a>, Texts<'a>>,
+    host: Option<Text<'a>>,
+    pool: Option<(u64, Option<u64>)>,
+    hcol: Texts<'a>,
+    hex: Texts<'a>,
+    hiso: bool,
+    rst: bool,
+    rloc: bool,
+    #[serde(rename = "stOut")]
+    st_out: bool,
+    thr: Texts<'a>,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    i: u32,
+    tp: bool,
+    imp: bool,
+    c: Box<[Link]>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    i: u32,
+    exp: bool,
+    c: Box<[Link]>,
+}
+
+/// Source operator and port, destination operator and port, splitter, channel.
+type Link = (u32, u32, u32, u32, Option<u32>, Option<u32>);
+
+#[derive(Deserialize)]
+struct Pool<'a> {
+    idx: u64,
+    excl: bool,
+    #[serde(borrow)]
+    hosts: Texts<'a>,
+}
+
+fn malformed(message: impl Into<String>) -> Malformed {
+    Malformed { column: None, message: message.into() }
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
+        const MOST: usize = 200;
+        serde_json::from_slice(line).map_err(|error| {
+            let text = error.to_string();
+            let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+            let message = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+            Malformed { column: Some(error.column()), message }
+        })
+    }
+
+    /// More operators or connections than are fused.
+    pub(super) fn over_limit(&self, limits: &Limits) -> Option<Problem> {
+        let nodes = &self.topology.nodes;
+        let connections: usize = nodes.iter().flat_map(|node| &node.out).map(|port| port.c.len()).sum();
+        let refuse = |count: usize, what: &str, limit: u64| {
+            (count as u64 > limit)
+                .then(|| Problem::new(Stage::Topology, format!("{count} {what}; the limit is {limit}")))
+        };
+        refuse(nodes.len(), "operators", limits.operators)
+            .or_else(|| refuse(connections, "connections", limits.connections))
+    }
+
+    /// How to fuse it.
+    pub(super) fn fusion(&self) -> Result<Fusion, Problem> {
+        match self.mode {
+            Mode::Legacy => Ok(Fusion::Legacy),
+            Mode::Manual(count) => Fusion::manual(count.into(), FusionType::NoChannelInfluence),
+        }
+    }
+
+    /// The graph.
+    pub(super) fn graph(&self) -> Result<Graph<'_>, Malformed> {
+        let mut symbols = Symbols::default();
+        let mut nodes: Vec<&NodeForm> = self.topology.nodes.iter().collect();
+        nodes.sort_by_key(|node| node.idx);
+        let operators =
+            nodes.iter().map(|node| operator(node, &mut symbols)).collect::<Result<PrimaryMap<Node, _>, _>>()?;
+        let mut pools: Vec<HostPool> = (self.topology.pools.iter())
+            .map(|pool| HostPool {
+                index: pool.idx,
+                exclusive: pool.excl,
+                hosts: pool.hosts.iter().map(|host| symbols.intern(&host.0)).collect(),
+            })
+            .collect();
+        pools.sort_by_key(|pool| pool.index);
+        let connections = connections(&nodes)?;
+        Graph::new(operators, pools, symbols, Cow::Owned(connections)).map_err(|problem| malformed(problem.message))
+    }
+}
+
+fn operator<'a>(node: &'a NodeForm, symbols: &mut Symbols) -> Result<Operator<'a>, Malformed> {
+    let in_order = |ports: &mut dyn Iterator<Item = u32>| ports.zip(0..).all(|(index, position)| index == position);
+    if !in_order(&mut node.r#in.iter().map(|port| port.i)) || !in_order(&mut node.out.iter().map(|port| port.i)) {
+        return Err(malformed(format!("operator {}: ports do not count from 0", node.idx)));
+    }
+    let mut threading = Threading::default();
+    node.thr.iter().for_each(|model| threading.add(&model.0));
+    let mut set = |texts: &[Text]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(&text.0)).collect() };
+    let (co_locations, ex_locations) = (set(&node.coloc), set(&node.exloc));
+    let (host_co_locations, host_ex_locations) = (set(&node.hcol), set(&node.hex));
+    let mut labels = |sets: &BTreeMap<Text, Texts>| -> Box<[Label]> {
+        let label = |(key, values): (&Text, &Texts)| Label {
+            key: symbols.intern(&key.0),
+            value: symbols.intern_set(values.iter().map(|value| &*value.0)),
+        };
+        sets.iter().map(label).collect()
+    };
+    let (provisional, soft_segregated) = (labels(&node.prov), labels(&node.softseg));
+    Ok(Operator {
+        index: node.idx,
+        name: &node.name.0,
+        inputs: node.r#in.iter().map(|port| InputPort { threaded: port.tp, imported: port.imp }).collect(),
+        outputs: node.out.iter().map(|port| OutputPort { exported: port.exp }).collect(),
+        co_locations,
+        ex_locations,
+        isolated: node.iso,
+        provisional,
+        soft_segregated,
+        restartable: node.rst,
+        relocatable: node.rloc,
+        single_threaded_on_outputs: node.st_out,
+        threading,
+        host: node.host.as_ref().map(|host| symbols.intern(&host.0)),
+        pool: node.pool.map(|(pool, in_pool)| PoolLocation { pool, in_pool }),
+        host_co_locations,
+        host_ex_locations,
+        host_isolated: node.hiso,
+        channels: &[],
+    })
+}
+
+/// The connections that are listed at either end, once each.
+fn connections(nodes: &[&NodeForm]) -> Result<Vec<Connection>, Malformed> {
+    let position = |index: u32, at: u32| {
+        let position = nodes.binary_search_by_key(&index, |node| node.idx).map(Node::new);
+        position
+            .map_err(|_| malformed(format!("operator {at}: connection with operator {index}, which does not exist")))
+    };
+    let mut connections = Vec::new();
+    for node in nodes {
+        let entering = node.r#in.iter().flat_map(|port| port.c.iter().map(|c| (c, (c.2, c.3) == (node.idx, port.i))));
+        let leaving = node.out.iter().flat_map(|port| port.c.iter().map(|c| (c, (c.0, c.1) == (node.idx, port.i))));
+        for (&(source, source_port, target, target_port, splitter, channel), ends_here) in entering.chain(leaving) {
+            if !ends_here {
+                return Err(malformed(format!("operator {}: connection of another port in its list", node.idx)));
+            }
+            let via = match (splitter, channel) {
+                (None, None) => None,
+                (Some(splitter), Some(channel)) if splitter != u32::MAX => Some(Via { splitter, channel }),
+                _ => return Err(malformed(format!("operator {}: connection with half a splitter", node.idx))),
+            };
+            let (source, target) = (position(source, node.idx)?, position(target, node.idx)?);
+            connections.push(Connection::new((source, source_port), (target, target_port), via));
+        }
+    }
+    connections.sort_unstable();
+    connections.dedup();
+    Ok(connections)
+}

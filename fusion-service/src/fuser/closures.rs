@@ -1,0 +1,182 @@
+//! Which units are bound to one host while PEs are being filled, and whether any host suits them all (fuser 2.6, `closure`).
+//!
+//! Units are bound to each other when they share a host group or a PE. Bindings only grow, so they are sets in a union-find, each
+//! with what its members ask for. The reference closes over the operators of PEs that have a host group only; it is the same thing,
+//! because the operators of a unit or PE always come together and nobody else reaches a PE without host groups.
+
+use super::graph::{Graph, Symbol};
+use super::hosts::{HostGroups, Specifications};
+use super::units::{Unit, Units};
+use cranelift_entity::PrimaryMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub(super) struct Closures<'a> {
+    parents: PrimaryMap<Unit, Unit>,
+    /// Valid for the representatives.
+    demands: PrimaryMap<Unit, Demands<'a>>,
+    sets: HostSets,
+}
+
+/// What the units of one closure ask of their host.
+#[derive(Clone, Default)]
+struct Demands<'a> {
+    /// They contradict each other.
+    conflict: bool,
+    /// Rule H1: host ex-location id -> name of the operator that has it.
+    ex_locations: BTreeMap<Symbol, &'a str>,
+    /// Rule H2: hosts that suit all.
+    declared: Option<u32>,
+    /// Rule H4: pool -> place in it.
+    places: BTreeMap<u64, u64>,
+    /// Number of units, for union by size.
+    size: u32,
+}
+
+impl<'a> Closures<'a> {
+    pub(super) fn new(
+        graph: &Graph<'a>,
+        units: &Units,
+        groups: Option<&HostGroups>,
+        specifications: &Specifications,
+        specification_of: &PrimaryMap<Unit, u32>,
+    ) -> Self {
+        let mut sets = HostSets::default();
+        let set_of: Vec<Option<u32>> = specifications
+            .iter()
+            .map(|specification| specification.declared.as_ref().map(|hosts| sets.intern(hosts.clone())))
+            .collect();
+        let demands = units.keys().map(|unit| {
+            let mut demands = Demands { size: 1, ..Demands::default() };
+            demands.declared = set_of[specification_of[unit] as usize];
+            demands.conflict = demands.declared.is_some_and(|set| sets.is_empty(set));
+            for &node in units.operators(unit) {
+                let operator = &graph.operators()[node];
+                for &id in &operator.host_ex_locations {
+                    demands.conflict |= differs(demands.ex_locations.insert(id, operator.name), operator.name);
+                }
+                if let Some((pool, place)) = operator.pool.and_then(|location| Some((location.pool, location.in_pool?)))
+                {
+                    demands.conflict |= differs(demands.places.insert(pool, place), place);
+                }
+            }
+            demands
+        });
+        let demands = demands.collect();
+        let mut closures = Self { parents: units.keys().collect(), demands, sets };
+        for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
+            if let Some((&first, rest)) = members.split_first() {
+                rest.iter().for_each(|&node| closures.bind(units.of(first), units.of(node)));
+            }
+        }
+        closures
+    }
+
+    /// Whether rules H1, H2 and H4 allow that `a` and `b` share a PE.
+    pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
+        let (a, b) = (self.find(a), self.find(b));
+        let (mine, theirs) = (&self.demands[a], &self.demands[b]);
+        if mine.conflict || theirs.conflict {
+            return false;
+        }
+        if a == b {
+            return true;
+        }
+        let declared = match (mine.declared, theirs.declared) {
+            (Some(mine), Some(theirs)) => {
+                let common = self.sets.intersection(mine, theirs);
+                !self.sets.is_empty(common)
+            }
+            _ => true,
+        };
+        declared && agree(&mine.ex_locations, &theirs.ex_locations) && agree(&mine.places, &theirs.places)
+    }
+
+    /// Notes that `a` and `b` share a host.
+    pub(super) fn bind(&mut self, a: Unit, b: Unit) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a == b {
+            return;
+        }
+        let (large, small) = if self.demands[a].size >= self.demands[b].size { (a, b) } else { (b, a) };
+        self.parents[small] = large;
+        let other = std::mem::take(&mut self.demands[small]);
+        let merged = &mut self.demands[large];
+        merged.size += other.size;
+        merged.conflict |= other.conflict;
+        merged.declared = match (merged.declared, other.declared) {
+            (Some(mine), Some(theirs)) => Some(self.sets.intersection(mine, theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        merged.conflict |= merged.declared.is_some_and(|set| self.sets.is_empty(set));
+        merged.conflict |= absorb(&mut merged.ex_locations, other.ex_locations);
+        merged.conflict |= absorb(&mut merged.places, other.places);
+    }
+
+    fn find(&mut self, mut unit: Unit) -> Unit {
+        while self.parents[unit] != unit {
+            let above = self.parents[self.parents[unit]];
+            self.parents[unit] = above;
+            unit = above;
+        }
+        unit
+    }
+}
+
+fn differs<V: PartialEq>(previous: Option<V>, value: V) -> bool {
+    previous.is_some_and(|previous| previous != value)
+}
+
+fn agree<K: Ord, V: PartialEq>(a: &BTreeMap<K, V>, b: &BTreeMap<K, V>) -> bool {
+    let (few, many) = if a.len() <= b.len() { (a, b) } else { (b, a) };
+    few.iter().all(|(key, value)| many.get(key).is_none_or(|other| other == value))
+}
+
+/// Adds `theirs` to `mine`; says whether they disagree about a key.
+fn absorb<K: Ord, V: PartialEq + Copy>(mine: &mut BTreeMap<K, V>, mut theirs: BTreeMap<K, V>) -> bool {
+    if mine.len() < theirs.len() {
+        std::mem::swap(mine, &mut theirs);
+    }
+    let mut disagree = false;
+    for (key, value) in theirs {
+        disagree |= differs(mine.insert(key, value), value);
+    }
+    disagree
+}
+
+/// Sets of hosts, numbered, with their intersections remembered.
+#[derive(Default)]
+struct HostSets {
+    numbers: HashMap<BTreeSet<Symbol>, u32>,
+    list: Vec<BTreeSet<Symbol>>,
+    intersections: HashMap<(u32, u32), u32>,
+}
+
+impl HostSets {
+    fn intern(&mut self, set: BTreeSet<Symbol>) -> u32 {
+        if let Some(&number) = self.numbers.get(&set) {
+            return number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(set.clone());
+        self.numbers.insert(set, number);
+        number
+    }
+
+    fn is_empty(&self, set: u32) -> bool {
+        self.list[set as usize].is_empty()
+    }
+
+    fn intersection(&mut self, a: u32, b: u32) -> u32 {
+        let (a, b) = (a.min(b), a.max(b));
+        if a == b {
+            return a;
+        }
+        if let Some(&known) = self.intersections.get(&(a, b)) {
+            return known;
+        }
+        let common = self.list[a as usize].intersection(&self.list[b as usize]).copied().collect();
+        let number = self.intern(common);
+        self.intersections.insert((a, b), number);
+        number
+    }
+}

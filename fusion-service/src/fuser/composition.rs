@@ -1,0 +1,57 @@
+//! An application prepared for fusion: its constraints, units and rules.
+
+use super::FusionType;
+use super::closures::Closures;
+use super::constraints::{Constraint, constraints};
+use super::graph::Graph;
+use super::hosts::HostGroups;
+use super::rules::Rules;
+use super::units::{Unit, Units};
+use crate::budget::Budget;
+use crate::error::Error;
+
+pub(super) struct Composition<'a> {
+    pub(super) graph: &'a Graph<'a>,
+    pub(super) hosts: HostGroups,
+    pub(super) constraints: Vec<Constraint>,
+    pub(super) units: Units,
+    pub(super) rules: Rules,
+}
+
+impl<'a> Composition<'a> {
+    /// Steps 1 to 3 of fuser 2: host groups, units, validation.
+    pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
+        budget.check()?;
+        let hosts = HostGroups::new(graph).map_err(Error::Rejected)?;
+        let constraints = constraints(graph, &hosts, kind);
+        budget.check()?;
+        let units = Units::new(graph, &constraints);
+        let rules = Rules::new(graph, &units, &hosts, &constraints, budget)?;
+        Ok(Self { graph, hosts, constraints, units, rules })
+    }
+
+    /// Closures under the host groups, before anything shares a PE.
+    pub(super) fn closures(&self) -> Closures<'a> {
+        let Rules { specifications, specification_of, .. } = &self.rules;
+        Closures::new(self.graph, &self.units, Some(&self.hosts), specifications, specification_of)
+    }
+
+    /// Closures that see what shares a PE, but no host groups.
+    pub(super) fn closures_without_groups(&self) -> Closures<'a> {
+        let Rules { specifications, specification_of, .. } = &self.rules;
+        Closures::new(self.graph, &self.units, None, specifications, specification_of)
+    }
+
+    /// Hash code of a unit in the reference (fuser 2.3).
+    pub(super) fn hash(&self, unit: Unit) -> u32 {
+        self.units
+            .operators(unit)
+            .iter()
+            .fold(31, |sum: u32, &node| sum.wrapping_add(self.graph.operators()[node].index.wrapping_add(31)))
+    }
+
+    /// Number of connections that begin or end in a unit.
+    pub(super) fn degree(&self, unit: Unit) -> u32 {
+        self.units.operators(unit).iter().fold(0, |sum: u32, &node| sum.saturating_add(self.graph.degree(node)))
+    }
+}

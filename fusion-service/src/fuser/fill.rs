@@ -1,0 +1,359 @@
+//! Manual fusion: one greedy pass that fills PEs along chains of connections (fuser 2.5).
+//!
+//! Each step either begins a chain (the smallest PE takes the first unit that it accepts: sources, then sinks, then large ones,
+//! then well connected ones) or continues one (the same PE takes the unit with the most connections to it). The order of the work
+//! list at any step depends on all the sorts before, so that [`Waiting`] and [`Chain`] keep it rather than compute it. The number of
+//! PEs is a wish: what the rules keep apart gets PEs of its own.
+
+use super::chain::{Chain, Neighbour};
+use super::closures::Closures;
+use super::composition::Composition;
+use super::hash_order::copied_set_order;
+use super::rules::{Profile, is_source_or_sink};
+use super::units::Unit;
+use super::waiting::{Class, Lane, Waiting};
+use crate::budget::{Budget, Pace};
+use crate::error::Error;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// A PE that is being filled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Container(u32);
+entity_impl!(Container, "container");
+
+/// A PE that exists before the filling begins.
+#[derive(Clone, Debug)]
+pub(super) struct Seed {
+    /// What it holds; not empty.
+    pub(super) units: Vec<Unit>,
+    /// It is filled before others, up to an even share.
+    pub(super) preferred: bool,
+}
+
+/// Where each unit went. The first containers are the seeds, in their order.
+pub(super) struct Filling {
+    pub(super) container_of: PrimaryMap<Unit, Container>,
+    pub(super) containers: usize,
+}
+
+struct State {
+    units: Vec<Unit>,
+    operators: u32,
+    /// Number of operators it aims at, set when it was last current.
+    target: Option<u32>,
+    profile: Profile,
+    preferred: bool,
+    /// Its surroundings while it is not current; `None`: not known, to be collected when needed.
+    aside: Option<Vec<Neighbour>>,
+    /// Lanes that it has not refused yet; `None`: not asked yet.
+    lanes: Option<Vec<Lane>>,
+}
+
+impl State {
+    fn is_full(&self) -> bool {
+        self.target.is_some_and(|target| self.operators >= target)
+    }
+}
+
+struct Fill<'a> {
+    composition: &'a Composition<'a>,
+    closures: Closures<'a>,
+    containers: PrimaryMap<Container, State>,
+    home: PrimaryMap<Unit, PackedOption<Container>>,
+    waiting: Waiting,
+    chain: Chain,
+    /// Whose surroundings `chain` holds, completely.
+    surrounded: Option<Container>,
+    /// Containers that may still take units: (after the preferred, operators, container).
+    available: BTreeSet<(bool, u32, Container)>,
+    empty: usize,
+    /// Available containers that are not full, and the operators in them.
+    open: u64,
+    open_operators: u64,
+    /// Up to this size preferred containers come first.
+    share: u64,
+    pace: Pace<'a>,
+}
+
+/// Distributes all units: `count` PEs where the rules allow, of which `seeds` exist already.
+pub(super) fn fill(
+    composition: &Composition,
+    closures: Closures,
+    count: u32,
+    seeds: Vec<Seed>,
+    budget: &Budget,
+) -> Result<Filling, Error> {
+    let (graph, units, rules) = (composition.graph, &composition.units, &composition.rules);
+    let mut seeded: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
+    seeds.iter().flat_map(|seed| &seed.units).for_each(|&unit| seeded[unit] = true);
+
+    let hashes: Vec<u32> = units.keys().map(|unit| composition.hash(unit)).collect();
+    let order: Vec<Unit> = copied_set_order(&hashes).into_iter().map(Unit::from_u32).filter(|&u| !seeded[u]).collect();
+    let (alone, order): (Vec<Unit>, Vec<Unit>) = order.into_iter().partition(|&unit| rules.alone[unit]);
+    let ends: PrimaryMap<Unit, (bool, bool)> =
+        units.keys().map(|unit| is_source_or_sink(graph, units.operators(unit))).collect();
+    let class = |unit: Unit| {
+        let (source, sink) = ends[unit];
+        Class { no_source: !source, no_sink: !sink, size: Reverse(units.size(unit)) }
+    };
+
+    let mut fill = Fill {
+        composition,
+        closures,
+        containers: PrimaryMap::new(),
+        home: units.keys().map(|_| None.into()).collect(),
+        waiting: Waiting::new(&order, rules, class),
+        chain: Chain::new(units),
+        surrounded: None,
+        available: BTreeSet::new(),
+        empty: 0,
+        open: 0,
+        open_operators: 0,
+        share: 0,
+        pace: budget.pace(),
+    };
+    for seed in seeds {
+        fill.add_seed(seed);
+    }
+    for unit in alone {
+        let container = fill.add(false);
+        fill.put(unit, container);
+    }
+    let count = (count as usize).min(graph.operators().len());
+    while fill.containers.len() < count {
+        let container = fill.add(false);
+        fill.offer(container);
+    }
+    fill.run()?;
+    let containers = fill.containers.len();
+    let unplaced = Container::new(containers);
+    let container_of = fill.home.values().map(|home| home.expand().unwrap_or(unplaced)).collect();
+    Ok(Filling { container_of, containers })
+}
+
+impl Fill<'_> {
+    fn run(&mut self) -> Result<(), Error> {
+        self.share = (self.waiting.operators() + self.open_operators).div_ceil(self.open.max(1));
+        let held: Vec<_> = self.available.iter().map(|&(_, operators, container)| (operators, container)).collect();
+        self.available = held.into_iter().map(|(operators, c)| (self.comes_after(c), operators, c)).collect();
+
+        let mut current: Option<Container> = None;
+        while self.waiting.len() > 0 {
+            self.pace.step()?;
+            // As many units as containers, and some still empty: each unit begins a chain of its own.
+            if self.waiting.len() <= self.available.len() && self.empty > 0 {
+                current = None;
+            }
+            let begins = current.is_none();
+            let container = current.unwrap_or_else(|| self.smallest());
+            self.retarget(container);
+            let pick = if begins { self.first_for(container)? } else { self.next_for(container) };
+            current = match pick {
+                Some(unit) => {
+                    self.place(unit, container)?;
+                    (!self.containers[container].is_full()).then_some(container)
+                }
+                None if begins => {
+                    self.close(container);
+                    None
+                }
+                None => None,
+            };
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, preferred: bool) -> Container {
+        self.containers.push(State {
+            units: Vec::new(),
+            operators: 0,
+            target: None,
+            profile: Profile::default(),
+            preferred,
+            aside: Some(Vec::new()),
+            lanes: None,
+        })
+    }
+
+    /// A container that exists from the beginning; it takes nothing more if it holds a unit that is alone.
+    fn add_seed(&mut self, seed: Seed) {
+        let container = self.add(seed.preferred);
+        for &unit in &seed.units {
+            self.put(unit, container);
+        }
+        self.containers[container].aside = None;
+        if !seed.units.iter().any(|&unit| self.composition.rules.alone[unit]) {
+            self.offer(container);
+        }
+    }
+
+    /// Makes a container available.
+    fn offer(&mut self, container: Container) {
+        let operators = self.containers[container].operators;
+        self.available.insert((self.comes_after(container), operators, container));
+        self.empty += usize::from(operators == 0);
+        self.open += 1;
+        self.open_operators += u64::from(operators);
+    }
+
+    /// Puts a unit into a container, without asking the rules.
+    fn put(&mut self, unit: Unit, container: Container) {
+        let state = &mut self.containers[container];
+        if let Some(&first) = state.units.first() {
+            self.closures.bind(first, unit);
+        }
+        state.units.push(unit);
+        state.operators += self.composition.units.size(unit);
+        state.profile.add(self.composition.rules.member(unit));
+        self.home[unit] = container.into();
+    }
+
+    fn comes_after(&self, container: Container) -> bool {
+        let state = &self.containers[container];
+        !(state.preferred && u64::from(state.operators) < self.share)
+    }
+
+    /// The available container with the fewest operators; a new one if there is none.
+    fn smallest(&mut self) -> Container {
+        match self.available.first() {
+            Some(&(_, _, container)) => container,
+            None => {
+                let container = self.add(false);
+                self.offer(container);
+                container
+            }
+        }
+    }
+
+    /// Sets the number of operators that the container aims at: an even share of what is left and of what open containers hold.
+    fn retarget(&mut self, container: Container) {
+        let share = (self.waiting.operators() + self.open_operators).div_ceil(self.open.max(1)).max(1);
+        self.count_open(container, false);
+        self.containers[container].target = Some(u32::try_from(share).unwrap_or(u32::MAX));
+        self.count_open(container, true);
+    }
+
+    /// Adds an available container to the open ones, if it is open, or takes it away.
+    fn count_open(&mut self, container: Container, add: bool) {
+        let state = &self.containers[container];
+        match (state.is_full(), add) {
+            (true, _) => {}
+            (false, true) => {
+                self.open += 1;
+                self.open_operators += u64::from(state.operators);
+            }
+            (false, false) => {
+                self.open -= 1;
+                self.open_operators -= u64::from(state.operators);
+            }
+        }
+    }
+
+    fn place(&mut self, unit: Unit, container: Container) -> Result<(), Error> {
+        let size = self.composition.units.size(unit);
+        let state = &self.containers[container];
+        self.empty -= usize::from(state.operators == 0);
+        self.available.remove(&(self.comes_after(container), state.operators, container));
+        self.count_open(container, false);
+        self.waiting.remove(unit, size);
+        self.put(unit, container);
+        self.count_open(container, true);
+        let state = &self.containers[container];
+        self.available.insert((self.comes_after(container), state.operators, container));
+        if state.is_full() {
+            // It is hardly ever current again: forget its surroundings rather than complete them.
+            self.surrounded = None;
+            return Ok(());
+        }
+        self.pace.steps(self.composition.degree(unit))?;
+        let home = &self.home;
+        self.chain.grow(unit, self.composition.graph, &self.composition.units, |unit| home[unit].is_none());
+        Ok(())
+    }
+
+    /// Nothing that waits can ever join this container.
+    fn close(&mut self, container: Container) {
+        let state = &self.containers[container];
+        self.empty -= usize::from(state.operators == 0);
+        self.available.remove(&(self.comes_after(container), state.operators, container));
+        self.count_open(container, false);
+        self.surrounded = None;
+    }
+
+    /// The unit that begins a chain, after the sort of such a step.
+    fn first_for(&mut self, container: Container) -> Result<Option<Unit>, Error> {
+        self.surround(container)?;
+        let home = &self.home;
+        self.chain.bring_forward(&mut self.waiting, |unit| home[unit].is_none());
+        if self.containers[container].units.is_empty() {
+            return Ok(self.waiting.first());
+        }
+        let (rules, waiting, closures) = (&self.composition.rules, &self.waiting, &mut self.closures);
+        let state = &mut self.containers[container];
+        let (Some(alike), Some(&member)) = (state.profile.alike(), state.units.first()) else { return Ok(None) };
+        let mut lanes = state.lanes.take().unwrap_or_else(|| waiting.lanes(alike).to_vec());
+        self.pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
+        lanes.retain(|&lane| {
+            let (_, kind) = waiting.lane(lane);
+            waiting.units(lane).next().is_some() && state.profile.accepts(&rules.members[kind])
+        });
+        let mut pick = None;
+        for of_class in lanes.chunk_by(|&a, &b| waiting.lane(a).0 == waiting.lane(b).0) {
+            for &lane in of_class {
+                for unit in waiting.units(lane) {
+                    self.pace.step()?;
+                    if pick.is_some_and(|best| waiting.position(best) < waiting.position(unit)) {
+                        break;
+                    }
+                    if closures.bindable(member, unit) {
+                        pick = Some(unit);
+                        break;
+                    }
+                }
+            }
+            if pick.is_some() {
+                break;
+            }
+        }
+        state.lanes = Some(lanes);
+        Ok(pick)
+    }
+
+    /// The unit that continues the chain, after the sort of such a step.
+    fn next_for(&mut self, container: Container) -> Option<Unit> {
+        let home = &self.home;
+        self.chain.sort(&self.waiting, |unit| home[unit].is_none());
+        let (rules, closures) = (&self.composition.rules, &mut self.closures);
+        let state = &self.containers[container];
+        let member = *state.units.first()?;
+        self.chain.take_first(|unit| state.profile.accepts(rules.member(unit)) && closures.bindable(member, unit))
+    }
+
+    /// Makes `chain` hold the surroundings of this container; ends the chain of the one before.
+    fn surround(&mut self, container: Container) -> Result<(), Error> {
+        let home = &self.home;
+        let waits = |unit: Unit| home[unit].is_none();
+        self.pace.steps(self.chain.len())?;
+        self.chain.end(&mut self.waiting, waits);
+        if self.surrounded == Some(container) {
+            return Ok(());
+        }
+        let neighbours = self.chain.put_aside(waits);
+        if let Some(previous) = self.surrounded.replace(container) {
+            self.containers[previous].aside = Some(neighbours);
+        }
+        match self.containers[container].aside.take() {
+            Some(neighbours) => self.chain.take_up(neighbours, waits),
+            None => {
+                for &unit in &self.containers[container].units {
+                    self.pace.steps(self.composition.degree(unit))?;
+                    self.chain.grow(unit, self.composition.graph, &self.composition.units, waits);
+                }
+            }
+        }
+        Ok(())
+    }
+}

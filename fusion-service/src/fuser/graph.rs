@@ -1,0 +1,255 @@
+//! What fusion needs to know of an application: operators with their constraints, and connections.
+
+use crate::error::{Problem, Stage};
+use crate::logical::PoolLocation;
+use crate::topology::{Channel, Connection, Node};
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use indexmap::IndexSet;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// An interned text: a location id, a host, a tag, a set of JVM arguments.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Symbol(u32);
+entity_impl!(Symbol, "symbol");
+
+/// The texts behind [`Symbol`]s.
+#[derive(Clone, Debug, Default)]
+pub struct Symbols(IndexSet<String>);
+
+impl Symbols {
+    /// The symbol of a text; equal texts have equal symbols.
+    pub fn intern(&mut self, text: &str) -> Symbol {
+        let position = self.0.get_index_of(text).unwrap_or_else(|| self.0.insert_full(text.to_owned()).0);
+        Symbol::new(position)
+    }
+
+    /// The symbol of a set of texts; it reads like `["-Xmx1g"]`.
+    pub fn intern_set<'t>(&mut self, texts: impl IntoIterator<Item = &'t str>) -> Symbol {
+        let set: BTreeSet<&str> = texts.into_iter().collect();
+        let list: Vec<&str> = set.into_iter().collect();
+        self.intern(&format!("{list:?}"))
+    }
+
+    /// The text of a symbol.
+    pub fn text(&self, symbol: Symbol) -> &str {
+        self.0.get_index(symbol.index()).map_or("", String::as_str)
+    }
+}
+
+/// A value that an operator carries under a key; which keys separate operators, and how, is said by [`super::Constraint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label {
+    /// Key.
+    pub key: Symbol,
+    /// Value.
+    pub value: Symbol,
+}
+
+/// An operator as fusion sees it (fuser 1.2, 1.3).
+#[derive(Clone, Debug)]
+pub struct Operator<'a> {
+    /// Operator index.
+    pub index: u32,
+    /// Physical name.
+    pub name: &'a str,
+    /// Input ports, by position.
+    pub inputs: SmallVec<[InputPort; 4]>,
+    /// Output ports, by position.
+    pub outputs: SmallVec<[OutputPort; 4]>,
+    /// Ids of groups that share a PE.
+    pub co_locations: Box<[Symbol]>,
+    /// Ids of groups whose members are in different PEs.
+    pub ex_locations: Box<[Symbol]>,
+    /// Has a PE of its own, together with what it is co-located with.
+    pub isolated: bool,
+    /// Labels that operators of a PE agree on where they have one (JVM arguments).
+    pub provisional: Box<[Label]>,
+    /// Labels that all operators of a PE have alike, or none has (consistent region).
+    pub soft_segregated: Box<[Label]>,
+    /// May be restarted.
+    pub restartable: bool,
+    /// May be moved.
+    pub relocatable: bool,
+    /// As the ADL says.
+    pub single_threaded_on_outputs: bool,
+    /// Threading models it is annotated with.
+    pub threading: Threading,
+    /// Explicit host.
+    pub host: Option<Symbol>,
+    /// Host pool by index, and the host within it.
+    pub pool: Option<PoolLocation>,
+    /// Ids of groups that share a host.
+    pub host_co_locations: Box<[Symbol]>,
+    /// Ids of groups whose members are on different hosts.
+    pub host_ex_locations: Box<[Symbol]>,
+    /// Shares its host with no other PE.
+    pub host_isolated: bool,
+    /// Channels it is in, one per enclosing parallel region.
+    pub channels: &'a [Channel],
+}
+
+/// An input port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputPort {
+    /// Has a threaded port of its own in the ADL.
+    pub threaded: bool,
+    /// Is fed by an Import.
+    pub imported: bool,
+}
+
+/// An output port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputPort {
+    /// Feeds an Export.
+    pub exported: bool,
+}
+
+/// Threading models that an operator is annotated with (fuser 7.1). Other models behave like none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Threading {
+    /// `manual`
+    pub manual: bool,
+    /// `dynamic`
+    pub dynamic: bool,
+    /// `dedicated`
+    pub dedicated: bool,
+}
+
+impl Threading {
+    /// Adds a model by the name it has in annotations.
+    pub fn add(&mut self, model: &str) {
+        match model {
+            "manual" => self.manual = true,
+            "dynamic" => self.dynamic = true,
+            "dedicated" => self.dedicated = true,
+            _ => {}
+        }
+    }
+}
+
+/// A host pool.
+#[derive(Clone, Debug)]
+pub struct HostPool {
+    /// Index by which operators refer to it.
+    pub index: u64,
+    /// All operators of a PE are in it, or none.
+    pub exclusive: bool,
+    /// Explicit hosts, in order.
+    pub hosts: Vec<Symbol>,
+}
+
+/// The application as fusion sees it.
+///
+/// Invariants, established by [`Graph::new`]: operators ascend by index, pools by index; connections are sorted and end at
+/// operators and ports that exist; there are fewer than 2^32 of them.
+#[derive(Clone, Debug)]
+pub struct Graph<'a> {
+    operators: PrimaryMap<Node, Operator<'a>>,
+    pools: Vec<HostPool>,
+    symbols: Symbols,
+    connections: Cow<'a, [Connection]>,
+    /// Connections of operator `n` are `outgoing[n]..outgoing[n + 1]`.
+    outgoing: Vec<u32>,
+    /// Positions of the connections into operator `n` are at `incoming_start[n]..incoming_start[n + 1]`.
+    incoming_start: Vec<u32>,
+    incoming: Vec<u32>,
+}
+
+impl<'a> Graph<'a> {
+    /// Checks the parts and indexes the connections; linear in their number.
+    pub fn new(
+        operators: PrimaryMap<Node, Operator<'a>>,
+        pools: Vec<HostPool>,
+        symbols: Symbols,
+        connections: Cow<'a, [Connection]>,
+    ) -> Result<Self, Problem> {
+        let invalid = |message: String| Problem::new(Stage::Compose, message);
+        if u32::try_from(operators.len()).is_err() || u32::try_from(connections.len()).is_err() {
+            return Err(invalid("too many operators or connections".to_owned()));
+        }
+        if let Some(pair) = operators.as_values_slice().windows(2).find(|pair| pair[0].index >= pair[1].index) {
+            return Err(invalid(format!("operator index {}: twice, or out of order", pair[1].index)));
+        }
+        if let Some(pair) = pools.windows(2).find(|pair| pair[0].index >= pair[1].index) {
+            return Err(invalid(format!("host pool {}: twice, or out of order", pair[1].index)));
+        }
+        let mut outgoing = vec![0_u32; operators.len() + 1];
+        let mut incoming_start = vec![0_u32; operators.len() + 1];
+        for (position, connection) in connections.iter().enumerate() {
+            let Some(source) = operators.get(connection.source) else {
+                return Err(invalid(format!("connection {position}: its source does not exist")));
+            };
+            let Some(target) = operators.get(connection.target) else {
+                return Err(invalid(format!(
+                    "connection {position}, from operator {}: its target does not exist",
+                    source.index
+                )));
+            };
+            if connection.source_port as usize >= source.outputs.len() {
+                let (operator, port) = (source.index, connection.source_port);
+                return Err(invalid(format!("connection {position}: operator {operator} has no output port {port}")));
+            }
+            if connection.target_port as usize >= target.inputs.len() {
+                let (operator, port) = (target.index, connection.target_port);
+                return Err(invalid(format!("connection {position}: operator {operator} has no input port {port}")));
+            }
+            if position > 0 && connections[position - 1] > *connection {
+                return Err(invalid(format!("connection {position}: out of order")));
+            }
+            outgoing[connection.source.index() + 1] += 1;
+            incoming_start[connection.target.index() + 1] += 1;
+        }
+        for starts in [&mut outgoing, &mut incoming_start] {
+            let mut sum = 0;
+            for start in starts.iter_mut() {
+                sum += *start;
+                *start = sum;
+            }
+        }
+        let mut incoming = vec![0_u32; connections.len()];
+        let mut next = incoming_start.clone();
+        for (position, connection) in (0_u32..).zip(connections.iter()) {
+            let slot = &mut next[connection.target.index()];
+            incoming[*slot as usize] = position;
+            *slot += 1;
+        }
+        Ok(Self { operators, pools, symbols, connections, outgoing, incoming_start, incoming })
+    }
+
+    /// Operators, ascending index.
+    pub fn operators(&self) -> &PrimaryMap<Node, Operator<'a>> {
+        &self.operators
+    }
+
+    /// The host pool of this index.
+    pub fn pool(&self, index: u64) -> Option<&HostPool> {
+        let position = self.pools.binary_search_by_key(&index, |pool| pool.index).ok()?;
+        self.pools.get(position)
+    }
+
+    /// The text of a symbol.
+    pub fn text(&self, symbol: Symbol) -> &str {
+        self.symbols.text(symbol)
+    }
+
+    /// Connections that leave an operator, by output port.
+    pub fn outgoing(&self, operator: Node) -> &[Connection] {
+        let at = operator.index();
+        &self.connections[self.outgoing[at] as usize..self.outgoing[at + 1] as usize]
+    }
+
+    /// Connections that enter an operator.
+    pub fn incoming(&self, operator: Node) -> impl Iterator<Item = &Connection> {
+        let at = operator.index();
+        let range = self.incoming_start[at] as usize..self.incoming_start[at + 1] as usize;
+        self.incoming[range].iter().map(|&position| &self.connections[position as usize])
+    }
+
+    /// Number of connections that enter or leave an operator.
+    pub(crate) fn degree(&self, operator: Node) -> u32 {
+        let at = operator.index();
+        self.outgoing[at + 1] - self.outgoing[at] + self.incoming_start[at + 1] - self.incoming_start[at]
+    }
+}

@@ -1,0 +1,196 @@
+//! Rules about hosts: which operators are bound to one host, and which host specifications a PE may combine.
+//!
+//! A *host group* is a set of operators that must share a host (fuser 2.2): by an id that the application gives, or because they
+//! name the same host or the same place of a pool. Operators of one group may be in different PEs, but whatever shares a PE with
+//! one of them is bound to the same host; [`Closures`] follows such chains.
+
+use super::graph::{Graph, Operator, Symbol};
+use crate::error::{Problem, Stage};
+use crate::logical::PoolLocation;
+use crate::topology::Node;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Why operators share a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostGroup {
+    /// Host co-location with this id.
+    Named(Symbol),
+    /// The same host, explicit or by its place in a pool with declared hosts.
+    Host(Symbol),
+    /// The same place of a pool: (pool, place).
+    InPool(u64, u64),
+}
+
+/// The operators of each host group, ascending.
+#[derive(Clone, Debug)]
+pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
+
+impl HostGroups {
+    /// Finds the groups; every unknown host pool and every place beyond the declared hosts of a pool is a problem (fuser 8).
+    pub fn new(graph: &Graph) -> Result<Self, Vec<Problem>> {
+        let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
+        let mut problems = Vec::new();
+        for (node, operator) in graph.operators() {
+            let mut join = |group| {
+                let members = groups.entry(group).or_default();
+                if members.last() != Some(&node) {
+                    members.push(node);
+                }
+            };
+            operator.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
+            if let Some(host) = operator.host {
+                join(HostGroup::Host(host));
+            }
+            match place(graph, operator) {
+                Ok(Place::Nowhere) => {}
+                Ok(Place::InPool(pool, index)) => join(HostGroup::InPool(pool, index)),
+                Ok(Place::Declared(pool, index, host)) => {
+                    join(HostGroup::InPool(pool, index));
+                    join(HostGroup::Host(host));
+                }
+                Err(message) => problems.push(Problem::new(
+                    Stage::Compose,
+                    format!("operator {} ({}): {message}", operator.index, crate::error::excerpt(operator.name)),
+                )),
+            }
+        }
+        if problems.is_empty() { Ok(Self(groups)) } else { Err(problems) }
+    }
+
+    /// The groups, in a fixed order.
+    pub fn iter(&self) -> impl Iterator<Item = (HostGroup, &[Node])> {
+        self.0.iter().map(|(&group, members)| (group, members.as_slice()))
+    }
+
+    /// Groups of several operators one of which is host-isolated: they share a PE (fuser 2.2).
+    pub(super) fn with_isolated_member(&self, graph: &Graph) -> impl Iterator<Item = (HostGroup, &[Node])> {
+        self.iter().filter(|(_, members)| {
+            members.len() > 1 && members.iter().any(|&node| graph.operators()[node].host_isolated)
+        })
+    }
+}
+
+enum Place {
+    Nowhere,
+    InPool(u64, u64),
+    Declared(u64, u64, Symbol),
+}
+
+/// The place in a pool that an operator asks for.
+fn place(graph: &Graph, operator: &Operator) -> Result<Place, String> {
+    let Some(PoolLocation { pool: index, in_pool }) = operator.pool else { return Ok(Place::Nowhere) };
+    let Some(pool) = graph.pool(index) else { return Err(format!("unknown host pool {index}")) };
+    match in_pool {
+        None => Ok(Place::Nowhere),
+        Some(place) if pool.hosts.is_empty() => Ok(Place::InPool(index, place)),
+        Some(place) => match usize::try_from(place).ok().and_then(|place| pool.hosts.get(place)) {
+            Some(&host) => Ok(Place::Declared(index, place, host)),
+            None => Err(format!("host {place} of host pool {index}, which declares {} hosts", pool.hosts.len())),
+        },
+    }
+}
+
+/// Host specification of a unit (fuser 2.3). Units with different specifications never share a PE (rule H3).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Specification {
+    /// Hosts that all operators accept; `None` = any.
+    pub(super) declared: Option<BTreeSet<Symbol>>,
+    /// Places in pools without declared hosts; `None` = no operator has one.
+    indexed: Option<BTreeSet<(u64, u64)>>,
+    /// Pools; they decide the tags as well.
+    pools: BTreeSet<u64>,
+}
+
+impl Specification {
+    fn of(graph: &Graph, host: Option<Symbol>, location: Option<PoolLocation>) -> Self {
+        let pool = location.and_then(|location| graph.pool(location.pool));
+        let in_pool = location.and_then(|location| Some((location.pool, location.in_pool?)));
+        let hosts = pool.map_or(&[][..], |pool| &pool.hosts);
+        let declared = match (host, hosts, in_pool) {
+            (Some(host), ..) => Some(BTreeSet::from([host])),
+            (None, [], _) => None,
+            (None, hosts, Some((_, place))) => {
+                Some(usize::try_from(place).ok().and_then(|place| hosts.get(place)).copied().into_iter().collect())
+            }
+            (None, hosts, None) => Some(hosts.iter().copied().collect()),
+        };
+        Self {
+            indexed: in_pool.filter(|_| declared.is_none()).map(|place| BTreeSet::from([place])),
+            declared,
+            pools: location.iter().map(|location| location.pool).collect(),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.declared = match (self.declared.take(), &other.declared) {
+            (Some(mine), Some(theirs)) => Some(mine.intersection(theirs).copied().collect()),
+            (mine, theirs) => mine.or_else(|| theirs.clone()),
+        };
+        if let Some(places) = &other.indexed {
+            self.indexed.get_or_insert_default().extend(places);
+        }
+        self.pools.extend(&other.pools);
+    }
+}
+
+/// Distinct host specifications, numbered.
+#[derive(Default)]
+pub(super) struct Specifications {
+    by_location: HashMap<(Option<Symbol>, Option<PoolLocation>), u32>,
+    numbers: HashMap<Specification, u32>,
+    list: Vec<Specification>,
+}
+
+impl Specifications {
+    /// The number of a unit's specification.
+    pub(super) fn number(&mut self, graph: &Graph, unit: &[Node]) -> u32 {
+        let mut numbers = unit.iter().map(|&node| {
+            let operator = &graph.operators()[node];
+            (operator.host, operator.pool)
+        });
+        let Some(first) = numbers.next() else { return self.intern(Specification::of(graph, None, None)) };
+        let rest: BTreeSet<u32> = numbers.map(|location| self.single(graph, location)).collect();
+        let first = self.single(graph, first);
+        if rest.iter().all(|&number| number == first) {
+            return first;
+        }
+        let mut merged = self.list[first as usize].clone();
+        for number in rest {
+            merged.merge(&self.list[number as usize]);
+        }
+        self.intern(merged)
+    }
+
+    /// The specifications, by number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Specification> {
+        self.list.iter()
+    }
+
+    fn single(&mut self, graph: &Graph, location: (Option<Symbol>, Option<PoolLocation>)) -> u32 {
+        if let Some(&number) = self.by_location.get(&location) {
+            return number;
+        }
+        let number = self.intern(Specification::of(graph, location.0, location.1));
+        self.by_location.insert(location, number);
+        number
+    }
+
+    fn intern(&mut self, specification: Specification) -> u32 {
+        if let Some(&number) = self.numbers.get(&specification) {
+            return number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(specification.clone());
+        self.numbers.insert(specification, number);
+        number
+    }
+}
+
+/// Whether rule X fails within a unit: one of its operators is in an exclusive pool, another is not in that pool.
+pub(super) fn leaves_exclusive_pool(graph: &Graph, unit: &[Node]) -> bool {
+    let pool = |&node: &Node| graph.operators()[node].pool.map(|location| location.pool);
+    let exclusive = |index: u64| graph.pool(index).is_some_and(|pool| pool.exclusive);
+    let Some((first, rest)) = unit.split_first() else { return false };
+    let first = pool(first);
+    rest.iter().map(pool).any(|other| other != first && [first, other].into_iter().flatten().any(exclusive))
+}

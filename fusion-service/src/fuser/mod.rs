@@ -1,0 +1,122 @@
+//! Fusion: grouping operators into PEs.
+//!
+//! [`Graph`] is what fusion reads: operators with constraints, and connections. [`fuse`] turns it into a [`Partition`] for a
+//! [`Fusion`]; [`refuse`] does the same for a job that runs already and leaves operators where they are. What follows from a
+//! partition, PE by PE, is computed here too: which ports a PE has ([`ports`]) and how threads run through it ([`threads`]).
+//!
+//! ```text
+//! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->
+//! ```
+//!
+//! Results of [`Fusion::Legacy`] and [`Fusion::Manual`] are those of the reference, to the operator (fuser 2 to 4); fusion types are
+//! additions (fuser 5).
+//!
+//! Knows: operators, constraints, connections. Must not know: XML, what operators do, why a job is fused, Kubernetes.
+//!
+//! Invariants: every operator is in exactly one PE; operators that must be together are; a pure function of its arguments.
+
+mod chain;
+mod closures;
+mod composition;
+mod constraints;
+mod fill;
+mod graph;
+mod hash_order;
+mod hosts;
+mod partition;
+mod ports;
+mod rules;
+mod threads;
+mod units;
+mod waiting;
+
+pub use constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue, constraints};
+pub use graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
+pub use hosts::{HostGroup, HostGroups};
+pub use partition::{Partition, Pe};
+pub use ports::{PeInput, PeOutput, PePorts, ports};
+pub use threads::{OperatorThreads, PeThreads, ThreadedPort, threads};
+
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage};
+use composition::Composition;
+use cranelift_entity::EntityRef;
+use std::num::NonZeroU32;
+
+/// How operators are grouped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fusion {
+    /// Only what must be together is: every unit is a PE (fuser 4).
+    Legacy,
+    /// A number of PEs, where the constraints allow (fuser 2, 3). Automatic fusion is this with a computed number.
+    Manual {
+        /// Number of PEs to aim at.
+        count: NonZeroU32,
+        /// What parallel regions mean for it.
+        kind: FusionType,
+    },
+}
+
+/// What the channels of parallel regions mean for fusion (fuser 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FusionType {
+    /// Nothing.
+    #[default]
+    NoChannelInfluence,
+    /// Operators of a channel share PEs with operators of the same channel only.
+    ChannelIsolation,
+    /// Operators of different channels of a region never share a PE.
+    ChannelExlocation,
+}
+
+impl FusionType {
+    /// The type of this name in a job.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::NoChannelInfluence, Self::ChannelIsolation, Self::ChannelExlocation]
+            .into_iter()
+            .find(|t| t.name() == name)
+    }
+
+    /// Its name in a job.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoChannelInfluence => "noChannelInfluence",
+            Self::ChannelIsolation => "channelIsolation",
+            Self::ChannelExlocation => "channelExlocation",
+        }
+    }
+}
+
+impl Fusion {
+    /// Manual fusion into `count` PEs; fewer than one is a user error (fuser 8). More than a job can have operators is allowed.
+    pub fn manual(count: i128, kind: FusionType) -> Result<Self, Problem> {
+        match u32::try_from(count.min(u32::MAX.into())).ok().and_then(NonZeroU32::new) {
+            Some(count) => Ok(Self::Manual { count, kind }),
+            None => Err(Problem::new(Stage::FusionOption, format!("requested number of PEs is invalid: {count}"))),
+        }
+    }
+
+    /// What it demands of parallel regions; with [`Fusion::Legacy`] always nothing.
+    pub fn kind(self) -> FusionType {
+        match self {
+            Self::Legacy => FusionType::NoChannelInfluence,
+            Self::Manual { kind, .. } => kind,
+        }
+    }
+}
+
+/// Groups the operators of an application from scratch.
+///
+/// Fails at stage `compose` for unknown host pools, for places beyond the hosts that a pool declares, and, with code CDISR3200E, for
+/// co-located operators with different JVM arguments.
+pub fn fuse(graph: &Graph, fusion: &Fusion, budget: &Budget) -> Result<Partition, Error> {
+    let composition = Composition::new(graph, fusion.kind(), budget)?;
+    let (operators, units) = (graph.operators().len(), &composition.units);
+    match fusion {
+        Fusion::Legacy => Ok(Partition::group(operators, units.len(), |node| units.of(node).index())),
+        Fusion::Manual { count, .. } => {
+            let filling = fill::fill(&composition, composition.closures(), count.get(), Vec::new(), budget)?;
+            Ok(Partition::group(operators, filling.containers, |node| filling.container_of[units.of(node)].index()))
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Constraints compiled for filling PEs: what a unit looks like to the rules, and whether it may join a PE (fuser 2.6).
+//!
+//! Most rules demand equality, so a unit's properties fold into an [`Alike`] number that everything in a PE shares. What is left
+//! of the rules that compare one unit with another is its [`Kind`]. Rules about hosts are in [`super::closures`].
+//!
+//! A refusal is final: what a PE holds only grows, so a kind that it refuses once it refuses for ever.
+
+use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
+use super::graph::Graph;
+use super::hosts::{HostGroups, Specifications, leaves_exclusive_pool};
+use super::units::{Unit, Units};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::topology::Node;
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+
+/// A class of units that the rules of [`Member`] cannot tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Kind(u32);
+entity_impl!(Kind, "kind");
+
+/// A class of units that satisfy every rule of equality among each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Alike(u32);
+entity_impl!(Alike, "alike");
+
+/// What the rules see of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Member {
+    /// Equal throughout a PE. `None`: nothing ever shares a PE with this unit.
+    pub(super) alike: Option<Alike>,
+    /// (constraint, value): where two units have the same constraint, the values are equal.
+    agreed: Box<[(u32, u32)]>,
+    /// Constraints [`Demand::Apart`] that it is part of.
+    apart: Box<[u32]>,
+    /// Rule I: has a host-isolated operator.
+    host_isolated: bool,
+    /// Rule I: has an operator in a host group.
+    host_grouped: bool,
+}
+
+/// Everything static about the units of an application.
+pub(super) struct Rules {
+    pub(super) members: PrimaryMap<Kind, Member>,
+    pub(super) kind_of: PrimaryMap<Unit, Kind>,
+    /// Units that are a PE (fuser 2.3, `isolated`).
+    pub(super) alone: PrimaryMap<Unit, bool>,
+    /// Number of [`Alike`] classes.
+    pub(super) alike: usize,
+    pub(super) specifications: Specifications,
+    pub(super) specification_of: PrimaryMap<Unit, u32>,
+}
+
+/// What a unit collects from the constraints before it is interned.
+#[derive(Clone, Default)]
+struct Properties {
+    equal: Vec<(u32, u32)>,
+    agreed: Vec<(u32, u32)>,
+    apart: Vec<u32>,
+    alone: bool,
+    closed: bool,
+}
+
+impl Rules {
+    /// Compiles the constraints; refuses units that cannot exist (fuser 2.4).
+    pub(super) fn new(
+        graph: &Graph,
+        units: &Units,
+        hosts: &HostGroups,
+        constraints: &[Constraint],
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let mut properties: PrimaryMap<Unit, Properties> = units.keys().map(|_| Properties::default()).collect();
+        let mut problems = Vec::new();
+        for (number, constraint) in (0_u32..).zip(constraints) {
+            budget.check()?;
+            match &constraint.demand {
+                Demand::Together(_) => {}
+                Demand::Alone(nodes) => nodes.iter().for_each(|&node| properties[units.of(node)].alone = true),
+                Demand::Apart(nodes) => {
+                    for &node in nodes {
+                        let unit = &mut properties[units.of(node)];
+                        // Two of its operators: the unit contradicts itself (rule E).
+                        unit.closed |= unit.apart.last() == Some(&number);
+                        unit.apart.push(number);
+                    }
+                }
+                Demand::SameValue(separation) => {
+                    separate(units, number, separation, &mut properties, |unit| {
+                        problems.push(disagreement(graph, units, constraint.origin, unit));
+                    });
+                }
+            }
+        }
+        if !problems.is_empty() {
+            return Err(Error::Rejected(problems));
+        }
+
+        let mut grouped: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
+        hosts.iter().flat_map(|(_, nodes)| nodes).for_each(|&node| grouped[units.of(node)] = true);
+        let mut pace = budget.pace();
+        let mut specifications = Specifications::default();
+        let mut specification_of = PrimaryMap::with_capacity(units.len());
+        let mut alone = PrimaryMap::with_capacity(units.len());
+        let mut kind_of = PrimaryMap::with_capacity(units.len());
+        let (mut alikes, mut kinds) = (Interned::<_, Alike>::default(), Interned::<_, Kind>::default());
+        for (unit, mut properties) in properties {
+            pace.steps(units.size(unit))?;
+            let nodes = units.operators(unit);
+            let specification = specifications.number(graph, nodes);
+            specification_of.push(specification);
+            alone.push(properties.alone);
+            properties.apart.dedup();
+            let closed = properties.closed || leaves_exclusive_pool(graph, nodes);
+            kind_of.push(kinds.key(Member {
+                alike: (!closed).then(|| alikes.key((specification, properties.equal))),
+                agreed: properties.agreed.into(),
+                apart: properties.apart.into(),
+                host_isolated: nodes.iter().any(|&node| graph.operators()[node].host_isolated),
+                host_grouped: grouped[unit],
+            }));
+        }
+        let alike = alikes.numbers.len();
+        Ok(Self { members: kinds.into_list(), kind_of, alone, alike, specifications, specification_of })
+    }
+
+    pub(super) fn member(&self, unit: Unit) -> &Member {
+        &self.members[self.kind_of[unit]]
+    }
+}
+
+/// Adds the property that one separation by value gives to each unit with a value.
+fn separate(
+    units: &Units,
+    number: u32,
+    separation: &SameValue,
+    properties: &mut PrimaryMap<Unit, Properties>,
+    mut refuse: impl FnMut(Unit),
+) {
+    let mut values: Vec<(Unit, u32)> = separation.values.iter().map(|&(node, v)| (units.of(node), v)).collect();
+    values.sort_unstable();
+    for of_unit in values.chunk_by(|a, b| a.0 == b.0) {
+        let (unit, value) = of_unit[0];
+        let size = units.size(unit) as usize;
+        let different = of_unit.chunk_by(|a, b| a.1 == b.1).count();
+        let mixed = different > 1 || (separation.others == Others::Apart && of_unit.len() < size);
+        let properties = &mut properties[unit];
+        match separation.mixed {
+            Mixed::AloneByCount if different != size => properties.alone = true,
+            Mixed::AloneByCount | Mixed::Closed => properties.closed |= mixed,
+            Mixed::Alone => properties.alone |= mixed,
+            Mixed::Refused if mixed => refuse(unit),
+            Mixed::Refused => {}
+        }
+        match separation.others {
+            Others::Apart => properties.equal.push((number, value)),
+            Others::Anywhere => properties.agreed.push((number, value)),
+        }
+    }
+}
+
+/// CDISR3200E for one unit.
+fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Problem {
+    const MOST: usize = 5;
+    let what = match origin {
+        Origin::Provisional(key) => excerpt(graph.text(key)),
+        other => format!("{other:?}"),
+    };
+    let nodes = units.operators(unit);
+    let mut values = BTreeSet::new();
+    let mut text = String::from("no PE can hold the co-located operators ");
+    for (i, &node) in nodes.iter().enumerate() {
+        let operator = &graph.operators()[node];
+        let labels = operator.provisional.iter().filter(|label| origin == Origin::Provisional(label.key));
+        values.extend(labels.map(|label| excerpt(graph.text(label.value))));
+        if i < MOST {
+            text += if i > 0 { ", " } else { "" };
+            text += &excerpt(operator.name);
+        }
+    }
+    if nodes.len() > MOST {
+        text += &format!(" and {} more", nodes.len() - MOST);
+    }
+    let values: Vec<String> = values.into_iter().take(MOST).collect();
+    text += &format!(": {what} differs ({})", values.join(" / "));
+    Problem::new(Stage::Compose, text).code(code::CONSTRAINTS)
+}
+
+/// Values numbered in order of appearance.
+struct Interned<V, K: EntityRef> {
+    numbers: HashMap<V, K>,
+}
+
+impl<V, K: EntityRef> Default for Interned<V, K> {
+    fn default() -> Self {
+        Self { numbers: HashMap::new() }
+    }
+}
+
+impl<V: Hash + Eq + Clone, K: EntityRef> Interned<V, K> {
+    fn key(&mut self, value: V) -> K {
+        let next = K::new(self.numbers.len());
+        *self.numbers.entry(value).or_insert(next)
+    }
+
+    fn into_list(self) -> PrimaryMap<K, V> {
+        let mut list: Vec<(V, K)> = self.numbers.into_iter().collect();
+        list.sort_unstable_by_key(|(_, key)| key.index());
+        list.into_iter().map(|(value, _)| value).collect()
+    }
+}
+
+/// What the units of one PE have in common, and what they have used up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Profile {
+    /// `None` while nothing is known, that is, before the first unit.
+    alike: Option<Option<Alike>>,
+    agreed: HashMap<u32, u32>,
+    apart: HashSet<u32>,
+    host_isolated: bool,
+    host_grouped: bool,
+}
+
+impl Profile {
+    /// The class that everything which may still join belongs to; `None` if nothing may.
+    pub(super) fn alike(&self) -> Option<Alike> {
+        self.alike.flatten()
+    }
+
+    /// Whether a unit may join, as far as equality and kinds go.
+    pub(super) fn accepts(&self, member: &Member) -> bool {
+        let Some(alike) = self.alike else { return true };
+        alike.is_some()
+            && alike == member.alike
+            && member.agreed.iter().all(|(constraint, value)| self.agreed.get(constraint).is_none_or(|v| v == value))
+            && !member.apart.iter().any(|constraint| self.apart.contains(constraint))
+            && !(member.host_isolated && self.host_grouped)
+            && !(self.host_isolated && member.host_grouped)
+    }
+
+    /// Takes note of a unit that has joined.
+    pub(super) fn add(&mut self, member: &Member) {
+        self.alike.get_or_insert(member.alike);
+        self.agreed.extend(member.agreed.iter().copied());
+        self.apart.extend(member.apart.iter().copied());
+        self.host_isolated |= member.host_isolated;
+        self.host_grouped |= member.host_grouped;
+    }
+}
+
+/// Operators of a unit that have no way in or no way out, for the order of the reference.
+pub(super) fn is_source_or_sink(graph: &Graph, nodes: &[Node]) -> (bool, bool) {
+    let mut ends = (false, false);
+    for &node in nodes {
+        ends.0 |= graph.operators()[node].inputs.is_empty();
+        ends.1 |= graph.operators()[node].outputs.is_empty();
+    }
+    ends
+}

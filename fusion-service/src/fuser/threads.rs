@@ -1,0 +1,171 @@
+//! How threads run through a PE: injected threaded ports and the single-threaded flags (fuser 7).
+//!
+//! The runtime omits locks where at most one thread can arrive, so the flags must be right. Only "none, one, many" matters, and
+//! two arrivals are one only if they are the same thread. That is a data flow over a lattice of height two: linear in the
+//! connections, where following each thread by itself would be quadratic.
+//!
+//! Computed from the ADL's flags every time, never from the flags of an earlier fusion (decisions, aadl Q12).
+
+use super::graph::Graph;
+use super::partition::{Partition, Pe};
+use super::ports::PePorts;
+use smallvec::SmallVec;
+
+/// What threads do in a PE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeThreads {
+    /// By position in [`Partition::operators`].
+    pub operators: Vec<OperatorThreads>,
+    /// By position in [`PePorts::outputs`]: at most one thread leaves through the port.
+    pub outputs: Vec<bool>,
+}
+
+/// What threads do in an operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperatorThreads {
+    /// At most one thread executes it.
+    pub single_threaded_on_inputs: bool,
+    /// At most one thread submits tuples from it.
+    pub single_threaded_on_outputs: bool,
+    /// By input port: its threaded port, explicit or injected.
+    pub threaded_ports: SmallVec<[Option<ThreadedPort>; 2]>,
+}
+
+/// A threaded port: a queue with a thread behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadedPort {
+    /// Added by fusion, not in the ADL.
+    pub injected: bool,
+    /// At most one thread fills the queue.
+    pub single_threaded_on_input: bool,
+}
+
+/// Different threads at some point of the program, as far as they are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Threads {
+    #[default]
+    None,
+    One(u32),
+    Many,
+}
+
+impl Threads {
+    fn join(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, threads) | (threads, Self::None) => threads,
+            (a, b) if a == b => a,
+            _ => Self::Many,
+        }
+    }
+
+    fn at_most_one(self) -> bool {
+        self != Self::Many
+    }
+}
+
+/// An operator during the propagation.
+#[derive(Default)]
+struct State {
+    /// Threads that execute it.
+    executing: Threads,
+    /// Threads that only begin in it.
+    owned: Threads,
+    /// What has been passed on.
+    passed_on: Threads,
+    queues: SmallVec<[Option<Queue>; 2]>,
+}
+
+#[derive(Clone, Copy)]
+struct Queue {
+    injected: bool,
+    filling: Threads,
+}
+
+/// Threads of one PE, whose ports are `ports`.
+pub fn threads(graph: &Graph, partition: &Partition, pe: Pe, ports: &PePorts) -> PeThreads {
+    let members = partition.operators(pe);
+    let mut states: Vec<State> = members.iter().map(|_| State::default()).collect();
+    let inside = |operator| (partition.pe(operator) == pe).then(|| partition.position(operator));
+
+    for (state, &operator) in states.iter_mut().zip(members) {
+        let explicit = |threaded: bool| threaded.then_some(Queue { injected: false, filling: Threads::None });
+        state.queues = graph.operators()[operator].inputs.iter().map(|port| explicit(port.threaded)).collect();
+    }
+    for &operator in members {
+        for connection in graph.outgoing(operator) {
+            if let Some(target) = inside(connection.target)
+                && (connection.via().is_some() || graph.operators()[connection.target].threading.dedicated)
+            {
+                states[target].queues[connection.target_port as usize]
+                    .get_or_insert(Queue { injected: true, filling: Threads::None });
+            }
+        }
+    }
+
+    let mut next = 0;
+    let mut thread = || {
+        next += 1;
+        Threads::One(next)
+    };
+    for input in &ports.inputs {
+        let state = &mut states[partition.position(input.operator)];
+        match &mut state.queues[input.port as usize] {
+            Some(queue) => queue.filling = queue.filling.join(thread()),
+            None => state.executing = state.executing.join(thread()),
+        }
+    }
+    for (state, &operator) in states.iter_mut().zip(members) {
+        let node = &graph.operators()[operator];
+        if node.inputs.is_empty() && !node.outputs.is_empty() {
+            state.owned = state.owned.join(thread());
+        }
+        if !node.single_threaded_on_outputs {
+            state.owned = state.owned.join(thread());
+        }
+        for queue in &state.queues {
+            if queue.is_some() || !node.threading.manual {
+                state.executing = state.executing.join(thread());
+            }
+        }
+    }
+
+    let mut pending: Vec<usize> = (0..members.len()).collect();
+    while let Some(position) = pending.pop() {
+        let state = &mut states[position];
+        let leaving = state.executing.join(state.owned);
+        if leaving == state.passed_on {
+            continue;
+        }
+        state.passed_on = leaving;
+        for connection in graph.outgoing(members[position]) {
+            let Some(target) = inside(connection.target) else { continue };
+            let state = &mut states[target];
+            if let Some(queue) = &mut state.queues[connection.target_port as usize] {
+                queue.filling = queue.filling.join(leaving);
+            } else if !graph.operators()[connection.target].threading.dynamic {
+                let executing = state.executing.join(leaving);
+                if executing != state.executing {
+                    state.executing = executing;
+                    pending.push(target);
+                }
+            }
+        }
+    }
+
+    // A thread in an operator leaves through all its PE output ports.
+    let outputs = ports.outputs.iter().map(|port| states[partition.position(port.operator)].passed_on.at_most_one());
+    let operators = states.iter().zip(members).map(|(state, &operator)| {
+        let node = &graph.operators()[operator];
+        let single = state.executing.at_most_one() && (node.threading.manual || node.inputs.len() <= 1);
+        let threaded_port = |queue: &Queue| ThreadedPort {
+            injected: queue.injected,
+            single_threaded_on_input: queue.filling.at_most_one(),
+        };
+        OperatorThreads {
+            single_threaded_on_inputs: single,
+            single_threaded_on_outputs: single && node.single_threaded_on_outputs,
+            threaded_ports: state.queues.iter().map(|queue| queue.as_ref().map(threaded_port)).collect(),
+        }
+    });
+    PeThreads { outputs: outputs.collect(), operators: operators.collect() }
+}

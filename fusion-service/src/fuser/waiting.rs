@@ -1,0 +1,193 @@
+//! The work list of manual fusion: units that have no PE yet, in the reference's order (fuser 9.1).
+//!
+//! The reference sorts the whole list at every step, stably and in place, by a key that starts with the unit's [`Class`]. It is
+//! enough to keep one list per class in which units only ever move to the front. Each class is divided into lanes, one per
+//! [`Kind`], so that a PE need not look at units that it refuses.
+
+use super::rules::{Alike, Kind, Rules};
+use super::units::Unit;
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What comes first whatever the PE: sources, then sinks, then the largest units.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Class {
+    pub(super) no_source: bool,
+    pub(super) no_sink: bool,
+    pub(super) size: Reverse<u32>,
+}
+
+/// Units of one class and kind.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Lane(u32);
+entity_impl!(Lane, "lane");
+
+pub(super) struct Waiting {
+    class_of: PrimaryMap<Unit, u32>,
+    lane_of: PrimaryMap<Unit, Lane>,
+    lanes: PrimaryMap<Lane, (u32, Kind)>,
+    /// Lanes that a PE of this [`Alike`] may draw from, by class.
+    lanes_alike: PrimaryMap<Alike, Vec<Lane>>,
+    /// Order within a class, ascending.
+    stamps: PrimaryMap<Unit, i64>,
+    front: i64,
+    by_class: Lists,
+    by_lane: Lists,
+    first_class: usize,
+    units: usize,
+    operators: u64,
+}
+
+impl Waiting {
+    /// A work list of `units`, in this order.
+    pub(super) fn new(units: &[Unit], rules: &Rules, class: impl Fn(Unit) -> Class) -> Self {
+        let classes: BTreeSet<Class> = units.iter().map(|&unit| class(unit)).collect();
+        let classes: BTreeMap<Class, u32> = classes.into_iter().zip(0..).collect();
+        let keys: BTreeSet<(u32, Kind)> =
+            units.iter().map(|&unit| (classes[&class(unit)], rules.kind_of[unit])).collect();
+        let lanes: PrimaryMap<Lane, (u32, Kind)> = keys.into_iter().collect();
+        let lane = |unit: Unit| {
+            let key = (classes.get(&class(unit)).copied().unwrap_or(0), rules.kind_of[unit]);
+            lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane)
+        };
+        let mut lanes_alike: PrimaryMap<Alike, Vec<Lane>> = (0..rules.alike).map(|_| Vec::new()).collect();
+        for (lane, (_, kind)) in &lanes {
+            if let Some(alike) = rules.members[*kind].alike {
+                lanes_alike[alike].push(lane);
+            }
+        }
+        let total = rules.kind_of.len();
+        let mut waiting = Self {
+            class_of: rules.kind_of.keys().map(|unit| classes.get(&class(unit)).copied().unwrap_or(0)).collect(),
+            lane_of: rules.kind_of.keys().map(lane).collect(),
+            lanes_alike,
+            stamps: rules.kind_of.keys().map(|_| 0).collect(),
+            front: 0,
+            by_class: Lists::new(classes.len(), total),
+            by_lane: Lists::new(lanes.len(), total),
+            lanes,
+            first_class: 0,
+            units: units.len(),
+            operators: units.iter().map(|&unit| u64::from(class(unit).size.0)).sum(),
+        };
+        for &unit in units.iter().rev() {
+            waiting.push_front(unit);
+        }
+        waiting
+    }
+
+    /// Number of waiting units.
+    pub(super) fn len(&self) -> usize {
+        self.units
+    }
+
+    /// Number of their operators.
+    pub(super) fn operators(&self) -> u64 {
+        self.operators
+    }
+
+    /// Position of a unit among all waiting units, to be compared.
+    pub(super) fn position(&self, unit: Unit) -> (u32, i64) {
+        (self.class_of[unit], self.stamps[unit])
+    }
+
+    /// Moves a unit to the front of its class.
+    pub(super) fn move_to_front(&mut self, unit: Unit) {
+        self.unlink(unit);
+        self.push_front(unit);
+    }
+
+    /// Takes a unit, of so many operators, off the list.
+    pub(super) fn remove(&mut self, unit: Unit, operators: u32) {
+        self.unlink(unit);
+        self.units -= 1;
+        self.operators -= u64::from(operators);
+    }
+
+    /// The first unit of all.
+    pub(super) fn first(&mut self) -> Option<Unit> {
+        while self.first_class < self.by_class.heads.len() {
+            if let Some(unit) = self.by_class.head(self.first_class) {
+                return Some(unit);
+            }
+            self.first_class += 1;
+        }
+        None
+    }
+
+    /// Lanes that a PE may draw from, by class.
+    pub(super) fn lanes(&self, alike: Alike) -> &[Lane] {
+        &self.lanes_alike[alike]
+    }
+
+    /// Class, by rank, and kind of a lane's units.
+    pub(super) fn lane(&self, lane: Lane) -> (u32, Kind) {
+        self.lanes[lane]
+    }
+
+    /// Units of a lane, in order.
+    pub(super) fn units(&self, lane: Lane) -> impl Iterator<Item = Unit> {
+        std::iter::successors(self.by_lane.head(lane.index()), |&unit| self.by_lane.next(unit))
+    }
+
+    fn push_front(&mut self, unit: Unit) {
+        self.front -= 1;
+        self.stamps[unit] = self.front;
+        self.by_class.push_front(self.class_of[unit] as usize, unit);
+        self.by_lane.push_front(self.lane_of[unit].index(), unit);
+    }
+
+    fn unlink(&mut self, unit: Unit) {
+        self.by_class.unlink(self.class_of[unit] as usize, unit);
+        self.by_lane.unlink(self.lane_of[unit].index(), unit);
+    }
+}
+
+/// Doubly linked lists of units; a unit is in at most one.
+struct Lists {
+    heads: Vec<u32>,
+    links: PrimaryMap<Unit, Link>,
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    previous: u32,
+    next: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Lists {
+    fn new(lists: usize, units: usize) -> Self {
+        let none = Link { previous: NONE, next: NONE };
+        Self { heads: vec![NONE; lists], links: (0..units).map(|_| none).collect() }
+    }
+
+    fn head(&self, list: usize) -> Option<Unit> {
+        Some(self.heads[list]).filter(|&unit| unit != NONE).map(Unit::from_u32)
+    }
+
+    fn next(&self, unit: Unit) -> Option<Unit> {
+        Some(self.links[unit].next).filter(|&unit| unit != NONE).map(Unit::from_u32)
+    }
+
+    fn push_front(&mut self, list: usize, unit: Unit) {
+        let head = std::mem::replace(&mut self.heads[list], unit.as_u32());
+        self.links[unit] = Link { previous: NONE, next: head };
+        if head != NONE {
+            self.links[Unit::from_u32(head)].previous = unit.as_u32();
+        }
+    }
+
+    fn unlink(&mut self, list: usize, unit: Unit) {
+        let Link { previous, next } = self.links[unit];
+        match previous {
+            NONE => self.heads[list] = next,
+            previous => self.links[Unit::from_u32(previous)].next = next,
+        }
+        if next != NONE {
+            self.links[Unit::from_u32(next)].previous = previous;
+        }
+    }
+}
