@@ -3,4 +3,5 @@
 //! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which it asks over gRPC.
 
 pub mod api;
+pub mod elasticity;
 pub mod fusion;

@@ -1,0 +1,17 @@
+//! Where the elasticity API sees jobs and regions.
+
+use crate::api::{Job, ParallelRegion};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A mirror of the jobs and regions of the cluster, as fresh as the shared watches.
+pub trait Observed: Send + Sync + 'static {
+    /// The job of this name.
+    fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
+
+    /// The regions of a job, or of all jobs of the namespace, in any order.
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
+
+    /// Marked as changed whenever a job or region may have changed.
+    fn changes(&self) -> watch::Receiver<u64>;
+}

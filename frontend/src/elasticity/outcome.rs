@@ -1,0 +1,211 @@
+//! What to answer a resize, given what is observed. Pure.
+
+use crate::api::{Job, ParallelRegion, ParallelRegionSpec};
+use std::sync::Arc;
+use streams_proto::elasticity::v1::{Changes, Region, resize_request::WaitFor};
+
+/// A width that was written to a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Name of the ParallelRegion object.
+    pub object_name: String,
+    /// Logical name of the region.
+    pub region: String,
+    /// The width.
+    pub width: u32,
+    /// `metadata.generation` of the object after the write.
+    pub object_generation: i64,
+}
+
+/// How far a resize has come.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// What the caller waits for has not happened yet; what it waits for, for people.
+    Waiting(String),
+    /// It has happened.
+    Done {
+        /// Generation of the job that has the widths.
+        generation: Option<u64>,
+        /// What it did to PEs; none when it was in force before the request.
+        changes: Option<Changes>,
+    },
+    /// The compiler refused the widths.
+    Rejected {
+        /// Why, for people.
+        message: String,
+        /// Stage of the compilation.
+        stage: Option<String>,
+        /// Code of the problem.
+        code: Option<String>,
+    },
+    /// Somebody else changed a region.
+    Superseded {
+        /// The region.
+        region: String,
+        /// The width of the request.
+        wanted: u32,
+        /// The width that is desired now.
+        now: u32,
+    },
+    /// A region or the job is gone.
+    Gone(String),
+}
+
+/// Judges a resize whose widths have been `written`. `before` is the committed generation at the time of the request.
+pub fn judge(
+    written: &[Written],
+    before: Option<u64>,
+    wait_for: WaitFor,
+    job: Option<&Job>,
+    regions: &[Arc<ParallelRegion>],
+) -> Outcome {
+    if wait_for == WaitFor::Accepted {
+        return Outcome::Done { generation: None, changes: None };
+    }
+    let Some(job) = job else { return Outcome::Gone("the job is gone".to_owned()) };
+    let status = job.status.as_ref();
+    let applied = |region: &str| {
+        let widths = status.map_or(&[][..], |status| &status.applied_widths);
+        widths.iter().find(|w| w.region == region).map(|w| w.width)
+    };
+    for Written { object_name, region, width, object_generation } in written {
+        let Some(object) = regions.iter().find(|r| r.metadata.name.as_deref() == Some(object_name)) else {
+            return Outcome::Gone(format!("region {region} is gone"));
+        };
+        if object.metadata.generation.unwrap_or(0) < *object_generation {
+            return Outcome::Waiting(format!("the change of {region} to be seen"));
+        }
+        let in_force = applied(region) == Some(*width);
+        if object.spec.width != *width && !in_force {
+            return Outcome::Superseded { region: region.clone(), wanted: *width, now: object.spec.width };
+        }
+        let observed = object.status.as_ref().and_then(|s| s.observed_generation).unwrap_or(0);
+        if !in_force {
+            let rejected = object.status.as_ref().and_then(|s| s.rejected.as_ref());
+            if let Some(rejected) = rejected.filter(|r| r.width == *width && observed >= *object_generation) {
+                let (stage, code) = (rejected.stage.clone(), rejected.code.clone());
+                return Outcome::Rejected { message: rejected.message.clone(), stage, code };
+            }
+            return Outcome::Waiting(format!("width {width} of {region} to be compiled and committed"));
+        }
+    }
+    let generation = status.and_then(|s| s.generation);
+    let rollout = status.and_then(|s| s.rollout.as_ref()).filter(|r| Some(r.generation) == generation);
+    if wait_for == WaitFor::RolledOut && !rollout.is_some_and(|r| r.finished_at.is_some()) {
+        let pending = rollout.map_or(0, |r| r.pending);
+        return Outcome::Waiting(format!("{pending} PEs of generation {} to follow", generation.unwrap_or(0)));
+    }
+    let changes = rollout.filter(|_| generation > before).map(|r| Changes {
+        kept: r.kept,
+        restarted: r.restarted,
+        added: r.added,
+        removed: r.removed,
+    });
+    Outcome::Done { generation, changes }
+}
+
+/// A region as the API shows it.
+pub fn region(object: &ParallelRegion, job: Option<&Job>) -> Region {
+    let ParallelRegionSpec { job_name, name, width, .. } = &object.spec;
+    let status = object.status.clone().unwrap_or_default();
+    let job = job.and_then(|job| job.status.as_ref());
+    let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
+    Region {
+        namespace: object.metadata.namespace.clone().unwrap_or_default(),
+        job: job_name.clone(),
+        name: name.clone(),
+        object_name: object.metadata.name.clone().unwrap_or_default(),
+        desired_width: *width,
+        applied_width: status.width,
+        generation: status.generation,
+        rolled_out: finished && status.width == Some(*width),
+        rejection: status.rejected.filter(|r| r.width == *width).map(|r| r.message).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+    /// Applied width, generation, roll-out finished.
+    fn job(applied: u32, generation: u64, finished: bool) -> Job {
+        let mut job = Job::new("flow", JobSpec::default());
+        let finished_at = finished.then(|| Time(Timestamp::UNIX_EPOCH));
+        job.status = Some(JobStatus {
+            generation: Some(generation),
+            applied_widths: vec![RegionWidth { region: "R".into(), width: applied }],
+            rollout: Some(Rollout { generation, kept: 7, added: 8, finished_at, ..Rollout::default() }),
+            ..JobStatus::default()
+        });
+        job
+    }
+
+    /// Desired width, object generation, width that was rejected and the object generation it was rejected at.
+    fn object(desired: u32, generation: i64, rejected: Option<(u32, i64)>) -> Arc<ParallelRegion> {
+        let spec = ParallelRegionSpec { job_name: "flow".into(), index: 0, name: "R".into(), width: desired };
+        let mut object = ParallelRegion::new("flow-0", spec);
+        object.metadata.generation = Some(generation);
+        object.status = rejected.map(|(width, at)| ParallelRegionStatus {
+            observed_generation: Some(at),
+            rejected: Some(RejectedWidth { width, message: "too wide".into(), ..RejectedWidth::default() }),
+            ..ParallelRegionStatus::default()
+        });
+        Arc::new(object)
+    }
+
+    #[test]
+    fn an_answer_follows_from_what_is_observed() {
+        use WaitFor::{Accepted, Committed, RolledOut};
+        let done = |generation, changes: bool| Outcome::Done {
+            generation: Some(generation),
+            changes: changes.then_some(Changes { kept: 7, restarted: 0, added: 8, removed: 0 }),
+        };
+        // The request wrote width 10, which made object generation 5; generation 3 of the job was committed before.
+        let written = [Written { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
+        let table = [
+            (Accepted, job(2, 3, true), object(2, 4, None), Outcome::Done { generation: None, changes: None }),
+            (Committed, job(10, 4, false), object(10, 5, None), done(4, true)),
+            (Committed, job(10, 3, true), object(10, 5, None), done(3, false)),
+            (RolledOut, job(10, 4, true), object(10, 5, None), done(4, true)),
+            (
+                Committed,
+                job(2, 3, true),
+                object(12, 6, None),
+                Outcome::Superseded { region: "R".into(), wanted: 10, now: 12 },
+            ),
+            (Committed, job(10, 4, true), object(12, 6, None), done(4, true)),
+            (
+                Committed,
+                job(2, 3, true),
+                object(10, 5, Some((10, 5))),
+                Outcome::Rejected { message: "too wide".into(), stage: None, code: None },
+            ),
+        ];
+        for (wait_for, job, object, expected) in table {
+            let outcome = judge(&written, Some(3), wait_for, Some(&job), &[Arc::clone(&object)]);
+            assert_eq!(outcome, expected, "{wait_for:?} {:?} {:?}", job.status, object.spec);
+        }
+        let waiting = [
+            (Committed, job(2, 3, true), object(2, 4, None)),
+            (Committed, job(2, 3, true), object(10, 5, None)),
+            (Committed, job(2, 3, true), object(10, 5, Some((10, 4)))),
+            (Committed, job(2, 3, true), object(10, 5, Some((9, 5)))),
+            (RolledOut, job(10, 4, false), object(10, 5, None)),
+        ];
+        for (wait_for, job, object) in waiting {
+            let outcome = judge(&written, Some(3), wait_for, Some(&job), &[object]);
+            assert!(matches!(outcome, Outcome::Waiting(_)), "{wait_for:?}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_deleted_meanwhile_is_said_to_be_gone() {
+        let written = [Written { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
+        for (job, regions) in [(None, vec![object(10, 5, None)]), (Some(job(2, 3, true)), vec![])] {
+            let outcome = judge(&written, Some(3), WaitFor::Committed, job.as_ref(), &regions);
+            assert!(matches!(outcome, Outcome::Gone(_)), "{outcome:?}");
+        }
+    }
+}
