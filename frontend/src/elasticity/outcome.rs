@@ -91,7 +91,7 @@ pub fn judge(
     }
     let generation = status.and_then(|s| s.generation);
     let rollout = status.and_then(|s| s.rollout.as_ref()).filter(|r| Some(r.generation) == generation);
-    if wait_for == WaitFor::RolledOut && !rollout.is_some_and(|r| r.finished_at.is_some()) {
+    if wait_for == WaitFor::RolledOut && rollout.is_none_or(|r| r.finished_at.is_none()) {
         let pending = rollout.map_or(0, |r| r.pending);
         return Outcome::Waiting(format!("{pending} PEs of generation {} to follow", generation.unwrap_or(0)));
     }
@@ -126,12 +126,12 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>) -> Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
+    use crate::api::{BundleReference, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
     /// Applied width, generation, roll-out finished.
     fn job(applied: u32, generation: u64, finished: bool) -> Job {
-        let mut job = Job::new("flow", JobSpec::default());
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
         let finished_at = finished.then(|| Time(Timestamp::UNIX_EPOCH));
         job.status = Some(JobStatus {
             generation: Some(generation),
