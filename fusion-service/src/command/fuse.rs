@@ -148,7 +148,7 @@ pub fn answer(line: &[u8], budget: &Budget) -> Result<Answer, Malformed> {
 
 fn describe(graph: &Graph, partition: &Partition, pe: Pe) -> PeAnswer {
     let ports = fuser::ports(graph, partition, pe);
-    let threads = fuser::threads(graph, partition, pe, &ports);
+    let threads = fuser::threads(graph, partition, pe);
     let index = |node| graph.operators()[node].index;
     let splitter = |output: &fuser::PeOutput| output.via.map(|via| via.splitter);
     let channel = |output: &fuser::PeOutput| output.via.map(|via| via.channel);
@@ -157,10 +157,13 @@ fn describe(graph: &Graph, partition: &Partition, pe: Pe) -> PeAnswer {
         index: pe.index(),
         ops: partition.operators(pe).iter().map(|&node| index(node)).collect(),
         fused_in: ports.inputs.iter().map(|input| (index(input.operator), input.port)).collect(),
-        fused_out: (ports.outputs.iter().zip(&threads.outputs))
-            .map(|(output, &single)| (index(output.operator), output.port, splitter(output), channel(output), single))
+        fused_out: (ports.outputs.iter())
+            .map(|output| {
+                let single = threads[partition.position(output.operator)].single_threaded_to_others;
+                (index(output.operator), output.port, splitter(output), channel(output), single)
+            })
             .collect(),
-        op_flags: (partition.operators(pe).iter().zip(&threads.operators))
+        op_flags: (partition.operators(pe).iter().zip(&threads))
             .map(|(&node, flags)| {
                 let ports = flags.threaded_ports.iter();
                 let ports = ports.map(|port| port.map(|port| (port.single_threaded_on_input, port.injected)));

@@ -20,6 +20,7 @@ mod closures;
 mod composition;
 mod constraints;
 mod fill;
+mod from_topology;
 mod graph;
 mod hash_order;
 mod hosts;
@@ -35,7 +36,7 @@ pub use graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol,
 pub use hosts::{HostGroup, HostGroups};
 pub use partition::{Partition, Pe};
 pub use ports::{PeInput, PeOutput, PePorts, ports};
-pub use threads::{OperatorThreads, PeThreads, ThreadedPort, threads};
+pub use threads::{OperatorThreads, ThreadedPort, threads};
 
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage};

@@ -8,17 +8,7 @@
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
-use super::ports::PePorts;
-use smallvec::SmallVec;
-
-/// What threads do in a PE.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeThreads {
-    /// By position in [`Partition::operators`].
-    pub operators: Vec<OperatorThreads>,
-    /// By position in [`PePorts::outputs`]: at most one thread leaves through the port.
-    pub outputs: Vec<bool>,
-}
+use smallvec::{SmallVec, smallvec};
 
 /// What threads do in an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +17,8 @@ pub struct OperatorThreads {
     pub single_threaded_on_inputs: bool,
     /// At most one thread submits tuples from it.
     pub single_threaded_on_outputs: bool,
+    /// At most one thread reaches other PEs from it; the same for all its ports.
+    pub single_threaded_to_others: bool,
     /// By input port: its threaded port, explicit or injected.
     pub threaded_ports: SmallVec<[Option<ThreadedPort>; 2]>,
 }
@@ -81,8 +73,8 @@ struct Queue {
     filling: Threads,
 }
 
-/// Threads of one PE, whose ports are `ports`.
-pub fn threads(graph: &Graph, partition: &Partition, pe: Pe, ports: &PePorts) -> PeThreads {
+/// Threads of one PE, by position in [`Partition::operators`].
+pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThreads> {
     let members = partition.operators(pe);
     let mut states: Vec<State> = members.iter().map(|_| State::default()).collect();
     let inside = |operator| (partition.pe(operator) == pe).then(|| partition.position(operator));
@@ -107,15 +99,21 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe, ports: &PePorts) ->
         next += 1;
         Threads::One(next)
     };
-    for input in &ports.inputs {
-        let state = &mut states[partition.position(input.operator)];
-        match &mut state.queues[input.port as usize] {
-            Some(queue) => queue.filling = queue.filling.join(thread()),
-            None => state.executing = state.executing.join(thread()),
-        }
-    }
     for (state, &operator) in states.iter_mut().zip(members) {
         let node = &graph.operators()[operator];
+        let mut from_others: SmallVec<[bool; 8]> = smallvec![false; node.inputs.len()];
+        for connection in graph.incoming(operator).filter(|connection| partition.pe(connection.source) != pe) {
+            from_others[connection.target_port as usize] = true;
+        }
+        for ((queue, from_others), port) in state.queues.iter_mut().zip(from_others).zip(&node.inputs) {
+            if !from_others && !port.imported {
+                continue;
+            }
+            match queue {
+                Some(queue) => queue.filling = queue.filling.join(thread()),
+                None => state.executing = state.executing.join(thread()),
+            }
+        }
         if node.inputs.is_empty() && !node.outputs.is_empty() {
             state.owned = state.owned.join(thread());
         }
@@ -152,9 +150,7 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe, ports: &PePorts) ->
         }
     }
 
-    // A thread in an operator leaves through all its PE output ports.
-    let outputs = ports.outputs.iter().map(|port| states[partition.position(port.operator)].passed_on.at_most_one());
-    let operators = states.iter().zip(members).map(|(state, &operator)| {
+    let flags = states.iter().zip(members).map(|(state, &operator)| {
         let node = &graph.operators()[operator];
         let single = state.executing.at_most_one() && (node.threading.manual || node.inputs.len() <= 1);
         let threaded_port = |queue: &Queue| ThreadedPort {
@@ -164,8 +160,9 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe, ports: &PePorts) ->
         OperatorThreads {
             single_threaded_on_inputs: single,
             single_threaded_on_outputs: single && node.single_threaded_on_outputs,
+            single_threaded_to_others: state.passed_on.at_most_one(),
             threaded_ports: state.queues.iter().map(|queue| queue.as_ref().map(threaded_port)).collect(),
         }
     });
-    PeThreads { outputs: outputs.collect(), operators: operators.collect() }
+    flags.collect()
 }
