@@ -108,7 +108,10 @@ impl Go<'_> {
             .directory(&self.workshop)
             .environment("CGO_ENABLED", "0")
             .environment("GOFLAGS", "-mod=readonly -buildvcs=false")
-            .environment("GOWORK", "off");
+            .environment("GOWORK", "off")
+            // The programs are for this machine.
+            .without("GOOS")
+            .without("GOARCH");
         let process = Process::start(self.supervisor, &self.logs, program).await?;
         let mut log = File::open(process.log())?;
         let mut text = String::new();
