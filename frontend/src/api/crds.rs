@@ -29,6 +29,11 @@ pub fn manifest(crd: &CustomResourceDefinition) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(&value)?)
 }
 
+/// Name of the file that holds the manifest of a definition.
+pub fn file_name(crd: &CustomResourceDefinition) -> String {
+    format!("{}.yaml", crd.spec.names.plural)
+}
+
 fn tidy(crd: CustomResourceDefinition) -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut value = serde_json::to_value(crd)?;
     let versions = value.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
@@ -67,5 +72,67 @@ fn tidy_schema(schema: &mut Map<String, Value>) {
     }
     for key in ["items", "additionalProperties"] {
         schema.get_mut(key).and_then(Value::as_object_mut).map(tidy_schema);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifests() -> std::path::PathBuf {
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")
+    }
+
+    #[test]
+    fn the_manifests_in_deploy_are_those_of_the_types() {
+        let mut files: Vec<_> = std::fs::read_dir(manifests()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        files.retain(|name| name != "kustomization.yaml");
+        files.sort();
+        let crds = crds().unwrap();
+        let expected: Vec<_> = crds.iter().map(|crd| file_name(crd).into()).collect::<Vec<std::ffi::OsString>>();
+        assert_eq!(files, expected, "{REGENERATE}");
+        for crd in &crds {
+            let stored = std::fs::read_to_string(manifests().join(file_name(crd))).unwrap();
+            assert!(stored == manifest(crd).unwrap(), "{} differs from the types: {REGENERATE}", file_name(crd));
+        }
+    }
+
+    const REGENERATE: &str = "run `cargo run -p streams-frontend -- crds --directory deploy/crds`";
+
+    /// Calls `visit` with the path and the content of every schema.
+    fn walk(path: &str, schema: &Value, visit: &mut dyn FnMut(&str, &Value)) {
+        visit(path, schema);
+        for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+            walk(&format!("{path}.{name}"), child, visit);
+        }
+        for key in ["items", "additionalProperties"] {
+            if schema[key].is_object() {
+                walk(&format!("{path}[]"), &schema[key], visit);
+            }
+        }
+    }
+
+    #[test]
+    fn everything_is_bounded_and_nothing_is_nullable() {
+        let mut seen = 0;
+        for crd in crds().unwrap() {
+            let version = serde_json::to_value(&crd.spec.versions[0]).unwrap();
+            let name = crd.spec.names.kind;
+            walk(&name, &version["schema"]["openAPIV3Schema"], &mut |path, schema| {
+                seen += 1;
+                assert!(schema.get("nullable").is_none(), "{path}");
+                let bounded = |bound: &str| assert!(schema[bound].is_u64(), "{path} has no {bound}");
+                match schema["type"].as_str() {
+                    Some("array") => bounded("maxItems"),
+                    Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => bounded("maxLength"),
+                    Some("object") if schema.get("additionalProperties").is_some() => bounded("maxProperties"),
+                    _ => {}
+                }
+                if let Some(format) = schema["format"].as_str() {
+                    assert!(["int32", "int64", "date-time"].contains(&format), "{path}: {format}");
+                }
+            });
+        }
+        assert!(seen > 100, "{seen}");
     }
 }

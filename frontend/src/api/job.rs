@@ -82,16 +82,16 @@ pub struct JobSpec {
     pub image_pull_secret: Option<String>,
     /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the last wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = 128))]
     #[x_kube(validation = Rule::new(
         "self.all(a, self.exists_one(b, (has(a.name) ? a.name : a.alias) == (has(b.name) ? b.name : b.alias)))"
-    ).message("each region or pattern may be named once").reason(Reason::FieldValueDuplicate))]
+    ).message("each region or pattern may be named once"))]
     pub parallel_regions: Vec<InitialWidth>,
     /// Options of the PEs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_element: Option<PeOptions>,
     /// Compute resources of the whole job, divided by the number of PEs. They go before resources of `processingElement`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
     /// How long it may take until every pod has been created.
@@ -166,11 +166,11 @@ fn default_validity() -> u32 {
 pub struct InitialWidth {
     /// Logical name of the region's operator, or a pattern in which `*` stands for any text, e.g. `*.Region1`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 256))]
     pub name: Option<String>,
     /// Other name of `name`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
+    #[schemars(length(min = 1, max = 256))]
     pub alias: Option<String>,
     /// Number of channels at submission. Not set: what the application says.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,10 +203,11 @@ fn unchanged(field: &str) -> String {
 
 /// Bounds may change, names and widths may not. The order matters among patterns.
 const INITIAL_WIDTHS_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
-     (has(self.spec.parallelRegions) ? self.spec.parallelRegions.filter(r, has(r.width)) : []) \
-        .map(r, (has(r.name) ? r.name : r.alias) + ' ' + string(r.width)) == \
-     (has(oldSelf.spec.parallelRegions) ? oldSelf.spec.parallelRegions.filter(r, has(r.width)) : []) \
-        .map(r, (has(r.name) ? r.name : r.alias) + ' ' + string(r.width))";
+     (has(self.spec.parallelRegions) == has(oldSelf.spec.parallelRegions) && (!has(self.spec.parallelRegions) || ( \
+     self.spec.parallelRegions.map(r, has(r.width) ? r.width : 0) == \
+     oldSelf.spec.parallelRegions.map(r, has(r.width) ? r.width : 0) && \
+     self.spec.parallelRegions.map(r, has(r.name) ? r.name : r.alias) == \
+     oldSelf.spec.parallelRegions.map(r, has(r.name) ? r.name : r.alias))))";
 
 /// The trace level of the application is part of every AADL.
 const APP_TRACE_LEVEL_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
