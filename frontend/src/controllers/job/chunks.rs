@@ -167,7 +167,12 @@ mod tests {
     const LIMIT: u64 = 16 << 20;
 
     fn owner() -> OwnerReference {
-        OwnerReference { name: "flow".to_owned(), uid: "u".to_owned(), controller: Some(true), ..OwnerReference::default() }
+        OwnerReference {
+            name: "flow".to_owned(),
+            uid: "u".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }
     }
 
     /// Bytes that do not compress.
@@ -191,7 +196,10 @@ mod tests {
         assert_eq!(maps.len(), 3);
         assert_eq!(cut.count(), 3);
         for (index, map) in maps.iter().enumerate() {
-            assert_eq!(map.metadata.name.as_deref(), Some(format!("flow-plan-4-{}-{index}", &cut.sha256[..10]).as_str()));
+            assert_eq!(
+                map.metadata.name.as_deref(),
+                Some(format!("flow-plan-4-{}-{index}", &cut.sha256[..10]).as_str())
+            );
             assert_eq!(map.immutable, Some(true));
             assert_eq!(map.metadata.labels.as_ref().unwrap()[names::LABEL_PART], "plan");
             assert_eq!(map.metadata.annotations.as_ref().unwrap()[names::ANNOTATION_CHUNK_COUNT], "3");

@@ -71,7 +71,10 @@ mod tests {
                 port_id: 0,
             })
             .collect();
-        Plan { processing_elements: vec![ProcessingElement { port_labels, ..Default::default() }], ..Default::default() }
+        Plan {
+            processing_elements: vec![ProcessingElement { port_labels, ..Default::default() }],
+            ..Default::default()
+        }
     }
 
     #[test]

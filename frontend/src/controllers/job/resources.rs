@@ -20,7 +20,8 @@ pub(crate) struct Malformed {
 /// Names the resource whose quantity is malformed or out of range.
 pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<ResourceRequirements, Malformed> {
     let divide_all = |quantities: &Option<BTreeMap<String, Quantity>>| {
-        let divided = quantities.iter().flatten().map(|(name, quantity)| Ok((name.clone(), divide(name, quantity, count)?)));
+        let divided =
+            quantities.iter().flatten().map(|(name, quantity)| Ok((name.clone(), divide(name, quantity, count)?)));
         let divided: BTreeMap<_, _> = divided.collect::<Result<_, Malformed>>()?;
         Ok((!divided.is_empty()).then_some(divided))
     };

@@ -1,0 +1,140 @@
+//! From what exists to the committed generation: roll-out and repair.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::api::StoredPlan;
+
+use super::{
+    super::{
+        chunks::Document,
+        observed::{Loaded, Observed, Publish, Remedy, Run, Wanted},
+    },
+    Action, Child, Decision, Task, Which, after, committed, ensure, proposed, pursue, superfluous,
+};
+
+/// Whether a chunk of a stored plan is gone.
+fn lacks_chunks(observed: &Observed, plan: &StoredPlan) -> bool {
+    let document = Document::Plan { generation: plan.generation };
+    (0..plan.chunks).any(|index| {
+        let ending = document.chunk_name("", &plan.sha256, index);
+        !observed.children.chunks.keys().any(|name| name.ends_with(&ending))
+    })
+}
+
+/// Brings what exists to the committed generation, and repairs it.
+pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
+    let status = &observed.status;
+    if proposed(observed).is_some() && status.proposal.as_ref().is_some_and(|p| lacks_chunks(observed, &p.plan)) {
+        decision.act(Action::StoreAgain(Which::Proposed));
+    }
+    if committed(observed).is_some() && status.plan.as_ref().is_some_and(|plan| lacks_chunks(observed, plan)) {
+        decision.act(Action::StoreAgain(Which::Committed));
+    }
+    let wanted = match &observed.committed {
+        None => return,
+        Some(Loaded::Lost(what)) => {
+            decision.lost = Some(what.clone());
+            return;
+        }
+        Some(Loaded::Whole(wanted)) => wanted,
+    };
+    let children = &observed.children;
+    for (index, hash) in &wanted.host_pools {
+        let current = children.host_pools.get(index).map(|o| (o.applied == *hash, o.deleting));
+        ensure(Child::HostPool(*index), Which::Committed, current, decision);
+    }
+    for index in wanted.regions.keys() {
+        ensure(
+            Child::Region(*index),
+            Which::Committed,
+            children.regions.get(index).map(|o| (true, o.deleting)),
+            decision,
+        );
+    }
+    // While a proposal is written, its rows look after the port labels.
+    if proposed(observed).is_none() {
+        let labels = children.job_config_map.as_ref().map(|o| (o.applied == observed.job_config_map, o.deleting));
+        ensure(Child::JobConfigMap, Which::Committed, labels, decision);
+    }
+    let mut without_text = Vec::new();
+    let mut outdated = Vec::new();
+        for (id, pe) in &wanted.processing_elements {
+        let service = children.services.get(id).map(|o| (o.applied == pe.service, o.deleting));
+        ensure(Child::Service(*id), Which::Committed, service, decision);
+        let current = children.processing_elements.get(id);
+        if current.is_none() && !pe.restartable {
+            // A user deleted it, and it must not be started again (seed 002).
+            decision.down.insert(*id);
+            continue;
+        }
+        if current.is_some_and(|pe| pe.object.deleting) {
+            decision.pending += 1;
+            continue;
+        }
+        let Some(text) = pe.choose(children) else {
+            if !children.texts.contains_key(&pe.text.config_map) {
+                without_text.push(*id);
+            }
+            decision.pending += 1;
+            continue;
+        };
+        match current {
+            Some(current) if current.object.applied == text.processing_element => match current.run {
+                Run::Ready => decision.ready += 1,
+                Run::Completed => {}
+                Run::Pending => decision.pending += 1,
+                Run::Down => {
+                    decision.down.insert(*id);
+                }
+            },
+            _ => {
+                decision.pending += 1;
+                outdated.push((*id, text.config_map.clone()));
+            }
+        }
+    }
+    for (id, config_map) in wave(outdated) {
+        decision.act(Action::Apply(Child::ProcessingElement(id, config_map), Which::Committed));
+    }
+    if !without_text.is_empty() {
+        repair(observed, without_text, decision);
+    }
+    decision.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
+}
+
+/// Which of the outdated PEs are told now. One wave: all of them.
+fn wave(outdated: Vec<(u64, String)>) -> Vec<(u64, String)> {
+    outdated
+}
+
+fn repair(observed: &Observed, pe_ids: Vec<u64>, decision: &mut Decision) {
+    let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
+    let key = Publish { plan, pe_ids };
+    let about = observed.work.repair.about(&key);
+    let preparing = std::mem::take(&mut decision.preparing);
+    if let Some(Err(failure)) = pursue(about, Task::Repair(key.clone()), "", observed, decision)
+        && failure.remedy == Remedy::Correct
+    {
+        decision.lost = Some(failure.message.clone());
+    }
+    decision.preparing = preparing;
+}
+
+/// Whether the PEs that this generation added or restarted run, or have been given the time to.
+pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
+    let pes = &observed.children.processing_elements;
+    wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {
+        None => !pe.restartable,
+        Some(current) => {
+            let applied =
+                pe.choose(&observed.children).is_some_and(|text| text.processing_element == current.object.applied);
+            applied && (pe.origin != wanted.generation || current.run != Run::Pending)
+        }
+    })
+}
+
+/// When the roll-out of the committed generation has taken too long.
+pub(crate) fn roll_out_end(observed: &Observed) -> Option<Timestamp> {
+    let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
+    Some(after(started.0, observed.limits.time_out))
+}

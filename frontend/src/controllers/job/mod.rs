@@ -1,0 +1,8 @@
+//! Jobs.
+pub(crate) mod chunks;
+pub(crate) mod decide;
+pub(crate) mod generation;
+pub(crate) mod observed;
+pub(crate) mod port_labels;
+pub(crate) mod resources;
+pub(crate) mod transition;

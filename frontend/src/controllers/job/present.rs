@@ -1,0 +1,222 @@
+//! The part of a job's status that describes: phase, conditions, counters.
+//!
+//! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays failed
+//! until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::{JobPhase, JobStatus, condition};
+
+use super::{
+    decide::{Decision, is_submitted, roll_out_end},
+    observed::{Loaded, Observed},
+};
+
+/// PE ids that a message lists.
+const LISTED: usize = 10;
+
+/// Describes what is observed in a status whose steps have been decided (`status`).
+///
+/// `moved`: the status has a step that was just taken, so what is observed is that before the step.
+pub(crate) fn present(observed: &Observed, decision: &Decision, mut status: JobStatus, moved: bool) -> JobStatus {
+    let submitted = !moved && is_submitted(observed);
+    status.observed_generation = Some(observed.spec_generation);
+    if status.rejected_resize.as_ref().is_some_and(|rejected| {
+        !rejected.widths.iter().map(|w| (&w.region, w.width)).eq(observed.desired_widths.iter().map(|(r, w)| (r, *w)))
+    }) {
+        status.rejected_resize = None;
+    }
+    if !moved {
+        count(observed, decision, &mut status);
+    }
+    phase(decision, submitted, &mut status);
+    let failed = status.phase == Some(JobPhase::Failed);
+    let mut say = Conditions { status: &mut status, observed };
+    if !failed {
+        say.submitted(decision, submitted);
+    }
+    say.ready(decision, failed, moved);
+    say.progressing(decision, failed, moved);
+    say.degraded(decision);
+    say.resize_rejected();
+    say.resize_delayed(decision);
+    say.warning();
+    status
+}
+
+fn count(observed: &Observed, decision: &Decision, status: &mut JobStatus) {
+    if !matches!(observed.committed, Some(Loaded::Whole(_))) {
+        return;
+    }
+    if let Some(statistics) = &mut status.statistics {
+        statistics.ready_processing_elements = decision.ready;
+    }
+    if let Some(rollout) = &mut status.rollout {
+        rollout.pending = decision.pending.saturating_add(decision.superfluous);
+        if rollout.pending == 0 && rollout.finished_at.is_none() {
+            rollout.finished_at = Some(Time(observed.now));
+        }
+    }
+}
+
+fn phase(decision: &Decision, submitted: bool, status: &mut JobStatus) {
+    let was_submitted = condition::is_true(&status.conditions, condition::SUBMITTED);
+    status.phase = Some(match (status.phase, status.generation) {
+        (Some(JobPhase::Failed), None) => JobPhase::Failed,
+        (_, None) if status.job_id.is_none() => JobPhase::Pending,
+        (_, None) => JobPhase::Submitting,
+        (_, Some(_)) if !submitted && !was_submitted => JobPhase::Submitting,
+        (_, Some(_)) if !decision.down.is_empty() || decision.lost.is_some() => JobPhase::Degraded,
+        (_, Some(_)) => JobPhase::Running,
+    });
+}
+
+struct Conditions<'a> {
+    status: &'a mut JobStatus,
+    observed: &'a Observed,
+}
+
+impl Conditions<'_> {
+    fn set(&mut self, kind: &str, value: bool, reason: &str, message: &str) {
+        let generation = Some(self.observed.spec_generation);
+        condition::set(&mut self.status.conditions, kind, value, reason, message, generation, self.observed.now);
+    }
+
+    /// For conditions that say that something is wrong: they are there only while it is.
+    fn set_or_remove(&mut self, kind: &str, wrong: Option<(&str, &str)>) {
+        match wrong {
+            Some((reason, message)) => self.set(kind, true, reason, message),
+            None => {
+                condition::remove(&mut self.status.conditions, kind);
+            }
+        }
+    }
+
+    fn submitted(&mut self, decision: &Decision, submitted: bool) {
+        let was_submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
+        if self.status.generation.is_some() && (submitted || was_submitted) {
+            return self.set(condition::SUBMITTED, true, "Submitted", "every pod was created");
+        }
+        match &decision.trouble {
+            Some(trouble) => self.set(condition::SUBMITTED, false, &trouble.reason, &trouble.message),
+            None if self.status.generation.is_some() => {
+                self.set(condition::SUBMITTED, false, "CreatingPods", "waiting for pods to be created");
+            }
+            None => {
+                let message = format!("waiting for {}", wait_for(&decision.preparing));
+                self.set(condition::SUBMITTED, false, "Submitting", &message);
+            }
+        }
+    }
+
+    fn ready(&mut self, decision: &Decision, failed: bool, moved: bool) {
+        let total = match &self.observed.committed {
+            Some(Loaded::Whole(wanted)) if !moved => wanted.processing_elements.len(),
+            _ if failed => return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted"),
+            Some(Loaded::Lost(_)) => {
+                return self.set(condition::READY, false, "PlanLost", "it is not known what the job consists of");
+            }
+            _ if self.status.generation.is_none() => {
+                return self.set(condition::READY, false, "Submitting", "the job has no PEs yet");
+            }
+            // A step that leaves the committed generation alone leaves what is said about it.
+            _ if self.status.generation == self.observed.status.generation => return,
+            _ => return self.set(condition::READY, false, "RollingOut", "a generation was just committed"),
+        };
+        let Decision { ready, pending, .. } = decision;
+        let message = format!("{ready} of {total} PEs run what the job wants");
+        if *ready as usize == total {
+            self.set(condition::READY, true, "AllRunning", &message);
+        } else if *pending > 0 {
+            self.set(condition::READY, false, "RollingOut", &message);
+        } else if decision.down.is_empty() {
+            self.set(condition::READY, false, "Completed", &message);
+        } else {
+            self.set(condition::READY, false, "ProcessingElementsDown", &message);
+        }
+    }
+
+    fn progressing(&mut self, decision: &Decision, failed: bool, moved: bool) {
+        let submitting = self.status.generation.is_none();
+        if failed {
+            self.set(condition::PROGRESSING, false, "SubmissionFailed", "waiting for the spec to be corrected");
+        } else if let Some(trouble) = &decision.trouble {
+            self.set(condition::PROGRESSING, true, &trouble.reason, &format!("trying again: {}", trouble.message));
+        } else if submitting || !decision.preparing.is_empty() {
+            let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
+            self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&decision.preparing)));
+        } else if moved || decision.pending > 0 || decision.superfluous > 0 {
+            self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(decision));
+        } else {
+            self.set(condition::PROGRESSING, false, "Done", "what is wanted is in force");
+        }
+    }
+
+    fn degraded(&mut self, decision: &Decision) {
+        let message = match (&decision.lost, decision.down.len()) {
+            (Some(lost), _) => Some(("Lost", lost.clone())),
+            (None, 0) => None,
+            (None, count) => {
+                let ids: Vec<_> = decision.down.iter().take(LISTED).map(u64::to_string).collect();
+                let more = if count > LISTED { ", ..." } else { "" };
+                let message = format!(
+                    "{count} PEs are down and their policy or their operators do not permit a restart: {}{more}",
+                    ids.join(", ")
+                );
+                Some(("ProcessingElementsDown", message))
+            }
+        };
+        self.set_or_remove(condition::DEGRADED, message.as_ref().map(|(reason, message)| (*reason, message.as_str())));
+    }
+
+    fn resize_rejected(&mut self) {
+        let rejected = self.status.rejected_resize.as_ref().map(|rejected| (rejected.reason.clone(), rejected.message.clone()));
+        let refused = self.observed.refused_widths.values().next();
+        let refused = refused.map(|refused| (refused.reason.to_owned(), refused.message.clone()));
+        let wrong = rejected.or(refused);
+        self.set_or_remove(condition::RESIZE_REJECTED, wrong.as_ref().map(|(r, m)| (r.as_str(), m.as_str())));
+    }
+
+    fn resize_delayed(&mut self, decision: &Decision) {
+        let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
+        let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
+        let submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
+        let limit = self.observed.limits.time_out;
+        let late = since.filter(|_| submitted).is_some_and(|since| {
+            // A generation that was committed meanwhile has its own time.
+            let end = roll_out_end(self.observed).filter(|_| decision.preparing.is_empty());
+            let started = i128::from(self.observed.now.as_second()) - i128::from(since.as_second());
+            started >= i128::from(limit.as_secs()) && end.is_none_or(|end| self.observed.now >= end)
+        });
+        let what = match &decision.trouble {
+            Some(trouble) => trouble.message.clone(),
+            None if decision.preparing.is_empty() => rolling_out(decision),
+            None => format!("waiting for {}", decision.preparing),
+        };
+        let message = format!("it takes longer than {} s: {what}", limit.as_secs());
+        self.set_or_remove(condition::RESIZE_DELAYED, late.then_some(("TimedOut", message.as_str())));
+    }
+
+    fn warning(&mut self) {
+        let warnings: Vec<_> = match &self.observed.committed {
+            Some(Loaded::Whole(wanted)) => wanted.warnings.clone(),
+            _ => Vec::new(),
+        };
+        let text: Vec<_> = warnings.iter().map(|(_, message)| message.as_str()).collect();
+        let message = text.join("; ");
+        self.set_or_remove(condition::WARNING, warnings.first().map(|(reason, _)| (reason.as_str(), message.as_str())));
+    }
+}
+
+fn wait_for(what: &str) -> &str {
+    if what.is_empty() { "the next step" } else { what }
+}
+
+/// What the roll-out waits for, in words.
+fn rolling_out(decision: &Decision) -> String {
+    match (decision.pending, decision.superfluous) {
+        (0, 0) => "waiting for the roll-out to begin".to_owned(),
+        (0, removed) => format!("waiting for {removed} PEs to go away"),
+        (pending, _) => format!("waiting for {pending} PEs to run"),
+    }
+}

@@ -1,0 +1,127 @@
+//! What a step in the life of a job makes of its status.
+//!
+//! Pure. The rest of the status, which only describes, is the business of [`present`](super::present).
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use std::collections::BTreeMap;
+
+use crate::api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, Rollout, condition};
+
+use super::{
+    decide::Change,
+    observed::{Failure, Loaded, Observed},
+};
+
+/// Longest message of a rejected resize (schema).
+const MESSAGE_MAX: usize = 4096;
+
+/// The status after `change`.
+pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
+    let mut status = observed.status.clone();
+    let now = observed.now;
+    match change {
+        Change::JobId(id) => {
+            status.job_id = Some(*id);
+            begin(&mut status, 1, now);
+        }
+        Change::Adl(adl) => {
+            status.adl = Some(adl.clone());
+            status.phase = Some(JobPhase::Submitting);
+        }
+        Change::Propose { plan, widths } => {
+            let spec_generation = observed.spec_generation;
+            status.proposal = Some(ProposedPlan { plan: plan.clone(), widths: region_widths(widths), spec_generation });
+        }
+        Change::Abandon => status.proposal = None,
+        Change::Commit => commit(&mut status, observed),
+        Change::FailSubmission(failure) => {
+            forget(&mut status);
+            // The next submission is of another spec: perhaps of another bundle.
+            status.adl = None;
+            status.phase = Some(JobPhase::Failed);
+            let observed_generation = Some(observed.spec_generation);
+            let conditions = &mut status.conditions;
+            condition::set(
+                conditions,
+                condition::SUBMITTED,
+                false,
+                &failure.reason,
+                &failure.message,
+                observed_generation,
+                now,
+            );
+        }
+        Change::RejectResize(failure) => {
+            status.proposal = None;
+            status.rejected_resize = Some(rejected(failure, &observed.desired_widths));
+        }
+        Change::StartOver => {
+            forget(&mut status);
+            let attempts = status.submission_attempts.saturating_add(1);
+            begin(&mut status, attempts, now);
+        }
+        Change::SubmitAgain => {
+            forget(&mut status);
+            begin(&mut status, 1, now);
+        }
+    }
+    status
+}
+
+/// A submission begins.
+fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
+    status.phase = Some(JobPhase::Submitting);
+    status.submission_attempts = attempt;
+    status.submission_started_at = Some(Time(now));
+    condition::remove(&mut status.conditions, condition::SUBMITTED);
+}
+
+/// Nothing of an earlier attempt counts but the job id and the ADL.
+fn forget(status: &mut JobStatus) {
+    status.generation = None;
+    status.plan = None;
+    status.proposal = None;
+    status.applied_widths = Vec::new();
+    status.fusion = None;
+    status.rollout = None;
+    status.rejected_resize = None;
+    status.statistics = None;
+}
+
+fn commit(status: &mut JobStatus, observed: &Observed) {
+    let Some(Loaded::Whole(wanted)) = &observed.proposed else { return };
+    let Some(proposal) = status.proposal.take() else { return };
+    status.generation = Some(wanted.generation);
+    status.plan = Some(proposal.plan);
+    status.applied_widths = region_widths(&wanted.widths);
+    if status.fusion.is_none() {
+        status.fusion = Some(wanted.fusion.clone());
+    }
+    status.statistics = Some(wanted.statistics.clone());
+    let fates = wanted.fates;
+    status.rollout = Some(Rollout {
+        generation: wanted.generation,
+        kept: fates.kept,
+        restarted: fates.restarted,
+        added: fates.added,
+        removed: fates.removed,
+        pending: fates.restarted.saturating_add(fates.added).saturating_add(fates.removed),
+        started_at: Some(Time(observed.now)),
+        finished_at: None,
+    });
+}
+
+fn rejected(failure: &Failure, widths: &BTreeMap<String, u32>) -> RejectedResize {
+    RejectedResize {
+        widths: region_widths(widths),
+        reason: failure.reason.clone(),
+        stage: failure.stage.clone(),
+        code: failure.code.clone(),
+        message: condition::cut(&failure.message, MESSAGE_MAX).to_owned(),
+    }
+}
+
+/// Widths in the form of the status, ascending by region.
+pub(crate) fn region_widths(widths: &BTreeMap<String, u32>) -> Vec<RegionWidth> {
+    widths.iter().map(|(region, width)| RegionWidth { region: region.clone(), width: *width }).collect()
+}

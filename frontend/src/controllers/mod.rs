@@ -1,0 +1,2 @@
+//! Controllers.
+pub(crate) mod job;
