@@ -16,7 +16,7 @@
 //!
 //! Nothing here knows Kubernetes. Nothing above `server` knows gRPC.
 
-// pub mod adl;
+pub mod adl;
 pub mod budget;
 pub mod error;
 // pub mod fuser;

@@ -501,7 +501,7 @@ pub struct Import {
 /// What an Import subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportedStreams {
-    /// By names; more than one only in the older dialect, where each has an index.
+    /// By names, in order; more than one, or none, only in the older dialect.
     ByName(Vec<NameImport>),
     /// By a subscription expression.
     ByProperties {
@@ -584,8 +584,8 @@ pub struct ParallelRegion {
 pub enum Width {
     /// The ADL says neither.
     Absent,
-    /// A number.
-    Constant(u64),
+    /// A number; whether it is a width at all is checked by the expansion.
+    Constant(i64),
     /// Index of a submission-time value.
     SubmissionValue(u64),
 }

@@ -1,0 +1,217 @@
+//! XML in: ADL documents of both dialects become one [`logical::Application`](crate::logical::Application).
+//!
+//! ```text
+//! bytes --xml--> elements --values, parts, types, tables--> rows and operators --composites, v4200 | v4000--> Application
+//! ```
+//!
+//! * `xml` makes sure that the document is well-formed and knows places.
+//! * `values` turns texts into numbers, words and names, with the tolerance of the format (adl 2.2).
+//! * `tables`, `types`, `parts` read what both dialects share; `v4200` and `v4000` what they do not; `composites` the tree.
+//!
+//! Knows: XML, the names of elements and attributes, which are required. Must not know: what elements mean together; indexes that
+//! lead nowhere are left for the stage that follows them.
+//!
+//! Children come in any order, unknown elements and attributes are ignored, of repeated single elements the last counts. A document
+//! that is not well-formed is refused at its first fault; of one that is, all problems are told. Only the first application of a
+//! document and the first top-level composite of it count.
+
+mod composites;
+mod parts;
+mod tables;
+mod types;
+mod v4000;
+mod v4200;
+mod values;
+mod xml;
+
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::logical::{Application, Dialect, OperatorDefinition};
+use composites::Composites;
+use tables::Table;
+use xml::{Element, Reader, Vocabulary};
+
+/// Reads an ADL document.
+///
+/// # Errors
+///
+/// Stage `logical-model`: the document is no well-formed XML or no ADL (code `CDISA5089E`), or parts of it are missing or malformed.
+pub fn parse(document: &[u8], budget: &Budget) -> Result<Application, Error> {
+    let mut reader = Reader::new(document, budget)?;
+    let root = reader.root()?;
+    let (dialect, name) = match (root.vocabulary, root.name) {
+        (Vocabulary::V4200, "applicationSet") => (Dialect::V4200, "splApplication"),
+        (Vocabulary::V4000, "applicationSet") => (Dialect::V4000, "application"),
+        (_, name) => {
+            let message = format!("<{}> is not the root of an ADL document of a known version", excerpt(name));
+            return Err(Problem::new(Stage::LogicalModel, message).code(code::UNEXPECTED).at(root.place).into());
+        }
+    };
+    let mut draft = None;
+    reader.children(|reader, element| {
+        if draft.is_none() && element.vocabulary == root.vocabulary && element.name == name {
+            draft = Some(Draft::read(reader, &element, dialect)?);
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    let Some(draft) = draft else {
+        return Err(Problem::new(Stage::LogicalModel, format!("there is no <{name}>")).at(root.place).into());
+    };
+    let application = draft.finish(&mut reader);
+    match application {
+        Some(application) if reader.problems.is_empty() => Ok(application),
+        _ => Err(Error::Rejected(reader.problems)),
+    }
+}
+
+/// An application as far as it has been read.
+struct Draft {
+    application: Application,
+    place: crate::error::Place,
+    element: &'static str,
+    composites: Composites,
+    host_pools: Table<crate::logical::HostPool>,
+    tuple_types: Table<crate::logical::TupleType>,
+    definitions: Table<OperatorDefinition>,
+    toolkits: Table<crate::logical::Toolkit>,
+    custom_metrics: Table<crate::logical::CustomMetric>,
+    regions: Table<crate::logical::ParallelRegion>,
+    submission_values: Table<crate::logical::SubmissionValue>,
+    pes: Table<v4000::Pe>,
+}
+
+impl Draft {
+    /// Reads the application element that was just opened.
+    fn read<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Result<Self, Error> {
+        let mut draft = Self {
+            application: header(reader, element, dialect),
+            place: element.place,
+            element: if dialect == Dialect::V4200 { "splApplication" } else { "application" },
+            composites: Composites::default(),
+            host_pools: Table::default(),
+            tuple_types: Table::default(),
+            definitions: Table::default(),
+            toolkits: Table::default(),
+            custom_metrics: Table::default(),
+            regions: Table::default(),
+            submission_values: Table::default(),
+            pes: Table::default(),
+        };
+        let vocabulary = element.vocabulary;
+        reader.children(|reader, child| {
+            if child.vocabulary == vocabulary {
+                draft.table(reader, &child, dialect)?;
+            }
+            Ok(())
+        })?;
+        Ok(draft)
+    }
+
+    fn table<'a>(&mut self, reader: &mut Reader<'a>, child: &Element<'a>, dialect: Dialect) -> Result<(), Error> {
+        let v = child.vocabulary;
+        match (child.name, dialect) {
+            ("hostpools", _) => self.host_pools.read(reader, v, "hostpool", tables::host_pool),
+            ("tupleTypes", _) => {
+                self.tuple_types.read(reader, v, "tupleType", |reader, row| tables::tuple_type(reader, row, dialect))
+            }
+            ("toolkits", _) => self.toolkits.read(reader, v, "toolkit", tables::toolkit),
+            ("customMetrics", _) => self.custom_metrics.read(reader, v, "customMetric", tables::custom_metric),
+            ("parallelRegions", _) => self
+                .regions
+                .read(reader, v, "parallelRegion", |reader, row| tables::parallel_region(reader, row, dialect)),
+            ("submissionTimeValues", _) => {
+                self.submission_values.read(reader, v, "submissionTimeValue", tables::submission_value)
+            }
+            ("primitiveOperDefinitions", Dialect::V4200) => {
+                self.definitions.read(reader, v, "primitiveOperDefinition", v4200::definition)
+            }
+            ("operDefinitions", Dialect::V4000) => {
+                self.definitions.read(reader, v, "operDefinition", v4000::definition)
+            }
+            ("pes", Dialect::V4000) => self.pes.read(reader, v, "pe", v4000::pe),
+            ("composites", _) => {
+                let leaf = if dialect == Dialect::V4200 { v4200::leaf } else { v4000::leaf };
+                self.composites = Composites::read(reader, dialect, v, leaf)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the parts together and notes what is missing.
+    fn finish(self, reader: &mut Reader<'_>) -> Option<Application> {
+        let Self { mut application, place, element, mut composites, .. } = self;
+        let (definitions, pes) = match application.dialect {
+            Dialect::V4200 => ("primitiveOperDefinitions", true),
+            Dialect::V4000 => ("operDefinitions", self.pes.present),
+        };
+        for (present, child) in [
+            (self.host_pools.present, "hostpools"),
+            (self.tuple_types.present, "tupleTypes"),
+            (self.definitions.present, definitions),
+            (pes, "pes"),
+            (composites.present, "composites"),
+            (self.toolkits.present, "toolkits"),
+        ] {
+            if !present {
+                reader.lacks(place, element, child);
+            }
+        }
+        application.host_pools = self.host_pools.sorted(|row| row.index);
+        application.tuple_types = self.tuple_types.sorted(|row| row.index);
+        application.definitions = self.definitions.sorted(|row| row.index);
+        application.toolkits = self.toolkits.sorted(|row| row.index);
+        application.custom_metrics = self.custom_metrics.sorted(|row| row.index);
+        application.regions = self.regions.sorted(|row| row.index);
+        application.submission_values = self.submission_values.sorted(|row| row.index);
+        if application.dialect == Dialect::V4000 {
+            v4000::merge(reader, self.pes.into_rows(), &mut composites, &mut application.definitions);
+        }
+        let main = composites.finish();
+        if main.is_none() && composites.present {
+            reader.problem(place, "there is no main composite: <compositeOperInstances> is empty".to_owned());
+        }
+        application.operators = composites.operators;
+        application.main = main?;
+        Some(application)
+    }
+}
+
+/// The attributes of the application element; its tables are still empty.
+fn header<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Application {
+    Application {
+        dialect,
+        name: reader.required_token(element, "name"),
+        scope: reader.required_text(element, "applicationScope"),
+        version: element.optional_token("version"),
+        data_directory: element.optional_text("dataDirectory"),
+        application_directory: reader.required_text(element, "applicationDirectory"),
+        output_directory: reader.required_text(element, "outputDirectory"),
+        checkpoint_directory: element.optional_text("checkpointDirectory"),
+        adl_path: element.optional_text("adlPath"),
+        build_id: reader.required_text(element, "buildId"),
+        bundle: reader.required_text(element, "bundle"),
+        // The older dialect has neither (adl 8).
+        product_version: match dialect {
+            Dialect::V4200 => reader.required_token(element, "productVersion"),
+            Dialect::V4000 => "4.1.0.0".to_owned(),
+        },
+        avoid_runtime_yield: match dialect {
+            Dialect::V4200 => reader.word(element, "avoidRuntimeYield", &["auto", "yes", "no"]),
+            Dialect::V4000 => "auto".to_owned(),
+        },
+        host_pools: Vec::new(),
+        tuple_types: Vec::new(),
+        toolkits: Vec::new(),
+        definitions: Vec::new(),
+        custom_metrics: Vec::new(),
+        submission_values: Vec::new(),
+        regions: Vec::new(),
+        operators: cranelift_entity::PrimaryMap::new(),
+        main: cranelift_entity::EntityRef::new(0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

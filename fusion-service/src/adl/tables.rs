@@ -1,0 +1,283 @@
+//! The tables of an application that both dialects write in the same way: host pools, tuple types, toolkits, metrics, parallel
+//! regions, submission-time values (adl 3.2, 3.9, 3.10), and the annotations and connections that occur in many places.
+//!
+//! Every function is called with its element just opened; what it leaves unread is skipped by the caller.
+
+use super::types;
+use super::values::owned;
+use super::xml::{Element, Reader, Vocabulary};
+use crate::error::Error;
+use crate::logical::{
+    Annotation, Connection, CustomMetric, Dialect, HostPool, ParallelRegion, PortKind, Splitter, SplitterKind,
+    SubmissionValue, Text, Toolkit, TupleType, Width,
+};
+
+/// A table of this document: its container may come twice, and then the last one counts; so may an index.
+pub(crate) struct Table<T> {
+    /// The container was there.
+    pub(crate) present: bool,
+    rows: Vec<T>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { present: false, rows: Vec::new() }
+    }
+}
+
+impl<T> Table<T> {
+    /// Reads the rows `name` of the container that was just opened.
+    pub(crate) fn read<'a>(
+        &mut self,
+        reader: &mut Reader<'a>,
+        vocabulary: Vocabulary,
+        name: &str,
+        mut row: impl FnMut(&mut Reader<'a>, &Element<'a>) -> Result<T, Error>,
+    ) -> Result<(), Error> {
+        self.present = true;
+        self.rows.clear();
+        let rows = &mut self.rows;
+        reader.children(|reader, element| {
+            if element.vocabulary == vocabulary && element.name == name {
+                rows.push(row(reader, &element)?);
+            }
+            Ok(())
+        })
+    }
+
+    /// The rows, ascending and unique by `index`; of equal ones the last.
+    pub(crate) fn sorted(self, index: impl Fn(&T) -> u64) -> Vec<T> {
+        let mut rows = self.rows;
+        rows.reverse();
+        rows.sort_by_key(&index);
+        rows.dedup_by_key(|row| index(row));
+        rows
+    }
+
+    /// The rows in the order of the document.
+    pub(crate) fn into_rows(self) -> Vec<T> {
+        self.rows
+    }
+}
+
+/// `hostpool`.
+pub(crate) fn host_pool<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<HostPool, Error> {
+    let mut pool = HostPool {
+        index: reader.required_index(element, "index"),
+        name: reader.required_token(element, "name"),
+        exclusive: reader
+            .choice(element, "membershipMode", &[("shared", false), ("exclusive", true)])
+            .unwrap_or_default(),
+        size: reader.optional_index(element, "size"),
+        hosts: Vec::new(),
+        tags: Vec::new(),
+    };
+    let vocabulary = element.vocabulary;
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary {
+            match child.name {
+                "host" => pool.hosts.push(reader.required_text(&child, "hostname")),
+                "tag" => pool.tags.push(reader.required_text(&child, "name")),
+                _ => {}
+            }
+        }
+        Ok(())
+    })?;
+    Ok(pool)
+}
+
+/// `tupleType`.
+pub(crate) fn tuple_type<'a>(
+    reader: &mut Reader<'a>,
+    element: &Element<'a>,
+    dialect: Dialect,
+) -> Result<TupleType, Error> {
+    let index = reader.required_index(element, "index");
+    let mut attributes = None;
+    let vocabulary = element.vocabulary;
+    reader.children(|reader, child| {
+        if child.name == "tuple" && (child.vocabulary == vocabulary || child.vocabulary == Vocabulary::TupleType) {
+            attributes = Some(types::tuple(reader, dialect == Dialect::V4200)?);
+        }
+        Ok(())
+    })?;
+    if attributes.is_none() {
+        reader.lacks(element.place, element.name, "tuple");
+    }
+    Ok(TupleType { index, attributes })
+}
+
+/// `toolkit`.
+pub(crate) fn toolkit<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Toolkit, Error> {
+    Ok(Toolkit { index: reader.required_index(element, "index"), name: reader.required_text(element, "name") })
+}
+
+/// `customMetric`.
+pub(crate) fn custom_metric<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<CustomMetric, Error> {
+    let mut metric = CustomMetric {
+        index: reader.required_index(element, "index"),
+        name: reader.required_token(element, "name"),
+        kind: reader.word(element, "kind", &["Gauge", "Counter", "Time"]),
+        description: String::new(),
+    };
+    let vocabulary = element.vocabulary;
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary && child.name == "description" {
+            metric.description = owned(reader.text()?);
+        }
+        Ok(())
+    })?;
+    Ok(metric)
+}
+
+/// `submissionTimeValue`.
+pub(crate) fn submission_value<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<SubmissionValue, Error> {
+    Ok(SubmissionValue {
+        index: reader.required_index(element, "index"),
+        list: reader.choice(element, "kind", &[("named", false), ("namedList", true)]).unwrap_or_default(),
+        composite: reader.required_text(element, "compositeName"),
+        name: reader.required_text(element, "name"),
+        required: element.boolean("required"),
+        default: element.optional_text("defaultValue"),
+        place: element.place,
+    })
+}
+
+/// `parallelRegion`.
+pub(crate) fn parallel_region<'a>(
+    reader: &mut Reader<'a>,
+    element: &Element<'a>,
+    dialect: Dialect,
+) -> Result<ParallelRegion, Error> {
+    let vocabulary = element.vocabulary;
+    let mut region = ParallelRegion {
+        index: reader.required_index(element, "index"),
+        operator: 0,
+        width: Width::Absent,
+        splitters: Vec::new(),
+        replicate_tags: Vec::new(),
+        place: element.place,
+    };
+    let (mut operator, mut width) = (false, false);
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        match child.name {
+            "parallelOperator" => {
+                operator = true;
+                region.operator = reader.required_index(&child, "operIndex");
+                let mut splitters = Table::default();
+                splitters.read(reader, vocabulary, "splitter", |reader, element| splitter(reader, element, dialect))?;
+                region.splitters = splitters.sorted(|splitter: &Splitter| splitter.input_port);
+            }
+            "parallelWidth" => {
+                width = true;
+                region.width = parallel_width(reader, vocabulary)?;
+            }
+            "replicateHostTag" => region.replicate_tags.push(reader.required_text(&child, "name")),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !operator {
+        reader.lacks(element.place, element.name, "parallelOperator");
+    }
+    if !width {
+        reader.lacks(element.place, element.name, "parallelWidth");
+    }
+    Ok(region)
+}
+
+/// `parallelWidth`: should both sources be there, the submission-time value wins (adl 3.9).
+fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Width, Error> {
+    let (mut constant, mut value) = (None, None);
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        match child.name {
+            "constantWidth" => {
+                // Below 1 is an error of its own (plan command, CDISR1164E), and so is too large.
+                let text = reader.text()?;
+                let digits = text.trim().trim_start_matches(['+', '-']);
+                if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                    reader.wrong_text(&child, &text, "an integer");
+                }
+                let limit = if text.trim().starts_with('-') { i64::MIN } else { i64::MAX };
+                constant = Some(text.trim().parse().unwrap_or(limit));
+            }
+            "submissionTimeParameterIndexForWidth" => value = Some(reader.index_text(&child)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(value.map(Width::SubmissionValue).or(constant.map(Width::Constant)).unwrap_or(Width::Absent))
+}
+
+/// `splitter`. An unknown kind reads as `Hash` in the current dialect (adl 2.2).
+fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Result<Splitter, Error> {
+    let vocabulary = element.vocabulary;
+    let kind = match (dialect, element.attribute("kind").map(|kind| kind.as_ref())) {
+        (_, Some("RoundRobin")) => SplitterKind::RoundRobin,
+        (Dialect::V4200, Some("Broadcast")) => SplitterKind::Broadcast,
+        (Dialect::V4200, Some(_)) => SplitterKind::Hash,
+        _ => reader
+            .choice(element, "kind", &[("RoundRobin", SplitterKind::RoundRobin), ("Hash", SplitterKind::Hash)])
+            .unwrap_or(SplitterKind::Hash),
+    };
+    let mut splitter =
+        Splitter { input_port: reader.required_index(element, "iportIndex"), kind, attributes: Vec::new() };
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary && child.name == "attributes" {
+            let mut attributes = Table::default();
+            attributes
+                .read(reader, vocabulary, "attribute", |reader, element| Ok(reader.required_text(element, "name")))?;
+            splitter.attributes = attributes.into_rows();
+        }
+        Ok(())
+    })?;
+    Ok(splitter)
+}
+
+/// `splAnnotation`.
+pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Annotation, Error> {
+    let vocabulary = element.vocabulary;
+    let mut annotation =
+        Annotation { tag: reader.required_token(element, "tag"), values: Vec::new(), place: element.place };
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary && child.name == "value" {
+            let key = reader.required_token(&child, "key");
+            let submission_value = reader.optional_index(&child, "submissionTimeValueIndex");
+            annotation.values.push((key, Text { literal: owned(reader.text()?), submission_value }));
+        }
+        Ok(())
+    })?;
+    Ok(annotation)
+}
+
+/// The `connection` elements of the container that was just opened.
+pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -> Result<Vec<Connection>, Error> {
+    let mut connections = Vec::new();
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary && child.name == "connection" {
+            // Whatever is not `input` reads as `output` (adl 2.2).
+            let kind = match child.attribute("portKind") {
+                Some(kind) if kind == "input" => PortKind::Input,
+                Some(_) => PortKind::Output,
+                None => {
+                    reader.required_text(&child, "portKind");
+                    PortKind::Output
+                }
+            };
+            connections.push(Connection {
+                operator: reader.required_index(&child, "operIndex"),
+                port: reader.required_index(&child, "portIndex"),
+                kind,
+                place: child.place,
+            });
+        }
+        Ok(())
+    })?;
+    Ok(connections)
+}

@@ -1,0 +1,1 @@
+//! Whole documents in, applications and problems out.

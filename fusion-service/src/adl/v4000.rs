@@ -1,0 +1,561 @@
+//! The older dialect (adl 8): operators are described twice, logically in the tree of composites and physically under `pes`.
+//!
+//! Both parts may come in any order, so the physical part is kept as [`Pe`]s and merged into the tree at the end ([`merge`]).
+
+use super::composites::{Composites, Leaf};
+use super::parts::{checkpointing, properties, resources, runtime_constants, threaded_port, trace_level};
+use super::tables::{annotation, connections};
+use super::v4200::{definition_children, empty_primitive, name_import, plain_ports};
+use super::values::{owned, token};
+use super::xml::{Element, Reader, Vocabulary};
+use crate::error::{Error, Place, excerpt};
+use crate::logical::{
+    Checkpointing, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorId,
+    OperatorKind, OutputPort, Port, Resources, Runtime, Text, ThreadedPort, TraceLevel,
+};
+use std::collections::BTreeMap;
+
+/// `operDefinition`. Its runtime is ignored; its toolkit is that of an instance.
+pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<OperatorDefinition, Error> {
+    let mut definition = OperatorDefinition {
+        index: reader.required_index(element, "index"),
+        kind: reader.required_token(element, "kind"),
+        runtime: Runtime::CPlusPlus,
+        toolkit: None,
+        custom_metrics: Vec::new(),
+        capabilities: Vec::new(),
+    };
+    definition_children(reader, element.vocabulary, &mut definition)?;
+    Ok(definition)
+}
+
+/// The logical part of a leaf: its `kind` decides what it is.
+pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Option<Leaf>, Error> {
+    if element.name != "primitiveOperInstance" {
+        return Ok(None);
+    }
+    let vocabulary = element.vocabulary;
+    let kind = reader.required_token(element, "kind");
+    let mut toolkit = None;
+    let mut annotations = Vec::new();
+    let mut kind = match kind.as_str() {
+        "spl.adapter::Import" => {
+            let streams = ImportedStreams::ByName(Vec::new());
+            OperatorKind::Import(Box::new(Import { streams, filter: None, outputs: Vec::new() }))
+        }
+        "spl.adapter::Export" => OperatorKind::Export(Box::new(Export {
+            stream_name: None,
+            allow_filter: true,
+            drop_connection: false,
+            properties: None,
+            inputs: Vec::new(),
+        })),
+        _ => {
+            toolkit = Some(reader.required_index(element, "toolkitIndex"));
+            OperatorKind::Primitive(Box::new(empty_primitive()))
+        }
+    };
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        match (child.name, &mut kind) {
+            ("inputPorts", OperatorKind::Primitive(primitive)) => {
+                primitive.inputs = logical_ports(reader, vocabulary)?
+                    .into_iter()
+                    .map(|port| InputPort { port, control: false, threaded: None })
+                    .collect();
+            }
+            ("outputPorts", OperatorKind::Primitive(primitive)) => {
+                primitive.outputs = logical_ports(reader, vocabulary)?
+                    .into_iter()
+                    .map(|port| OutputPort { port, stream_name: String::new(), viewable: true })
+                    .collect();
+            }
+            ("outputPorts", OperatorKind::Import(import)) => import.outputs = plain_ports(reader, vocabulary)?,
+            ("inputPorts", OperatorKind::Export(export)) => export.inputs = plain_ports(reader, vocabulary)?,
+            ("splAnnotation", _) => annotations.push(annotation(reader, &child)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(Some(Leaf { kind, annotations, toolkit }))
+}
+
+fn logical_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Port>, Error> {
+    let mut ports = Vec::new();
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary || child.name != "port" {
+            return Ok(());
+        }
+        let mut port = Port {
+            index: reader.required_index(&child, "index"),
+            name: String::new(),
+            tuple_type: 0,
+            encoding: "LE".to_owned(),
+            transport: "TCP".to_owned(),
+            mutable: false,
+            connections: Vec::new(),
+        };
+        reader.children(|reader, child| {
+            if child.name == "connections" {
+                port.connections = connections(reader, vocabulary)?;
+            }
+            Ok(())
+        })?;
+        ports.push(port);
+        Ok(())
+    })?;
+    Ok(ports)
+}
+
+/// A `pe` of the physical part.
+pub(crate) struct Pe {
+    index: u64,
+    optimized: bool,
+    restartable: bool,
+    relocatable: bool,
+    wrapper: String,
+    uri: String,
+    trace_level: TraceLevel,
+    operators: Vec<PeOperator>,
+    inputs: Vec<PePort>,
+    outputs: Vec<PePort>,
+}
+
+struct PeOperator {
+    place: Place,
+    index: u64,
+    class: String,
+    definition: u64,
+    single_threaded_on_outputs: bool,
+    restartable: Option<bool>,
+    relocatable: Option<bool>,
+    resources: Resources,
+    checkpointing: Option<Checkpointing>,
+    runtime_constants: Vec<(String, Text)>,
+    inputs: Vec<PhysicalPort>,
+    outputs: Vec<PhysicalPort>,
+}
+
+struct PhysicalPort {
+    name: String,
+    mutable: bool,
+    tuple_type: u64,
+    control: bool,
+    threaded: Option<ThreadedPort>,
+    stream_name: String,
+    viewable: bool,
+}
+
+struct PePort {
+    encoding: String,
+    transport: String,
+    /// Operator and port behind it.
+    operator: Option<(u64, u64)>,
+    imports: Vec<Imported>,
+    filter: Option<String>,
+    export: Option<Exported>,
+}
+
+struct Imported {
+    place: Place,
+    operator: String,
+    index: u64,
+    what: What,
+}
+
+enum What {
+    Name(NameImport),
+    Properties { subscription: String, application_scope: Option<String> },
+}
+
+struct Exported {
+    place: Place,
+    operator: String,
+    export: Export,
+}
+
+/// `pe`.
+pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Pe, Error> {
+    let vocabulary = element.vocabulary;
+    let mut pe = Pe {
+        index: reader.required_index(element, "index"),
+        optimized: element.boolean("optimized"),
+        restartable: element.boolean("restartable"),
+        relocatable: element.boolean("relocatable"),
+        wrapper: String::new(),
+        uri: String::new(),
+        trace_level: TraceLevel::Error,
+        operators: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+    };
+    let mut executable = false;
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        match child.name {
+            "executable" => {
+                executable = true;
+                reader.children(|reader, child| {
+                    match child.name {
+                        "wrapper" => pe.wrapper = token(&reader.text()?),
+                        "executableUri" => pe.uri = owned(reader.text()?),
+                        _ => {}
+                    }
+                    Ok(())
+                })?;
+            }
+            "operInstances" => {
+                pe.operators.clear();
+                reader.children(|reader, child| {
+                    if child.vocabulary == vocabulary && child.name == "operInstance" {
+                        pe.operators.push(pe_operator(reader, &child)?);
+                    }
+                    Ok(())
+                })?;
+            }
+            "tracing" => pe.trace_level = trace_level(reader, &child),
+            "inputPorts" => pe.inputs = pe_ports(reader, vocabulary, "inputPort")?,
+            "outputPorts" => pe.outputs = pe_ports(reader, vocabulary, "outputPort")?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if !executable {
+        reader.lacks(element.place, element.name, "executable");
+    }
+    Ok(pe)
+}
+
+fn pe_operator<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<PeOperator, Error> {
+    let vocabulary = element.vocabulary;
+    let mut operator = PeOperator {
+        place: element.place,
+        index: reader.required_index(element, "index"),
+        class: reader.required_token(element, "class"),
+        definition: reader.required_index(element, "definitionIndex"),
+        single_threaded_on_outputs: element.boolean("singleThreadedOnOutputs"),
+        restartable: element.attribute("restartable").map(|_| element.boolean("restartable")),
+        relocatable: element.attribute("relocatable").map(|_| element.boolean("relocatable")),
+        resources: Resources::default(),
+        checkpointing: None,
+        runtime_constants: Vec::new(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+    };
+    let mut missing = vec!["resources", "runtimeConstants"];
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        missing.retain(|name| *name != child.name);
+        match child.name {
+            "resources" => operator.resources = resources(reader, &child)?,
+            "checkpointing" => operator.checkpointing = checkpointing(reader, &child),
+            "runtimeConstants" => operator.runtime_constants = runtime_constants(reader, &child)?,
+            "inputPorts" => operator.inputs = physical_ports(reader, vocabulary, "inputPort")?,
+            "outputPorts" => operator.outputs = physical_ports(reader, vocabulary, "outputPort")?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    for child in missing {
+        reader.lacks(element.place, element.name, child);
+    }
+    Ok(operator)
+}
+
+fn physical_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Result<Vec<PhysicalPort>, Error> {
+    let mut ports = Vec::new();
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary || child.name != name {
+            return Ok(());
+        }
+        let mut port = PhysicalPort {
+            name: reader.required_token(&child, "name"),
+            mutable: child.boolean("isMutable"),
+            tuple_type: reader.required_index(&child, "tupleTypeIndex"),
+            control: child.boolean("isControl"),
+            threaded: None,
+            stream_name: match name {
+                "outputPort" => reader.required_token(&child, "streamName"),
+                _ => String::new(),
+            },
+            viewable: child.boolean_or("viewable", true),
+        };
+        reader.children(|reader, child| {
+            if child.vocabulary == vocabulary && child.name == "threadedPort" {
+                port.threaded = Some(threaded_port(reader, &child));
+            }
+            Ok(())
+        })?;
+        ports.push(port);
+        Ok(())
+    })?;
+    Ok(ports)
+}
+
+fn pe_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Result<Vec<PePort>, Error> {
+    let mut ports = Vec::new();
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary || child.name != name {
+            return Ok(());
+        }
+        let mut port = PePort {
+            encoding: reader.word(&child, "encoding", &["NBO", "LE", "BE"]),
+            transport: reader.word(&child, "transport", &["TCP"]),
+            operator: None,
+            imports: Vec::new(),
+            filter: None,
+            export: None,
+        };
+        let port_index = if name == "inputPort" { "iportIndex" } else { "oportIndex" };
+        reader.children(|reader, child| {
+            if child.vocabulary != vocabulary {
+                return Ok(());
+            }
+            match child.name {
+                "importedStreams" => {
+                    port.filter = child.optional_text("filter");
+                    port.imports = imported_streams(reader, vocabulary)?;
+                }
+                "exportedStream" => port.export = Some(exported_stream(reader, &child)?),
+                "operInstanceConnection" => {
+                    let operator = reader.required_index(&child, "operInstanceIndex");
+                    port.operator = Some((operator, reader.required_index(&child, port_index)));
+                }
+                _ => {}
+            }
+            Ok(())
+        })?;
+        ports.push(port);
+        Ok(())
+    })?;
+    Ok(ports)
+}
+
+fn imported_streams(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Imported>, Error> {
+    let mut imports = Vec::new();
+    reader.children(|reader, child| {
+        if child.vocabulary != vocabulary {
+            return Ok(());
+        }
+        let what = match child.name {
+            "nameBasedImport" => What::Name(name_import(reader, &child)),
+            "propertyBasedImport" => What::Properties {
+                subscription: reader.required_text(&child, "subscription"),
+                application_scope: child.optional_text("applicationScope"),
+            },
+            _ => return Ok(()),
+        };
+        imports.push(Imported {
+            place: child.place,
+            operator: reader.required_token(&child, "importOperName"),
+            index: reader.required_index(&child, "index"),
+            what,
+        });
+        Ok(())
+    })?;
+    Ok(imports)
+}
+
+fn exported_stream<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Exported, Error> {
+    let vocabulary = element.vocabulary;
+    let mut export = Export {
+        stream_name: element.optional_text("name"),
+        allow_filter: element.boolean_or("allowFilter", true),
+        drop_connection: false,
+        properties: None,
+        inputs: Vec::new(),
+    };
+    let operator = reader.required_token(element, "exportOperName");
+    reader.children(|reader, child| {
+        if child.vocabulary == vocabulary && child.name == "properties" {
+            export.properties = Some(properties(reader, &child)?);
+        }
+        Ok(())
+    })?;
+    Ok(Exported { place: element.place, operator, export })
+}
+
+/// Puts the physical part into the operators of the tree (adl 8, "Merge rules").
+pub(crate) fn merge(
+    reader: &mut Reader<'_>,
+    pes: Vec<Pe>,
+    composites: &mut Composites,
+    definitions: &mut [OperatorDefinition],
+) {
+    let toolkits = std::mem::take(&mut composites.toolkits);
+    let mut left: BTreeMap<u64, OperatorId> = BTreeMap::new();
+    let mut imports_and_exports: BTreeMap<String, OperatorId> = BTreeMap::new();
+    for (name, id) in std::mem::take(&mut composites.names) {
+        let operator = &composites.operators[id];
+        match operator.kind {
+            OperatorKind::Primitive(_) => left.insert(operator.index, id),
+            _ => imports_and_exports.insert(name, id),
+        };
+    }
+    let primitives = left.clone();
+    let mut specified = Specified::default();
+    for pe in pes {
+        let together = (pe.operators.len() > 1).then(|| format!("pe{}", pe.index));
+        for physical in &pe.operators {
+            let Some(&id) = primitives.get(&physical.index) else {
+                let message = format!("<operInstance>: there is no operator {}", physical.index);
+                reader.problem(physical.place, message);
+                continue;
+            };
+            left.remove(&physical.index);
+            if let Ok(at) = definitions.binary_search_by_key(&physical.definition, |definition| definition.index) {
+                definitions[at].toolkit = toolkits.get(&id).copied();
+            }
+            merge_operator(composites, id, &pe, physical, together.as_deref());
+        }
+        for (ports, input) in [(&pe.inputs, true), (&pe.outputs, false)] {
+            for port in ports {
+                if let Some(id) = port.operator.and_then(|(operator, _)| primitives.get(&operator)) {
+                    merge_wire(composites, *id, port, input);
+                }
+            }
+        }
+        for port in pe.inputs {
+            specified.imports(reader, &imports_and_exports, port, composites);
+        }
+        for port in pe.outputs {
+            specified.export(reader, &imports_and_exports, port, composites);
+        }
+    }
+    specified.finish(composites);
+    for (index, id) in left {
+        reader.problem(composites.operators[id].place, format!("no <operInstance> describes operator {index}"));
+    }
+    for id in imports_and_exports.into_values().filter(|id| !specified.exports.contains(id)) {
+        let operator = &composites.operators[id];
+        if matches!(operator.kind, OperatorKind::Export(_)) {
+            let message = format!("no <exportedStream> describes the Export {}", excerpt(&operator.logical_name));
+            reader.problem(operator.place, message);
+        }
+    }
+}
+
+fn merge_operator(composites: &mut Composites, id: OperatorId, pe: &Pe, physical: &PeOperator, together: Option<&str>) {
+    let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
+    primitive.definition = physical.definition;
+    primitive.class.clone_from(&physical.class);
+    primitive.wrapper.clone_from(&pe.wrapper);
+    primitive.shared_object.clone_from(&pe.uri);
+    primitive.optimized = pe.optimized;
+    primitive.restartable = physical.restartable.unwrap_or(pe.restartable);
+    primitive.relocatable = physical.relocatable.unwrap_or(pe.relocatable);
+    primitive.single_threaded_on_outputs = physical.single_threaded_on_outputs;
+    primitive.trace_level = pe.trace_level;
+    primitive.resources.clone_from(&physical.resources);
+    primitive.checkpointing.clone_from(&physical.checkpointing);
+    primitive.runtime_constants.clone_from(&physical.runtime_constants);
+    primitive.partition.co_locations = together.map(str::to_owned).into_iter().collect();
+    for (port, physical) in primitive.inputs.iter_mut().zip(&physical.inputs) {
+        merge_port(&mut port.port, physical);
+        port.control = physical.control;
+        port.threaded.clone_from(&physical.threaded);
+    }
+    for (port, physical) in primitive.outputs.iter_mut().zip(&physical.outputs) {
+        merge_port(&mut port.port, physical);
+        port.stream_name.clone_from(&physical.stream_name);
+        port.viewable = physical.viewable;
+    }
+}
+
+fn merge_port(port: &mut Port, physical: &PhysicalPort) {
+    port.name.clone_from(&physical.name);
+    port.mutable = physical.mutable;
+    port.tuple_type = physical.tuple_type;
+}
+
+/// Encoding and transport are those of the PE port that the operator's port is connected to.
+fn merge_wire(composites: &mut Composites, id: OperatorId, pe_port: &PePort, input: bool) {
+    let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
+    let Some((_, index)) = pe_port.operator else { return };
+    let found = if input {
+        primitive.inputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
+    } else {
+        primitive.outputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
+    };
+    if let Some(port) = found {
+        port.encoding.clone_from(&pe_port.encoding);
+        port.transport.clone_from(&pe_port.transport);
+    }
+}
+
+/// What PE ports say about imports and exports.
+#[derive(Default)]
+struct Specified {
+    names: BTreeMap<OperatorId, BTreeMap<u64, NameImport>>,
+    properties: BTreeMap<OperatorId, ImportedStreams>,
+    exports: Vec<OperatorId>,
+}
+
+impl Specified {
+    fn imports(
+        &mut self,
+        reader: &mut Reader<'_>,
+        operators: &BTreeMap<String, OperatorId>,
+        port: PePort,
+        composites: &mut Composites,
+    ) {
+        for imported in port.imports {
+            let id = operators.get(&imported.operator).copied();
+            let Some((id, OperatorKind::Import(import))) = id.map(|id| (id, &mut composites.operators[id].kind)) else {
+                let message = format!("there is no Import named {}", excerpt(&imported.operator));
+                reader.problem(imported.place, message);
+                continue;
+            };
+            if port.filter.is_some() {
+                import.filter.clone_from(&port.filter);
+            }
+            match imported.what {
+                What::Name(name) => {
+                    self.names.entry(id).or_default().insert(imported.index, name);
+                }
+                What::Properties { subscription, application_scope } => {
+                    let index = imported.index;
+                    let streams = ImportedStreams::ByProperties { subscription, application_scope, index };
+                    self.properties.entry(id).or_insert(streams);
+                }
+            }
+        }
+    }
+
+    fn export(
+        &mut self,
+        reader: &mut Reader<'_>,
+        operators: &BTreeMap<String, OperatorId>,
+        port: PePort,
+        composites: &mut Composites,
+    ) {
+        let Some(Exported { place, operator, export: specified }) = port.export else { return };
+        let id = operators.get(&operator).copied();
+        let Some((id, OperatorKind::Export(export))) = id.map(|id| (id, &mut composites.operators[id].kind)) else {
+            reader.problem(place, format!("there is no Export named {}", excerpt(&operator)));
+            return;
+        };
+        let inputs = std::mem::take(&mut export.inputs);
+        **export = Export { inputs, ..specified };
+        self.exports.push(id);
+    }
+
+    /// An import by properties hides imports by name of the same operator (topology 7.2).
+    fn finish(&mut self, composites: &mut Composites) {
+        let names = std::mem::take(&mut self.names)
+            .into_iter()
+            .map(|(id, names)| (id, ImportedStreams::ByName(names.into_values().collect())));
+        let properties = std::mem::take(&mut self.properties);
+        for (id, streams) in names.chain(properties) {
+            if let OperatorKind::Import(import) = &mut composites.operators[id].kind {
+                import.streams = streams;
+            }
+        }
+    }
+}
