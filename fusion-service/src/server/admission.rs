@@ -1,0 +1,523 @@
+//! Who may work, and who next.
+//!
+//! Compiling takes a core for as long as it takes, so there are as many *workers* as cores and everything else waits. There are two
+//! bounds, because two things are scarce:
+//!
+//! * A [`Ticket`] is needed to be in the house at all. It is asked for before the body of a request is read, so that a crowd costs
+//!   headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize out.
+//! * A [`Permit`] is needed to work. Permits go by class: resizes first, then rendering, then submissions. Submissions never hold the
+//!   last of several workers, so a resize waits for something short. Whoever was passed over [`PATIENCE`] times is next: nobody
+//!   starves, and resizes still get most of the workers.
+//!
+//! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
+//!
+//! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not as long as
+//! the caller who waits; a panic costs its request and nothing else.
+
+use super::{errors::Failure, metrics::Metrics};
+use crate::{budget::Budget, error::Error};
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{sync::oneshot, time};
+
+/// How often a waiting class is passed over before it is next.
+const PATIENCE: u32 = 8;
+
+/// Kinds of work, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Class {
+    /// A running job waits for it.
+    Resize,
+    /// Short pieces; the second half of a resize, or of a submission.
+    Render,
+    /// Once a job, and the longest.
+    Submit,
+}
+
+impl Class {
+    pub(crate) const ALL: [Self; 3] = [Self::Resize, Self::Render, Self::Submit];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Resize => "resize",
+            Self::Render => "render",
+            Self::Submit => "submit",
+        }
+    }
+}
+
+/// A value per class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PerClass<T> {
+    pub(crate) resize: T,
+    pub(crate) render: T,
+    pub(crate) submit: T,
+}
+
+impl<T> PerClass<T> {
+    fn of(&self, class: Class) -> &T {
+        match class {
+            Class::Resize => &self.resize,
+            Class::Render => &self.render,
+            Class::Submit => &self.submit,
+        }
+    }
+
+    fn of_mut(&mut self, class: Class) -> &mut T {
+        match class {
+            Class::Resize => &mut self.resize,
+            Class::Render => &mut self.render,
+            Class::Submit => &mut self.submit,
+        }
+    }
+}
+
+/// How much may go on at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Capacity {
+    /// Threads that work, at least 1.
+    pub(crate) workers: usize,
+    /// Requests in the house, working or waiting, per class.
+    pub(crate) tickets: PerClass<usize>,
+}
+
+/// The house is full for this class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overloaded {
+    /// When a place is likely to be free.
+    pub(crate) retry_after: Duration,
+}
+
+/// Hands out tickets and permits.
+#[derive(Clone)]
+pub(crate) struct Admission {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    capacity: Capacity,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tickets: PerClass<usize>,
+    working: PerClass<usize>,
+    waiting: PerClass<VecDeque<Waiter>>,
+    passed_over: PerClass<u32>,
+    /// Typical time that a permit is held: a moving average, in seconds.
+    typical: PerClass<f64>,
+    arrivals: u64,
+}
+
+struct Waiter {
+    number: u64,
+    grant: oneshot::Sender<Permit>,
+}
+
+/// A place in the house, until dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    shared: Arc<Shared>,
+    class: Class,
+}
+
+/// A worker, until dropped.
+struct Permit {
+    /// `None` once it was taken back without having been used.
+    shared: Option<Arc<Shared>>,
+    class: Class,
+    since: Instant,
+}
+
+impl Admission {
+    pub(crate) fn new(capacity: Capacity, metrics: Arc<Metrics>) -> Self {
+        Self { shared: Arc::new(Shared { capacity, metrics, state: Mutex::default() }) }
+    }
+
+    /// A place in the house, or when to come again. Never waits.
+    pub(crate) fn enter(&self, class: Class) -> Result<Ticket, Overloaded> {
+        let mut state = self.shared.lock();
+        if state.tickets.of(class) >= self.shared.capacity.tickets.of(class) {
+            self.shared.metrics.refused(class.name());
+            return Err(Overloaded { retry_after: state.retry_after(class, self.shared.capacity.workers) });
+        }
+        *state.tickets.of_mut(class) += 1;
+        Ok(Ticket { shared: Arc::clone(&self.shared), class })
+    }
+
+    /// Waits for a worker and has it do `work` on a thread of its own. Ends early if the budget does: then work that has not begun
+    /// never begins, and work that has begun finds out by its budget.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        class: Class,
+        budget: &Budget,
+        work: impl FnOnce(&Budget) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let asked = Instant::now();
+        let permit = tokio::select! {
+            biased;
+            error = ended(budget) => return Err(error.into()),
+            permit = self.permit(class) => permit?,
+        };
+        self.shared.metrics.stage("queue", asked.elapsed());
+        let inner = budget.clone();
+        let span = tracing::Span::current();
+        let thread = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            inner.check()?;
+            span.in_scope(|| work(&inner))
+        });
+        let joined = tokio::select! {
+            joined = thread => joined,
+            error = ended(budget) => return Err(error.into()),
+        };
+        joined.unwrap_or_else(|error| {
+            if !error.is_panic() {
+                // The runtime is being torn down.
+                return Err(Failure::ShuttingDown);
+            }
+            self.shared.metrics.panicked();
+            let payload = error.into_panic();
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            tracing::error!(panic = text, "a defect of the compiler ended a request");
+            Err(Failure::Panicked)
+        })
+    }
+
+    /// Waits for a worker. Dropping the future leaves the queue.
+    async fn permit(&self, class: Class) -> Result<Permit, Failure> {
+        struct Queued<'a> {
+            shared: &'a Shared,
+            class: Class,
+            number: u64,
+        }
+
+        impl Drop for Queued<'_> {
+            fn drop(&mut self) {
+                let mut state = self.shared.lock();
+                let queue = state.waiting.of_mut(self.class);
+                if let Some(position) = queue.iter().position(|waiter| waiter.number == self.number) {
+                    queue.remove(position);
+                    self.shared.metrics.waiting(self.class.name(), queue.len());
+                }
+            }
+        }
+
+        let (number, granted) = self.shared.queue(class);
+        let _queued = Queued { shared: &self.shared, class, number };
+        granted.await.map_err(|_| Failure::ShuttingDown)
+    }
+
+    /// Requests that wait for a worker, by class. For tests that must know that a request has arrived.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> PerClass<usize> {
+        let state = self.shared.lock();
+        PerClass {
+            resize: state.waiting.resize.len(),
+            render: state.waiting.render.len(),
+            submit: state.waiting.submit.len(),
+        }
+    }
+
+    /// Workers that work, by class.
+    #[cfg(test)]
+    pub(crate) fn working(&self) -> PerClass<usize> {
+        self.shared.lock().working
+    }
+}
+
+/// Waits until nobody wants the answer any more, and says why.
+pub(crate) async fn ended(budget: &Budget) -> Error {
+    let deadline = async {
+        match budget.deadline {
+            Some(deadline) => time::sleep_until(deadline.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = budget.cancellation.cancelled() => Error::Cancelled,
+        () = deadline => Error::DeadlineExceeded,
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that panics runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the queue at its end, and leaves it at once if a worker is free.
+    fn queue(self: &Arc<Self>, class: Class) -> (u64, oneshot::Receiver<Permit>) {
+        let (grant, granted) = oneshot::channel();
+        let mut state = self.lock();
+        state.arrivals += 1;
+        let number = state.arrivals;
+        state.waiting.of_mut(class).push_back(Waiter { number, grant });
+        self.dispatch(&mut state);
+        (number, granted)
+    }
+
+    /// Gives free workers to those who are next.
+    fn dispatch(self: &Arc<Self>, state: &mut State) {
+        while let Some(class) = state.next(self.capacity.workers) {
+            let Some(waiter) = state.waiting.of_mut(class).pop_front() else { return };
+            let permit = Permit { shared: Some(Arc::clone(self)), class, since: Instant::now() };
+            match waiter.grant.send(permit) {
+                Ok(()) => {
+                    *state.working.of_mut(class) += 1;
+                    state.passed_over_by(class);
+                }
+                // Gave up just now. The permit was never counted, and its drop must not lock again.
+                Err(mut permit) => permit.shared = None,
+            }
+            self.show(state, class);
+        }
+        for class in Class::ALL {
+            self.show(state, class);
+        }
+    }
+
+    fn show(&self, state: &State, class: Class) {
+        self.metrics.waiting(class.name(), state.waiting.of(class).len());
+        self.metrics.busy(class.name(), *state.working.of(class));
+    }
+}
+
+impl State {
+    /// The class that gets the next free worker, if there is a free worker and somebody who may have it.
+    fn next(&self, workers: usize) -> Option<Class> {
+        let busy: usize = Class::ALL.iter().map(|class| self.working.of(*class)).sum();
+        if busy >= workers {
+            return None;
+        }
+        let may = |class: &Class| !self.waiting.of(*class).is_empty() && self.has_room(*class, workers);
+        let impatient = |class: &Class| *self.passed_over.of(*class) >= PATIENCE;
+        let mut impatient = Class::ALL.into_iter().rev().filter(may).filter(impatient);
+        impatient.next().or_else(|| Class::ALL.into_iter().find(may))
+    }
+
+    /// One of several workers is kept free of submissions.
+    fn has_room(&self, class: Class, workers: usize) -> bool {
+        class != Class::Submit || workers < 2 || self.working.submit < workers - 1
+    }
+
+    fn passed_over_by(&mut self, granted: Class) {
+        *self.passed_over.of_mut(granted) = 0;
+        for class in Class::ALL.into_iter().filter(|class| *class > granted) {
+            let waits = !self.waiting.of(class).is_empty();
+            let count = self.passed_over.of_mut(class);
+            *count = if waits { count.saturating_add(1) } else { 0 };
+        }
+    }
+
+    /// Until the work that is already in the house, of this class and more urgent ones, is probably done.
+    fn retry_after(&self, class: Class, workers: usize) -> Duration {
+        let ahead: f64 = Class::ALL
+            .into_iter()
+            .filter(|other| *other <= class)
+            .map(|other| *self.tickets.of(other) as f64 * self.typical.of(other))
+            .sum();
+        Duration::from_secs_f64((ahead / workers.max(1) as f64).clamp(0.2, 30.0))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        *self.shared.lock().tickets.of_mut(self.class) -= 1;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        let mut state = shared.lock();
+        *state.working.of_mut(self.class) -= 1;
+        let typical = state.typical.of_mut(self.class);
+        *typical += 0.2 * (self.since.elapsed().as_secs_f64() - *typical);
+        shared.dispatch(&mut state);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission").field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn admission(workers: usize, tickets: usize) -> Admission {
+        let tickets = PerClass { resize: tickets, render: tickets, submit: tickets };
+        Admission::new(Capacity { workers, tickets }, Arc::new(Metrics::new()))
+    }
+
+    fn patient() -> Budget {
+        Budget { deadline: Some(Instant::now() + Duration::from_secs(30)), ..Budget::default() }
+    }
+
+    /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
+    fn order(waiting: PerClass<usize>) -> String {
+        let mut state = State::default();
+        for class in Class::ALL {
+            for number in 0..*waiting.of(class) {
+                state.waiting.of_mut(class).push_back(Waiter { number: number as u64, grant: oneshot::channel().0 });
+            }
+        }
+        let mut order = String::new();
+        while let Some(class) = state.next(1) {
+            state.waiting.of_mut(class).pop_front();
+            state.passed_over_by(class);
+            order.push(match class {
+                Class::Resize => 'R',
+                Class::Render => 'r',
+                Class::Submit => 's',
+            });
+        }
+        order
+    }
+
+    #[test]
+    fn the_urgent_go_first_and_nobody_starves() {
+        let cases = [
+            ((0, 0, 0), ""),
+            ((1, 1, 1), "Rrs"),
+            ((3, 2, 2), "RRRrrss"),
+            ((9, 0, 1), "RRRRRRRRsR"),
+            ((18, 0, 2), "RRRRRRRRsRRRRRRRRsRR"),
+            ((10, 1, 1), "RRRRRRRRsrRR"),
+            ((0, 9, 1), "rrrrrrrrsr"),
+        ];
+        for ((resize, render, submit), expected) in cases {
+            assert_eq!(order(PerClass { resize, render, submit }), expected);
+        }
+    }
+
+    #[test]
+    fn submissions_leave_one_of_several_workers_free() {
+        let mut state = State::default();
+        state.waiting.submit.push_back(Waiter { number: 0, grant: oneshot::channel().0 });
+        let table: Vec<(usize, usize, Option<Class>)> = vec![
+            (1, 0, Some(Class::Submit)),
+            (2, 0, Some(Class::Submit)),
+            (2, 1, None),
+            (4, 2, Some(Class::Submit)),
+            (4, 3, None),
+        ];
+        for (workers, submits, expected) in table {
+            state.working.submit = submits;
+            assert_eq!(state.next(workers), expected, "{submits} of {workers} workers");
+        }
+        state.waiting.resize.push_back(Waiter { number: 1, grant: oneshot::channel().0 });
+        assert_eq!(state.next(4), Some(Class::Resize));
+    }
+
+    #[test]
+    fn tickets_are_counted_per_class_and_come_back() {
+        let admission = admission(1, 2);
+        let first = admission.enter(Class::Submit).unwrap();
+        let _second = admission.enter(Class::Submit).unwrap();
+        let overloaded = admission.enter(Class::Submit).unwrap_err();
+        assert!(overloaded.retry_after >= Duration::from_millis(100), "{overloaded:?}");
+        let _resize = admission.enter(Class::Resize).unwrap();
+        drop(first);
+        let _third = admission.enter(Class::Submit).unwrap();
+    }
+
+    #[tokio::test]
+    async fn no_more_work_at_once_than_workers() {
+        let admission = admission(2, 100);
+        let (began, begins) = mpsc::channel();
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let tasks: Vec<_> = (0..4)
+            .map(|_| {
+                let (admission, began, gate) = (admission.clone(), began.clone(), Arc::clone(&gate));
+                tokio::spawn(async move {
+                    let work = move |_: &Budget| {
+                        began.send(()).unwrap();
+                        gate.lock().unwrap().recv().unwrap();
+                        Ok(())
+                    };
+                    admission.run(Class::Resize, &patient(), work).await
+                })
+            })
+            .collect();
+        while admission.waiting().resize != 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(admission.working().resize, 2);
+        (0..4).for_each(|_| release.send(()).unwrap());
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert_eq!(begins.try_iter().count(), 4);
+        assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
+    }
+
+    #[tokio::test]
+    async fn expired_or_abandoned_work_is_never_started() {
+        let admission = admission(1, 100);
+        let (release, gate) = mpsc::channel::<()>();
+        let first = {
+            let admission = admission.clone();
+            tokio::spawn(
+                async move { admission.run(Class::Resize, &patient(), move |_| Ok(gate.recv().unwrap())).await },
+            )
+        };
+        while admission.working().resize != 1 {
+            tokio::task::yield_now().await;
+        }
+        let must_not_run = |_: &Budget| -> Result<(), Failure> { panic!("was started") };
+        let soon = Budget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Budget::default() };
+        let expired = admission.run(Class::Resize, &soon, must_not_run).await;
+        assert!(matches!(expired, Err(Failure::Compiler(Error::DeadlineExceeded))), "{expired:?}");
+
+        let cancelled = patient();
+        cancelled.cancellation.cancel();
+        let given_up = admission.run(Class::Resize, &cancelled, must_not_run).await;
+        assert!(matches!(given_up, Err(Failure::Compiler(Error::Cancelled))), "{given_up:?}");
+
+        // A caller who goes away leaves the queue.
+        let budget = patient();
+        let mut dropped = Box::pin(admission.run(Class::Submit, &budget, must_not_run));
+        assert!(futures::poll!(&mut dropped).is_pending());
+        assert_eq!(admission.waiting().submit, 1);
+        drop(dropped);
+        assert_eq!(admission.waiting().submit, 0);
+
+        release.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        assert_eq!(admission.working(), PerClass::default());
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_one_request() {
+        let admission = admission(1, 100);
+        let failed = admission.run(Class::Render, &patient(), |_| -> Result<(), Failure> { panic!("a defect") }).await;
+        assert!(matches!(failed, Err(Failure::Panicked)), "{failed:?}");
+        assert_eq!(admission.run(Class::Render, &patient(), |_| Ok(7)).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
+        let admission = admission(1, 100);
+        for _ in 0..100 {
+            let (_, granted) = admission.shared.queue(Class::Submit);
+            assert_eq!(admission.working().submit, 1);
+            drop(granted);
+        }
+        assert_eq!(admission.working(), PerClass::default());
+        admission.run(Class::Submit, &patient(), |_| Ok(())).await.unwrap();
+    }
+}

@@ -1,0 +1,258 @@
+//! What a replica remembers between calls, so that the next one is fast.
+//!
+//! Three caches, each bounded by estimated bytes, each forgetting what was not used for longest: parsed applications by the digest of
+//! their ADL, layouts by their digest, and compiled jobs by everything that they depend on ([`JobKey`]).
+//!
+//! Knows: digests, keys, sizes. Must not know: how anything is made.
+//!
+//! Invariants: no answer depends on what is found here, except that content which a caller did not send is asked for. A key covers all
+//! that its value is made from: what is the same for the whole process (compiler, limits) is not part of it. Content is never filed
+//! under a digest that was not computed from it.
+
+use super::{
+    compiler::{Application, Job},
+    metrics::Metrics,
+};
+use bytes::Bytes;
+use moka::{policy::EvictionPolicy, sync::Cache};
+use prost::Message;
+use sha2::{Digest as _, Sha256};
+use std::{fmt, hash::Hash, sync::Arc};
+use streams_proto::fusion::v1 as pb;
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `content`.
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+
+    /// A digest as a caller sent it, if it has 32 bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    pub(crate) fn to_bytes(self) -> Bytes {
+        Bytes::copy_from_slice(&self.0)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+/// Names a compiled job: the compilation (ADL by digest, names, fusion, values, settings, widths) and the layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct JobKey(Digest);
+
+impl JobKey {
+    /// The key of the job that `compilation` and a layout with this digest describe.
+    pub(crate) fn new(compilation: &pb::Compilation, layout: Digest) -> Self {
+        // Maps of the contract are sorted, so equal messages have equal bytes. The content of the ADL is left to its digest.
+        let adl = compilation.adl.as_ref().map(|blob| pb::Blob { sha256: blob.sha256.clone(), content: None });
+        let mut hash = Sha256::new();
+        hash.update(layout.0);
+        hash.update(pb::Compilation { adl, ..compilation.clone() }.encode_to_vec());
+        Self(Digest(hash.finalize().into()))
+    }
+}
+
+/// Bytes that the caches may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheSizes {
+    pub(crate) applications: u64,
+    pub(crate) layouts: u64,
+    pub(crate) jobs: u64,
+}
+
+impl CacheSizes {
+    /// A good division of `bytes`: layouts are compact, jobs are the largest and the most useful.
+    pub(crate) fn divide(bytes: u64) -> Self {
+        let layouts = bytes / 16;
+        let applications = bytes / 4;
+        Self { applications, layouts, jobs: bytes - layouts - applications }
+    }
+}
+
+/// The caches of one server.
+pub(crate) struct Caches {
+    applications: Named<Digest, Arc<Application>>,
+    layouts: Named<Digest, Bytes>,
+    jobs: Named<JobKey, Arc<Job>>,
+    metrics: Arc<Metrics>,
+}
+
+struct Named<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> {
+    name: &'static str,
+    entries: Cache<K, (V, u64)>,
+}
+
+impl Caches {
+    pub(crate) fn new(sizes: CacheSizes, metrics: Arc<Metrics>) -> Self {
+        Self {
+            applications: Named::new("application", sizes.applications),
+            layouts: Named::new("layout", sizes.layouts),
+            jobs: Named::new("job", sizes.jobs),
+            metrics,
+        }
+    }
+
+    /// The application whose ADL has this digest.
+    pub(crate) fn application(&self, adl: Digest) -> Option<Arc<Application>> {
+        self.applications.get(&adl, &self.metrics)
+    }
+
+    /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it takes.
+    pub(crate) fn add_application(&self, adl: Digest, application: Arc<Application>, size: u64) {
+        self.applications.add(adl, application, size);
+    }
+
+    /// The layout with this digest.
+    pub(crate) fn layout(&self, digest: Digest) -> Option<Bytes> {
+        self.layouts.get(&digest, &self.metrics)
+    }
+
+    /// Remembers a layout. `digest` must have been computed from it.
+    pub(crate) fn add_layout(&self, digest: Digest, layout: Bytes) {
+        let size = layout.len() as u64;
+        // A slice of a whole request must not keep all of it alive.
+        self.layouts.add(digest, Bytes::copy_from_slice(&layout), size);
+    }
+
+    /// The compiled job.
+    pub(crate) fn job(&self, key: JobKey) -> Option<Arc<Job>> {
+        self.jobs.get(&key, &self.metrics)
+    }
+
+    /// Remembers a compiled job that takes `size` bytes.
+    pub(crate) fn add_job(&self, key: JobKey, job: Arc<Job>, size: u64) {
+        self.jobs.add(key, job, size);
+    }
+
+    /// Shows the present sizes in the metrics.
+    pub(crate) fn measure(&self) {
+        self.applications.measure(&self.metrics);
+        self.layouts.measure(&self.metrics);
+        self.jobs.measure(&self.metrics);
+    }
+
+    /// Forgets everything, as a new replica would. For tests.
+    #[cfg(test)]
+    pub(crate) fn clear(&self) {
+        self.applications.entries.invalidate_all();
+        self.layouts.entries.invalidate_all();
+        self.jobs.entries.invalidate_all();
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Named<K, V> {
+    /// Weights are counted in units, because a weight has only 32 bits.
+    const UNIT: u64 = 1 << 10;
+    /// What an entry costs beside its value.
+    const OVERHEAD: u64 = 256;
+
+    fn new(name: &'static str, capacity: u64) -> Self {
+        let entries = Cache::builder()
+            .name(name)
+            .max_capacity(capacity / Self::UNIT)
+            .weigher(|_, (_, size): &(V, u64)| {
+                u32::try_from((size + Self::OVERHEAD).div_ceil(Self::UNIT)).unwrap_or(u32::MAX)
+            })
+            // What was just compiled is asked for next, however often older entries were used.
+            .eviction_policy(EvictionPolicy::lru())
+            .build();
+        Self { name, entries }
+    }
+
+    fn get(&self, key: &K, metrics: &Metrics) -> Option<V> {
+        let value = self.entries.get(key).map(|(value, _)| value);
+        metrics.looked_up(self.name, value.is_some());
+        value
+    }
+
+    fn add(&self, key: K, value: V, size: u64) {
+        self.entries.insert(key, (value, size));
+    }
+
+    fn measure(&self, metrics: &Metrics) {
+        self.entries.run_pending_tasks();
+        metrics.cached_bytes(self.name, self.entries.weighted_size() * Self::UNIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caches(layouts: u64) -> Caches {
+        Caches::new(CacheSizes { applications: 0, layouts, jobs: 0 }, Arc::new(Metrics::new()))
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let caches = caches(64 << 10);
+        let layouts: Vec<Bytes> = (0..4_u8).map(|i| Bytes::from(vec![i; 20 << 10])).collect();
+        let digests: Vec<Digest> = layouts.iter().map(|layout| Digest::of(layout)).collect();
+        for (digest, layout) in digests.iter().zip(&layouts).take(3) {
+            caches.add_layout(*digest, layout.clone());
+        }
+        caches.measure();
+        assert_eq!(caches.layout(digests[0]).as_ref(), Some(&layouts[0]));
+        caches.add_layout(digests[3], layouts[3].clone());
+        caches.measure();
+        let kept: Vec<bool> = digests.iter().map(|digest| caches.layout(*digest).is_some()).collect();
+        assert_eq!(kept, [true, false, true, true]);
+    }
+
+    #[test]
+    fn what_is_larger_than_the_cache_is_not_kept() {
+        let caches = caches(8 << 10);
+        let layout = Bytes::from(vec![0; 16 << 10]);
+        caches.add_layout(Digest::of(&layout), layout.clone());
+        caches.measure();
+        assert_eq!(caches.layout(Digest::of(&layout)), None);
+    }
+
+    #[test]
+    fn the_key_of_a_job_covers_all_that_it_depends_on() {
+        let blob = |text: &str| pb::Blob {
+            sha256: Digest::of(text.as_bytes()).to_bytes(),
+            content: Some(Bytes::copy_from_slice(text.as_bytes())),
+        };
+        let base = pb::Compilation { adl: Some(blob("adl")), job_name: "job".into(), job_id: 1, ..Default::default() };
+        let with = |change: fn(&mut pb::Compilation)| {
+            let mut changed = base.clone();
+            change(&mut changed);
+            changed
+        };
+        let layout = Digest::of(b"layout");
+        let key = JobKey::new(&base, layout);
+        // The content is not needed to name it.
+        assert_eq!(key, JobKey::new(&with(|c| c.adl.as_mut().unwrap().content = None), layout));
+        assert_ne!(key, JobKey::new(&base, Digest::of(b"another layout")));
+        let manual = |count| Some(pb::Fusion { mode: Some(pb::fusion::Mode::Manual(count)), r#type: 0 });
+        let changed = [
+            pb::Compilation { adl: Some(blob("another adl")), ..base.clone() },
+            with(|c| c.job_name = "other".into()),
+            with(|c| c.job_id = 2),
+            pb::Compilation { fusion: manual(1), ..base.clone() },
+            pb::Compilation { fusion: manual(2), ..base.clone() },
+            with(|c| drop(c.submission_values.insert("a".into(), "1".into()))),
+            with(|c| drop(c.submission_values.insert("a".into(), "2".into()))),
+            with(|c| c.configuration.get_or_insert_default().tracing = Some("debug".into())),
+            with(|c| c.widths.push(pb::RegionWidth { region: "P".into(), width: 2 })),
+        ];
+        let mut keys: Vec<JobKey> = changed.iter().map(|compilation| JobKey::new(compilation, layout)).collect();
+        keys.push(key);
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[..i] {
+                assert_ne!(a, b);
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What every call goes through before and after it is worked on: one tower layer around the service.
+//!
+//! At the head of a request, before its body is read: a ticket, a deadline, a cancellation token, a span that continues the caller's
+//! trace. At the end of the answer, however it ends: everything is given back, and method, status and duration are recorded.
+//!
+//! Knows: HTTP heads and trailers, methods, admission. Must not know: messages.
+//!
+//! Invariants: a call ends at its deadline even while its body is still arriving. When its answer has ended or its caller has gone, its
+//! token is cancelled, so nothing computes for nobody. A call that is cancelled because the server shuts down says so.
+
+use super::{
+    admission::{Admission, Class, Ticket, ended},
+    deadline::deadline,
+    errors::Failure,
+    metrics::Metrics,
+};
+use crate::{
+    budget::{Budget, Limits},
+    error::Error,
+    telemetry,
+};
+use http_body::{Frame, SizeHint};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
+use tonic::{Code, Status, body::Body, codegen::BoxFuture};
+use tower::{Layer, Service};
+use tracing::{Instrument, Span, field};
+
+/// What all calls share.
+#[derive(Clone)]
+pub(crate) struct Calls {
+    pub(crate) admission: Admission,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Bounds on sizes of every compilation.
+    pub(crate) limits: Limits,
+    /// The most time a call gets.
+    pub(crate) longest: Duration,
+    /// Cancelled when calls in flight have to end.
+    pub(crate) shutdown: CancellationToken,
+    /// Calls in flight.
+    pub(crate) in_flight: TaskTracker,
+}
+
+/// A call, for the one who works on it. Found in the extensions of the request.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) class: Class,
+    pub(crate) budget: Budget,
+    shutdown: CancellationToken,
+}
+
+impl Call {
+    /// The status that tells the caller about a failure.
+    pub(crate) fn status(&self, failure: &Failure) -> Status {
+        match failure {
+            Failure::Compiler(Error::Cancelled) if self.shutdown.is_cancelled() => Failure::ShuttingDown.status(),
+            _ => failure.status(),
+        }
+    }
+
+    /// Waits until the call has to end, and says why.
+    pub(crate) async fn ended(&self) -> Failure {
+        ended(&self.budget).await.into()
+    }
+}
+
+/// Puts a [`Call`] into each request.
+#[derive(Clone)]
+pub(crate) struct CallLayer(pub(crate) Calls);
+
+impl<S> Layer<S> for CallLayer {
+    type Service = CallService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        CallService { calls: self.0.clone(), inner }
+    }
+}
+
+/// See [`CallLayer`].
+#[derive(Clone)]
+pub(crate) struct CallService<S> {
+    calls: Calls,
+    inner: S,
+}
+
+impl<S> Service<http::Request<Body>> for CallService<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+        let Some((class, method)) = classify(request.uri().path()) else {
+            return Box::pin(self.inner.call(request));
+        };
+        let mut answer = Answer::begin(&self.calls, method, request.headers());
+        let call = match self.calls.begin(class, request.headers(), answer.began, &answer.cancellation) {
+            Ok((call, ticket)) => {
+                answer.ticket = Some(ticket);
+                call
+            }
+            Err(failure) => {
+                let response = answer.observe(failure.status().into_http());
+                return Box::pin(async { Ok(response) });
+            }
+        };
+        request.extensions_mut().insert(call.clone());
+        let span = answer.span.clone();
+        let response = {
+            let _entered = span.enter();
+            self.inner.call(request)
+        };
+        Box::pin(
+            async move {
+                let response = tokio::select! {
+                    biased;
+                    response = response => response?,
+                    failure = call.ended() => call.status(&failure).into_http(),
+                };
+                Ok(answer.observe(response))
+            }
+            .instrument(span),
+        )
+    }
+}
+
+impl Calls {
+    fn begin(
+        &self,
+        class: Class,
+        headers: &http::HeaderMap,
+        now: Instant,
+        cancellation: &DropGuard,
+    ) -> Result<(Call, Ticket), Failure> {
+        let deadline =
+            deadline(headers, now, self.longest).map_err(|message| Failure::malformed("grpc-timeout", message))?;
+        let ticket = self.admission.enter(class)?;
+        let cancellation = cancellation.token().clone();
+        let budget = Budget { limits: self.limits.clone(), deadline: Some(deadline), cancellation };
+        Ok((Call { class, budget, shutdown: self.shutdown.clone() }, ticket))
+    }
+}
+
+fn classify(path: &str) -> Option<(Class, &'static str)> {
+    let method = path.strip_prefix("/streams.fusion.v1.FusionService/")?;
+    match method {
+        "Submit" => Some((Class::Submit, "Submit")),
+        "Resize" => Some((Class::Resize, "Resize")),
+        "Render" => Some((Class::Render, "Render")),
+        _ => None,
+    }
+}
+
+/// A call that is not completely answered yet. Dropping it ends the call.
+struct Answer {
+    method: &'static str,
+    began: Instant,
+    span: Span,
+    metrics: Arc<Metrics>,
+    /// Unset as long as the caller has not been told.
+    code: Option<Code>,
+    ticket: Option<Ticket>,
+    cancellation: DropGuard,
+    _in_flight: TaskTrackerToken,
+}
+
+impl Answer {
+    fn begin(calls: &Calls, method: &'static str, headers: &http::HeaderMap) -> Self {
+        let span = tracing::info_span!(
+            "call",
+            otel.name = format!("streams.fusion.v1.FusionService/{method}"),
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.method = method,
+            rpc.grpc.status_code = field::Empty,
+            job = field::Empty,
+            trace_id = field::Empty,
+        );
+        telemetry::continue_trace(&span, headers);
+        calls.metrics.call_began(method);
+        Self {
+            method,
+            began: Instant::now(),
+            span,
+            metrics: Arc::clone(&calls.metrics),
+            code: None,
+            ticket: None,
+            cancellation: calls.shutdown.child_token().drop_guard(),
+            _in_flight: calls.in_flight.token(),
+        }
+    }
+
+    /// Follows the answer to its end.
+    fn observe(mut self, response: http::Response<Body>) -> http::Response<Body> {
+        self.note(response.headers());
+        response.map(|inner| Body::new(Observed { inner, answer: self }))
+    }
+
+    fn note(&mut self, headers: &http::HeaderMap) {
+        if let Some(status) = Status::from_header_map(headers) {
+            self.code = Some(status.code());
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // Without a status the caller went away.
+        let code = self.code.unwrap_or(Code::Cancelled);
+        let took = self.began.elapsed();
+        self.metrics.call_ended(self.method, name(code), took);
+        self.span.record("rpc.grpc.status_code", code as i32);
+        let _entered = self.span.enter();
+        tracing::info!(code = name(code), seconds = took.as_secs_f64(), "answered");
+    }
+}
+
+/// The body of an answer, with an eye on how it ends.
+struct Observed {
+    inner: Body,
+    answer: Answer,
+}
+
+impl http_body::Body for Observed {
+    type Data = bytes::Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(context);
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.answer.note(trailers);
+                }
+            }
+            Poll::Ready(Some(Err(status))) => self.answer.code = Some(status.code()),
+            Poll::Ready(None) | Poll::Pending => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The name of a code in the gRPC documentation.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

@@ -1,0 +1,127 @@
+//! Options of the subcommand `serve`.
+//!
+//! Knows: options and their defaults. Must not know: what is done with them.
+
+use super::cache::CacheSizes;
+use crate::telemetry::TelemetryArgs;
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+
+/// Serves the compiler over gRPC until SIGTERM or SIGINT.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ServeArgs {
+    /// Where to listen for gRPC. Port 0: any free one, see --port-file.
+    #[arg(long, env = "FUSION_LISTEN", default_value = "0.0.0.0:50051", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+
+    /// File to write the gRPC port to, once it is open.
+    #[arg(long, value_name = "FILE")]
+    pub port_file: Option<PathBuf>,
+
+    /// Where to listen for HTTP: /metrics, /healthz, /readyz. Not given: nowhere.
+    #[arg(long, env = "FUSION_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
+    pub http_listen: Option<SocketAddr>,
+
+    /// File to write the HTTP port to, once it is open.
+    #[arg(long, requires = "http_listen", value_name = "FILE")]
+    pub http_port_file: Option<PathBuf>,
+
+    /// Threads that compile. Not given: one per core.
+    #[arg(long, env = "FUSION_WORKERS", value_name = "N")]
+    pub workers: Option<NonZeroUsize>,
+
+    /// Submissions worked on or waiting; more are told to go to another replica.
+    #[arg(long, env = "FUSION_MAX_SUBMITS", default_value = "16", value_name = "N")]
+    pub max_submits: NonZeroUsize,
+
+    /// Resizes worked on or waiting.
+    #[arg(long, env = "FUSION_MAX_RESIZES", default_value = "64", value_name = "N")]
+    pub max_resizes: NonZeroUsize,
+
+    /// Open streams of rendered documents.
+    #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N")]
+    pub max_renders: NonZeroUsize,
+
+    /// The most time a call gets, whatever its caller's deadline.
+    #[arg(long, env = "FUSION_MAX_SECONDS", default_value = "600", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub max_seconds: u64,
+
+    /// Memory for what is remembered between calls.
+    #[arg(long, env = "FUSION_CACHE_MIB", default_value = "1024", value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(0..=1 << 24))]
+    pub cache_mib: u64,
+
+    /// On SIGTERM: how long to go on as before while load balancers find out.
+    #[arg(long, env = "FUSION_DRAIN_SECONDS", default_value = "0", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    pub drain_seconds: u64,
+
+    /// After that: how long calls in flight may go on before they are cancelled.
+    #[arg(long, env = "FUSION_GRACE_SECONDS", default_value = "25", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    pub grace_seconds: u64,
+
+    /// Certificate chain of the server (PEM). Not given: plain text.
+    #[arg(long, env = "FUSION_TLS_CERT", requires = "tls_key", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM).
+    #[arg(long, env = "FUSION_TLS_KEY", requires = "tls_cert", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Certificates of those who may sign callers' certificates (PEM). Given: a caller without one is turned away.
+    #[arg(long, env = "FUSION_TLS_CLIENT_CA", requires = "tls_cert", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// Logs and traces.
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+impl ServeArgs {
+    pub(crate) fn worker_count(&self) -> usize {
+        let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.workers.map_or_else(cores, NonZeroUsize::get)
+    }
+
+    pub(crate) fn longest(&self) -> Duration {
+        Duration::from_secs(self.max_seconds)
+    }
+
+    pub(crate) fn cache_sizes(&self) -> CacheSizes {
+        CacheSizes::divide(self.cache_mib << 20)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser, error::ErrorKind};
+
+    #[derive(Debug, Parser)]
+    struct Alone {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    /// The options as given to the program.
+    pub(crate) fn parse(options: &[&str]) -> ServeArgs {
+        Alone::parse_from(["serve"].iter().chain(options)).serve
+    }
+
+    #[test]
+    fn options_are_consistent() {
+        Alone::command().debug_assert();
+        let args = parse(&[]);
+        assert_eq!(args.listen.port(), 50051);
+        assert!(args.worker_count() >= 1);
+    }
+
+    #[test]
+    fn half_of_tls_is_refused() {
+        for options in [["--tls-cert", "c"], ["--tls-key", "k"], ["--tls-client-ca", "c"]] {
+            let error = Alone::try_parse_from(["serve"].into_iter().chain(options)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::MissingRequiredArgument, "{options:?}");
+        }
+    }
+}

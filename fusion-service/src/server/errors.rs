@@ -1,0 +1,266 @@
+//! Why a call failed, in the words of gRPC.
+//!
+//! [`Failure`] is what the server's own code returns; [`Failure::status`] is the one place where it becomes a status with
+//! `google.rpc` details as the contract documents them (`fusion.proto`, top).
+//!
+//! Knows: errors of the compiler, the contract. Must not know: how a call is worked on.
+//!
+//! Invariants: details fit in the 8 KiB of headers that common gRPC libraries accept, however many problems there are. No text of
+//! ours contains more of a request than the compiler's messages do.
+
+use super::admission::Overloaded;
+use crate::error::{Error, Problem, excerpt};
+use std::{collections::HashMap, time::Duration};
+use streams_proto::fusion::ERROR_DOMAIN;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Bytes that the texts of one status may have. Details travel in base64 and the message is escaped, so this is about half of what
+/// is sent.
+const TEXT: usize = 3 << 10;
+
+/// Why a call has no result.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The compiler's answer: the input is wrong, or nobody waits any more.
+    Compiler(Error),
+    /// The message breaks the rules of the contract.
+    Malformed(Malformed),
+    /// Content that this replica does not have.
+    InputMissing(Vec<super::cache::Digest>),
+    /// The layout cannot be read, or belongs to something else.
+    LayoutRejected(String),
+    /// A plan of another compiler. The text names it.
+    OtherCompiler(String),
+    /// Too many requests of this class.
+    Overloaded(Overloaded),
+    /// The server is going away; another replica is not.
+    ShuttingDown,
+    /// A defect of the compiler. Details are in the log only.
+    Panicked,
+}
+
+/// What is wrong with a message, with the path of its field (`compilation.job_name`).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    /// Never empty.
+    pub(crate) violations: Vec<(String, String)>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Compiler(error)
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Self {
+        Self::Malformed(malformed)
+    }
+}
+
+impl From<Overloaded> for Failure {
+    fn from(overloaded: Overloaded) -> Self {
+        Self::Overloaded(overloaded)
+    }
+}
+
+impl Failure {
+    /// One thing that is wrong with a message.
+    pub(crate) fn malformed(field: impl Into<String>, description: impl Into<String>) -> Self {
+        Self::Malformed(Malformed { violations: vec![(field.into(), description.into())] })
+    }
+
+    /// The status that the caller sees.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::Compiler(Error::Rejected(problems)) => rejected(problems),
+            Self::Compiler(error @ Error::DeadlineExceeded) => Status::deadline_exceeded(error.to_string()),
+            Self::Compiler(error @ Error::Cancelled) => Status::cancelled(error.to_string()),
+            Self::Malformed(malformed) => malformed.status(),
+            Self::InputMissing(digests) => {
+                let list = digests.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+                let message = format!("content is needed of {list}");
+                with_reason(Code::FailedPrecondition, message, "INPUT_MISSING", [("sha256", list)])
+            }
+            Self::LayoutRejected(message) => {
+                with_reason(Code::InvalidArgument, cut(message, TEXT), "LAYOUT_REJECTED", [])
+            }
+            Self::OtherCompiler(theirs) => {
+                let message = format!(
+                    "the plan was made by compiler '{}', this is '{}'",
+                    excerpt(theirs),
+                    super::compiler::VERSION
+                );
+                let metadata = [("compiler", super::compiler::VERSION.to_owned())];
+                with_reason(Code::FailedPrecondition, message, "OTHER_COMPILER", metadata)
+            }
+            Self::Overloaded(Overloaded { retry_after }) => {
+                let mut details = reason("OVERLOADED", []);
+                details.set_retry_info(Some(*retry_after));
+                let message = "too many requests wait already; try another replica";
+                Status::with_error_details(Code::ResourceExhausted, message, details)
+            }
+            Self::ShuttingDown => {
+                let mut details = ErrorDetails::new();
+                details.set_retry_info(Some(Duration::ZERO));
+                let message = "this replica is shutting down; try another one";
+                Status::with_error_details(Code::Unavailable, message, details)
+            }
+            Self::Panicked => Status::internal("a defect of the compiler ended this request; the log has details"),
+        }
+    }
+}
+
+impl Malformed {
+    pub(crate) fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
+        self.violations.push((field.into(), description.into()));
+    }
+
+    /// `Ok` if nothing is wrong.
+    pub(crate) fn verdict(self) -> Result<(), Self> {
+        if self.violations.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    fn status(&self) -> Status {
+        let mut details = reason("APPLICATION_REJECTED", [("stage", "request".to_owned())]);
+        add_violations(&mut details, self.violations.iter().map(|(field, text)| (field.clone(), text.clone())));
+        let (field, text) = self.violations.first().map_or(("", "malformed"), |(field, text)| (field, text));
+        let message = cut(&format!("{field}: {text}"), TEXT / 3);
+        Status::with_error_details(Code::InvalidArgument, message, details)
+    }
+}
+
+fn rejected(problems: &[Problem]) -> Status {
+    let mut metadata = HashMap::new();
+    if let Some(first) = problems.first() {
+        metadata.insert("stage", first.stage.name().to_owned());
+        metadata.extend(first.code.map(|code| ("code", code.to_owned())));
+        metadata.extend(first.place.map(|place| ("place", place.to_string())));
+    }
+    let mut details = reason("APPLICATION_REJECTED", metadata);
+    let violations = problems.iter().map(|problem| {
+        let field = problem.place.map_or(problem.stage.to_string(), |place| format!("{}:{place}", problem.stage));
+        let description = problem.code.map_or(problem.message.clone(), |code| format!("{code} {}", problem.message));
+        (field, description)
+    });
+    add_violations(&mut details, violations);
+    let mut message = problems.first().map_or("rejected".to_owned(), |first| cut(&first.to_string(), TEXT / 3));
+    if problems.len() > 1 {
+        message.push_str(&format!(" (and {} more)", problems.len() - 1));
+    }
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+/// As many violations as fit; the first always does.
+fn add_violations(details: &mut ErrorDetails, violations: impl ExactSizeIterator<Item = (String, String)>) {
+    let count = violations.len();
+    let mut room = TEXT;
+    for (number, (field, description)) in violations.enumerate() {
+        let field = cut(&field, TEXT / 8);
+        let description = cut(&description, TEXT / 2);
+        let size = field.len() + description.len() + 8;
+        if size > room {
+            details.add_bad_request_violation("", format!("and {} more", count - number));
+            return;
+        }
+        room -= size;
+        details.add_bad_request_violation(field, description);
+    }
+}
+
+fn with_reason<'a>(
+    code: Code,
+    message: impl Into<String>,
+    name: &str,
+    metadata: impl IntoIterator<Item = (&'a str, String)>,
+) -> Status {
+    Status::with_error_details(code, message, reason(name, metadata))
+}
+
+fn reason<'a>(name: &str, metadata: impl IntoIterator<Item = (&'a str, String)>) -> ErrorDetails {
+    let metadata: HashMap<String, String> = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    ErrorDetails::with_error_info(name, ERROR_DOMAIN, metadata)
+}
+
+/// The beginning of `text`, at most `most` bytes.
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Place, Stage, code};
+
+    #[test]
+    fn a_rejected_application_says_where_and_why() {
+        let problems = vec![
+            Problem::new(Stage::Topology, "operator 7: unknown host pool 3")
+                .code(code::INCONSISTENT)
+                .at(Place { line: 120, column: 15 }),
+            Problem::new(Stage::Topology, "region 'P' has no width"),
+        ];
+        let status = Failure::from(Error::Rejected(problems)).status();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert_eq!(status.message(), "120:15: CDISR1358E operator 7: unknown host pool 3 (and 1 more)");
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("APPLICATION_REJECTED", ERROR_DOMAIN));
+        let expected = [("stage", "topology"), ("code", "CDISR1358E"), ("place", "120:15")];
+        assert_eq!(info.metadata, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        let violations = status.get_details_bad_request().unwrap().field_violations;
+        let violations: Vec<_> = violations.iter().map(|v| (v.field.as_str(), v.description.as_str())).collect();
+        assert_eq!(
+            violations,
+            [
+                ("topology:120:15", "CDISR1358E operator 7: unknown host pool 3"),
+                ("topology", "region 'P' has no width")
+            ]
+        );
+    }
+
+    #[test]
+    fn many_problems_fit_in_headers() {
+        let problem = |i: usize| Problem::new(Stage::LogicalModel, format!("value {i} {}", "ä".repeat(5000)));
+        for count in [1, 2, 1000] {
+            let status = Failure::from(Error::Rejected((0..count).map(problem).collect())).status();
+            let mut headers = http::HeaderMap::new();
+            status.add_header(&mut headers).unwrap();
+            let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum();
+            assert!(size < 8 << 10, "{size} bytes for {count} problems");
+            assert!(!status.get_details_bad_request().unwrap().field_violations.is_empty());
+        }
+    }
+
+    #[test]
+    fn each_failure_has_its_code_and_reason() {
+        let digest = super::super::cache::Digest::of(b"");
+        let overloaded = Overloaded { retry_after: Duration::from_millis(1500) };
+        let cases = [
+            (Failure::from(Error::DeadlineExceeded), Code::DeadlineExceeded, None),
+            (Failure::from(Error::Cancelled), Code::Cancelled, None),
+            (Failure::malformed("pe_ids", "unknown"), Code::InvalidArgument, Some("APPLICATION_REJECTED")),
+            (Failure::InputMissing(vec![digest]), Code::FailedPrecondition, Some("INPUT_MISSING")),
+            (Failure::LayoutRejected("damaged".into()), Code::InvalidArgument, Some("LAYOUT_REJECTED")),
+            (Failure::OtherCompiler("9".into()), Code::FailedPrecondition, Some("OTHER_COMPILER")),
+            (Failure::Overloaded(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
+            (Failure::ShuttingDown, Code::Unavailable, None),
+            (Failure::Panicked, Code::Internal, None),
+        ];
+        for (failure, code, reason) in cases {
+            let status = failure.status();
+            assert_eq!(status.code(), code, "{failure:?}");
+            let found = status.get_details_error_info().map(|info| info.reason);
+            assert_eq!(found.as_deref(), reason, "{failure:?}");
+        }
+        let status = Failure::Overloaded(overloaded).status();
+        assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(overloaded.retry_after));
+        let status = Failure::InputMissing(vec![digest]).status();
+        let info = status.get_details_error_info().unwrap();
+        assert_eq!(info.metadata["sha256"], "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+}

@@ -1,0 +1,164 @@
+//! What Prometheus sees of the server.
+//!
+//! Knows: names, labels and buckets. Must not know: where the figures come from.
+
+use prometheus_client::{
+    encoding::text,
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::Histogram,
+        info::Info,
+    },
+    registry::{Registry, Unit},
+};
+use std::time::Duration;
+
+/// Labels are few and known when this is compiled: no caller can make a new series.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// The figures of one server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    calls: Family<Labels<2>, Counter>,
+    call_seconds: Family<Labels<1>, Histogram, Buckets>,
+    calls_in_flight: Family<Labels<1>, Gauge>,
+    stage_seconds: Family<Labels<1>, Histogram, Buckets>,
+    waiting: Family<Labels<1>, Gauge>,
+    busy: Family<Labels<1>, Gauge>,
+    refused: Family<Labels<1>, Counter>,
+    panics: Counter,
+    lookups: Family<Labels<2>, Counter>,
+    cached_bytes: Family<Labels<1>, Gauge>,
+    rendered_bytes: Counter,
+}
+
+/// From a cached plan to a submission of the largest job.
+#[derive(Clone, Debug)]
+struct Buckets;
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new([
+            0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0,
+        ])
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("fusion"),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(Buckets),
+            calls_in_flight: Family::default(),
+            stage_seconds: Family::new_with_constructor(Buckets),
+            waiting: Family::default(),
+            busy: Family::default(),
+            refused: Family::default(),
+            panics: Counter::default(),
+            lookups: Family::default(),
+            cached_bytes: Family::default(),
+            rendered_bytes: Counter::default(),
+        };
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        let r = &mut metrics.registry;
+        r.register("build", "The program", build);
+        r.register("calls", "Answered calls by method and status", metrics.calls.clone());
+        let help = "Time from the head of a request to the end of its answer";
+        r.register_with_unit("call_duration", help, Unit::Seconds, metrics.call_seconds.clone());
+        r.register("calls_in_flight", "Calls not answered yet", metrics.calls_in_flight.clone());
+        let help = "Time spent waiting for a worker (queue) and in each kind of work";
+        r.register_with_unit("stage_duration", help, Unit::Seconds, metrics.stage_seconds.clone());
+        r.register("queue_depth", "Requests waiting for a worker", metrics.waiting.clone());
+        r.register("workers_busy", "Workers by what they work on", metrics.busy.clone());
+        r.register("refused_calls", "Calls refused because their queue was full", metrics.refused.clone());
+        r.register("panics", "Defects of the compiler that a request met", metrics.panics.clone());
+        r.register("cache_lookups", "Look-ups by cache and result", metrics.lookups.clone());
+        r.register_with_unit("cache", "Estimated size of the caches", Unit::Bytes, metrics.cached_bytes.clone());
+        let help = "Bytes of AADL documents rendered";
+        r.register_with_unit("rendered", help, Unit::Bytes, metrics.rendered_bytes.clone());
+        metrics
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    pub(crate) fn call_began(&self, method: &'static str) {
+        self.calls_in_flight.get_or_create(&[("method", method)]).inc();
+    }
+
+    pub(crate) fn call_ended(&self, method: &'static str, code: &'static str, took: Duration) {
+        self.calls_in_flight.get_or_create(&[("method", method)]).dec();
+        self.calls.get_or_create(&[("method", method), ("code", code)]).inc();
+        self.call_seconds.get_or_create(&[("method", method)]).observe(took.as_secs_f64());
+    }
+
+    /// How long one stage of a request took.
+    pub(crate) fn stage(&self, stage: &'static str, took: Duration) {
+        self.stage_seconds.get_or_create(&[("stage", stage)]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn waiting(&self, class: &'static str, count: usize) {
+        self.waiting.get_or_create(&[("class", class)]).set(signed(count as u64));
+    }
+
+    pub(crate) fn busy(&self, class: &'static str, count: usize) {
+        self.busy.get_or_create(&[("class", class)]).set(signed(count as u64));
+    }
+
+    pub(crate) fn refused(&self, class: &'static str) {
+        self.refused.get_or_create(&[("class", class)]).inc();
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    pub(crate) fn looked_up(&self, cache: &'static str, hit: bool) {
+        let result = if hit { "hit" } else { "miss" };
+        self.lookups.get_or_create(&[("cache", cache), ("result", result)]).inc();
+    }
+
+    pub(crate) fn cached_bytes(&self, cache: &'static str, bytes: u64) {
+        self.cached_bytes.get_or_create(&[("cache", cache)]).set(signed(bytes));
+    }
+
+    pub(crate) fn rendered(&self, bytes: u64) {
+        self.rendered_bytes.inc_by(bytes);
+    }
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_readable_by_prometheus() {
+        let metrics = Metrics::new();
+        metrics.call_began("Submit");
+        metrics.call_ended("Submit", "OK", Duration::from_millis(3));
+        metrics.stage("queue", Duration::from_millis(1));
+        metrics.looked_up("plan", true);
+        let text = metrics.encode().unwrap();
+        for line in [
+            r#"fusion_calls_total{method="Submit",code="OK"} 1"#,
+            r#"fusion_calls_in_flight{method="Submit"} 0"#,
+            r#"fusion_call_duration_seconds_bucket{le="0.005",method="Submit"} 1"#,
+            r#"fusion_stage_duration_seconds_count{stage="queue"} 1"#,
+            r#"fusion_cache_lookups_total{cache="plan",result="hit"} 1"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "no '{line}' in\n{text}");
+        }
+    }
+}

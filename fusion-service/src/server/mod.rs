@@ -1,0 +1,282 @@
+//! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
+//!
+//! ```text
+//! connection -> call (ticket, deadline, cancellation, span) -> service (convert, cache) -> admission (a worker) -> compiler
+//! ```
+//!
+//! * `call` is a layer around every call; `service` is the three methods; `convert` and `errors` are the two edges to the contract.
+//! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to need.
+//! * `compiler` is the library as the server uses it; everything that computes runs on workers, never on the threads of the runtime.
+//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `command` has the options.
+//!
+//! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
+//!
+//! Invariants: every replica can answer every request; no answer depends on a cache, except that content which was not sent is asked for.
+//! Everything is bounded: calls, time, memory of the caches, sizes of messages. Life cycle: serving, draining (health says no, calls in
+//! flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
+
+pub mod command;
+
+mod admission;
+mod cache;
+mod call;
+mod compiler;
+mod convert;
+mod deadline;
+mod errors;
+mod health;
+mod http;
+mod metrics;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use crate::{budget::Limits, telemetry::Telemetry};
+use admission::{Admission, Capacity, PerClass};
+use anyhow::Context as _;
+use cache::Caches;
+use call::{CallLayer, Calls};
+use command::ServeArgs;
+use compiler::{Compiler, Library};
+use health::Health;
+use metrics::Metrics;
+use service::Service;
+use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use streams_proto::fusion::v1::fusion_service_server::{FusionServiceServer, SERVICE_NAME};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+    time,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{
+    codec::CompressionEncoding,
+    service::LayerExt,
+    transport::{Certificate, Identity, Server as Transport, ServerTlsConfig, server::TcpIncoming},
+};
+
+/// An ADL and a layout of the largest size each, and the rest.
+const LARGEST_REQUEST: usize = 192 << 20;
+/// How long calls that were cancelled may take to notice.
+const NOTICE: Duration = Duration::from_secs(3);
+
+/// Serves until SIGTERM or SIGINT, then drains. A second signal ends it at once. Needs a tokio runtime with several threads.
+///
+/// Fails if an address cannot be bound, a file of TLS cannot be read, or serving itself fails.
+pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+    let telemetry = Telemetry::start(&args.telemetry, "fusion-service")?;
+    let result = serve(&args).await;
+    if let Err(error) = &result {
+        tracing::error!(error = format!("{error:#}"), "cannot serve");
+    }
+    telemetry.stop().await;
+    result
+}
+
+async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut server = Server::start(args, Library::default()).await?;
+    write_port(args.port_file.as_deref(), server.address)?;
+    if let Some(address) = server.http_address {
+        write_port(args.http_port_file.as_deref(), address)?;
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        error = server.failed() => return Err(error),
+    }
+    tokio::select! {
+        () = server.stop(Duration::from_secs(args.drain_seconds), Duration::from_secs(args.grace_seconds)) => {}
+        _ = terminate.recv() => tracing::warn!("second signal: not waiting any longer"),
+        _ = interrupt.recv() => tracing::warn!("second signal: not waiting any longer"),
+    }
+    Ok(())
+}
+
+/// A server that runs.
+struct Server {
+    address: SocketAddr,
+    http_address: Option<SocketAddr>,
+    health: Health,
+    calls: Calls,
+    stop_accepting: CancellationToken,
+    stop_http: CancellationToken,
+    grpc: JoinHandle<anyhow::Result<()>>,
+    http: Option<JoinHandle<anyhow::Result<()>>>,
+    #[cfg(test)]
+    caches: Arc<Caches>,
+}
+
+impl Server {
+    /// Binds, and serves in the background.
+    async fn start(args: &ServeArgs, compiler: impl Compiler) -> anyhow::Result<Self> {
+        let listener =
+            TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+        let address = listener.local_addr()?;
+        let tls = tls(args)?;
+        let secure = tls.is_some();
+
+        let metrics = Arc::new(Metrics::new());
+        let caches = Arc::new(Caches::new(args.cache_sizes(), Arc::clone(&metrics)));
+        let health = Health::new().await;
+        let capacity = Capacity {
+            workers: args.worker_count(),
+            tickets: PerClass {
+                resize: args.max_resizes.get(),
+                render: args.max_renders.get(),
+                submit: args.max_submits.get(),
+            },
+        };
+        let calls = Calls {
+            admission: Admission::new(capacity, Arc::clone(&metrics)),
+            metrics: Arc::clone(&metrics),
+            limits: Limits::default(),
+            longest: args.longest(),
+            shutdown: CancellationToken::new(),
+            in_flight: TaskTracker::new(),
+        };
+        let service = Service::new(compiler, calls.admission.clone(), Arc::clone(&caches), Arc::clone(&metrics));
+        let fusion = FusionServiceServer::new(service)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .accept_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Zstd)
+            .send_compressed(CompressionEncoding::Gzip)
+            .max_decoding_message_size(LARGEST_REQUEST);
+        let stop_accepting = CancellationToken::new();
+        let incoming =
+            TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(60)));
+        let router = transport(args, tls)?
+            .add_service(CallLayer(calls.clone()).named_layer(fusion))
+            .add_service(health.service())
+            .add_service(reflection().build_v1()?)
+            // grpcurl before 1.9.
+            .add_service(reflection().build_v1alpha()?)
+            .serve_with_incoming_shutdown(incoming, stop_accepting.clone().cancelled_owned());
+        let grpc = tokio::spawn(async move { router.await.context("gRPC") });
+
+        let stop_http = CancellationToken::new();
+        let mut http = None;
+        let mut http_address = None;
+        if let Some(listen) = args.http_listen {
+            let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+            http_address = Some(listener.local_addr()?);
+            let pages = http::Pages { metrics, caches: Arc::clone(&caches), health: health.clone() };
+            let serving = http::serve(listener, pages, stop_http.clone());
+            http = Some(tokio::spawn(async move { serving.await.context("HTTP") }));
+        }
+        tracing::info!(
+            %address,
+            http = http_address.map(tracing::field::display),
+            tls = secure,
+            workers = args.worker_count(),
+            "serving"
+        );
+        Ok(Self {
+            address,
+            http_address,
+            health,
+            calls,
+            stop_accepting,
+            stop_http,
+            grpc,
+            http,
+            #[cfg(test)]
+            caches,
+        })
+    }
+
+    /// Waits until a listener ends without having been asked to.
+    async fn failed(&mut self) -> anyhow::Error {
+        let http = async {
+            match &mut self.http {
+                Some(task) => task.await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            ended = &mut self.grpc => ended,
+            ended = http => ended,
+        };
+        match ended {
+            Ok(Err(error)) => error,
+            Ok(Ok(())) => anyhow::anyhow!("the listener was closed"),
+            Err(error) => anyhow::Error::new(error).context("the listener's task ended"),
+        }
+    }
+
+    /// Tells everybody to go elsewhere, goes on as before for `drain`, then accepts nothing and lets calls in flight go on for `grace`.
+    async fn stop(self, drain: Duration, grace: Duration) {
+        tracing::info!("draining");
+        self.health.set(false).await;
+        time::sleep(drain).await;
+        // Closes the listener, and each connection once its calls are answered.
+        self.stop_accepting.cancel();
+        self.calls.in_flight.close();
+        if time::timeout(grace, self.calls.in_flight.wait()).await.is_err() {
+            tracing::warn!(calls = self.calls.in_flight.len(), "cancelling calls in flight");
+            self.calls.shutdown.cancel();
+            let _ = time::timeout(NOTICE, self.calls.in_flight.wait()).await;
+        }
+        // Connections with a call that never ends, such as watching health, do not hold us up.
+        let abort = self.grpc.abort_handle();
+        let _ = time::timeout(NOTICE / 10, self.grpc).await;
+        abort.abort();
+        self.stop_http.cancel();
+        if let Some(http) = self.http {
+            let abort = http.abort_handle();
+            let _ = time::timeout(NOTICE / 10, http).await;
+            abort.abort();
+        }
+        tracing::info!("stopped");
+    }
+}
+
+fn transport(args: &ServeArgs, tls: Option<ServerTlsConfig>) -> anyhow::Result<Transport> {
+    let transport = Transport::builder()
+        .max_concurrent_streams(256)
+        .http2_max_header_list_size(16 << 10)
+        // An ADL should not crawl in by 64 KiB a round trip.
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .http2_keepalive_interval(Some(Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        // For health and reflection; calls of the service itself have ended before.
+        .timeout(args.longest() + Duration::from_secs(1));
+    match tls {
+        None => Ok(transport),
+        Some(tls) => transport.tls_config(tls).context("TLS"),
+    }
+}
+
+fn tls(args: &ServeArgs) -> anyhow::Result<Option<ServerTlsConfig>> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
+    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(read(certificate)?, read(key)?))
+        .timeout(Duration::from_secs(10));
+    if let Some(ca) = &args.tls_client_ca {
+        tls = tls.client_ca_root(Certificate::from_pem(read(ca)?));
+    }
+    Ok(Some(tls))
+}
+
+/// Only what is served here: the descriptor set has the whole contract.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(streams_proto::DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .with_service_name(SERVICE_NAME)
+        .with_service_name("grpc.health.v1.Health")
+}
+
+/// Writes a port so that a reader sees all of it or no file.
+fn write_port(file: Option<&Path>, address: SocketAddr) -> anyhow::Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, format!("{}\n", address.port()))
+        .and_then(|()| fs::rename(&new, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
