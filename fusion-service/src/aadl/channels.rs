@@ -1,0 +1,222 @@
+//! Pieces that depend on the channel of an operator, but mostly do not differ: placement, runtime constants, annotations.
+//!
+//! The topology shares such values between channels; so do the pieces: one per value, found by its address while they are made.
+
+use super::fragments::unwritable;
+use super::sheet::{Fragment, Sheet};
+use crate::budget::Budget;
+use crate::error::{Error, excerpt};
+use crate::logical::Resources;
+use crate::topology::{Annotation, AnnotationValue, Node, Topology};
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type Page<'a> = Sheet<'a, true>;
+
+/// Annotations that the runtime reads (aadl 3.11).
+const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", "eventTimeContext"];
+
+/// Pieces by operator.
+#[derive(Debug)]
+pub(super) struct Channels {
+    pieces: Vec<Fragment>,
+    of: PrimaryMap<Node, [u32; 3]>,
+}
+
+impl Channels {
+    /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
+    pub(super) fn new(topology: &Topology, budget: &Budget) -> Result<Self, Error> {
+        let mut pieces = Vec::new();
+        let mut of = PrimaryMap::with_capacity(topology.operators.len());
+        let mut known: HashMap<usize, u32> = HashMap::new();
+        // Neighbouring channels mostly share a value: look there before asking the table.
+        let mut last: SecondaryMap<_, [(usize, u32); 3]> = SecondaryMap::new();
+        let mut pace = budget.pace();
+        for operator in topology.operators.values() {
+            pace.steps(4)?;
+            let mut own = [0; 3];
+            let before = &mut last[operator.logical];
+            let addresses = [
+                Arc::as_ptr(&operator.resources).addr(),
+                Arc::as_ptr(&operator.runtime_constants).addr(),
+                Arc::as_ptr(&operator.annotations).addr(),
+            ];
+            for (kind, address) in addresses.into_iter().enumerate() {
+                if before[kind].0 != address {
+                    let number = match known.get(&address) {
+                        Some(number) => *number,
+                        None => {
+                            let piece = match kind {
+                                0 => resources(&operator.resources),
+                                1 => runtime_constants(&operator.runtime_constants),
+                                _ => annotations(&operator.annotations),
+                            };
+                            pieces.push(piece.map_err(|illegal| {
+                                unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
+                            })?);
+                            let number = pieces.len() as u32 - 1;
+                            known.insert(address, number);
+                            number
+                        }
+                    };
+                    before[kind] = (address, number);
+                }
+                own[kind] = before[kind].1;
+            }
+            of.push(own);
+        }
+        Ok(Self { pieces, of })
+    }
+
+    /// `resources`.
+    pub(super) fn resources(&self, operator: Node) -> &Fragment {
+        &self.pieces[self.of[operator][0] as usize]
+    }
+
+    /// `runtimeConstants`.
+    pub(super) fn runtime_constants(&self, operator: Node) -> &Fragment {
+        &self.pieces[self.of[operator][1] as usize]
+    }
+
+    /// `annotation` elements.
+    pub(super) fn annotations(&self, operator: Node) -> &Fragment {
+        &self.pieces[self.of[operator][2] as usize]
+    }
+}
+
+/// Placement: a running PE does not look (aadl 3.11).
+fn resources(resources: &Resources) -> Result<Fragment, char> {
+    Fragment::new(|s| {
+        s.markup(b"<resources isolation=\"");
+        s.hidden_boolean(resources.isolation);
+        s.markup(b"\">");
+        if let Some(host) = resources.host.as_deref().filter(|host| !host.is_empty()) {
+            s.markup(b"<hostLocation hostname=\"");
+            s.hidden_string(host);
+            s.markup(b"\"/>");
+        }
+        if let Some(location) = resources.pool {
+            s.markup(b"<poolLocation poolIndex=\"");
+            s.hidden_wide(location.pool);
+            if let Some(in_pool) = location.in_pool {
+                s.markup(b"\" inpoolIndex=\"");
+                s.hidden_wide(in_pool);
+            }
+            s.markup(b"\"/>");
+        }
+        for id in sorted(&resources.co_locations) {
+            s.markup(b"<coLocation colocId=\"");
+            s.hidden_string(id);
+            s.markup(b"\"/>");
+        }
+        for id in sorted(&resources.ex_locations) {
+            s.markup(b"<exLocation exlocId=\"");
+            s.hidden_string(id);
+            s.markup(b"\"/>");
+        }
+        s.markup(b"</resources>");
+    })
+}
+
+/// The texts as a set.
+pub(crate) fn sorted(texts: &[String]) -> Vec<&str> {
+    let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
+}
+
+fn runtime_constants(constants: &[(String, Option<String>)]) -> Result<Fragment, char> {
+    Fragment::new(|s| {
+        s.markup(b"<runtimeConstants>");
+        for (name, value) in constants {
+            s.markup(b"<runtimeConstant name=\"");
+            s.mark(b'c');
+            s.string(name);
+            s.observe(value.is_some());
+            if let Some(value) = value {
+                s.markup(b"\" value=\"");
+                s.string(value);
+            }
+            s.markup(b"\"/>");
+        }
+        s.markup(b"</runtimeConstants>");
+    })
+}
+
+fn annotations(annotations: &[Annotation]) -> Result<Fragment, char> {
+    Fragment::new(|s| {
+        for annotation in annotations {
+            // Without keys it would break the document's schema, and nobody misses it (aadl Q9).
+            if annotation.values.is_empty() {
+                continue;
+            }
+            let observed = OBSERVED.contains(&annotation.tag.as_str());
+            s.markup(b"<phy:annotation tag=\"");
+            text(s, &annotation.tag, observed);
+            s.markup(b"\">");
+            tuple(s, &annotation.values, observed);
+            s.markup(b"</phy:annotation>");
+        }
+    })
+}
+
+fn text(s: &mut Page<'_>, text: &str, observed: bool) {
+    if observed { s.string(text) } else { s.hidden_string(text) }
+}
+
+fn tuple(s: &mut Page<'_>, values: &[(String, AnnotationValue)], observed: bool) {
+    s.markup(b"<tuple>");
+    for (key, value) in values {
+        s.markup(b"<attr key=\"");
+        if observed {
+            s.mark(b'K');
+        }
+        text(s, key, observed);
+        s.markup(b"\"");
+        content(s, value, b"</attr>", observed);
+    }
+    if observed {
+        s.mark(b'.');
+    }
+    s.markup(b"</tuple>");
+}
+
+/// Ends the start tag of a key or list entry and writes its value: a plain text is an attribute. The nesting is that of the
+/// ADL's annotation values, at most a list of tuples.
+fn content(s: &mut Page<'_>, value: &AnnotationValue, end: &'static [u8], observed: bool) {
+    match value {
+        AnnotationValue::Text(value) => {
+            s.markup(b" value=\"");
+            if observed {
+                s.mark(b'"');
+            }
+            text(s, value, observed);
+            s.markup(b"\"/>");
+        }
+        AnnotationValue::List(entries) => {
+            s.markup(b"><list>");
+            if observed {
+                s.mark(b'[');
+            }
+            for entry in entries {
+                s.markup(b"<listEntry");
+                content(s, entry, b"</listEntry>", observed);
+            }
+            if observed {
+                s.mark(b']');
+            }
+            s.markup(b"</list>");
+            s.markup(end);
+        }
+        AnnotationValue::Tuple(values) => {
+            s.markup(b">");
+            if observed {
+                s.mark(b'{');
+            }
+            tuple(s, values, observed);
+            s.markup(end);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! XML out: one document per PE, in canonical form (aadl 1, 2).
+//!
+//! [`Elements`] is what is written: the topology with its PEs, thread flags, PE port ids. [`Writer`] holds what the
+//! documents of a job have in common; [`Writer::measure`] gives ids and size of a document without keeping the text,
+//! [`Writer::render`] passes the text on in pieces. Neither builds a document in memory.
+//!
+//! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler. Prefixes and the order
+//! of attributes are fixed, sets are sorted, there is no white space between elements, text is escaped and never deleted.
+//!
+//! Knows: the topology, PEs, ports, threads. Must not know: how operators were grouped, what happens to the text.
+
+mod channels;
+mod document;
+mod elements;
+mod escape;
+mod fragments;
+mod operator;
+mod sheet;
+mod tuple_type;
+
+pub use document::WriteError;
+pub use elements::Elements;
+
+use crate::budget::Budget;
+use crate::error::{Error, Problem};
+use crate::fuser::Pe;
+use fragments::Fragments;
+use sheet::Sheet;
+use std::io;
+
+/// What one document of a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// SHA-256 of the text: names the document.
+    pub content_id: [u8; 32],
+    /// SHA-256 of what a running PE can observe of it: equal, and the PE need not be restarted.
+    pub runtime_id: [u8; 32],
+    /// Bytes of text.
+    pub bytes: u64,
+}
+
+/// Writes the documents of one job.
+#[derive(Debug)]
+pub struct Writer {
+    fragments: Fragments,
+}
+
+impl Writer {
+    /// Prepares what all documents share. Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the
+    /// documents would be larger than the budget allows, as far as that can be said without writing them.
+    pub fn new(e: &Elements, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
+        let fragments = Fragments::new(e.topology(), job_name, job_id, budget)?;
+        let least = fragments.bytes_per_document().saturating_mul(e.pes().len() as u64)
+            + e.topology().connections.len() as u64 * BYTES_PER_CONNECTION
+            + e.topology().operators.len() as u64 * BYTES_PER_OPERATOR;
+        if least > budget.limits.aadl_bytes {
+            return Err(document::too_much_text().into());
+        }
+        Ok(Self { fragments })
+    }
+
+    /// Ids and sizes of all documents, in order of [`Elements::pes`].
+    pub fn measure_all(&self, e: &Elements, budget: &Budget) -> Result<Vec<Measure>, Error> {
+        let mut left = budget.limits.aadl_bytes;
+        let mut measures = Vec::with_capacity(e.pes().len());
+        let mut sheet = Sheet::<true>::new(None);
+        for &pe in e.pes() {
+            let measure = self.measure_on(&mut sheet, e, pe, left, budget)?;
+            left -= measure.bytes;
+            measures.push(measure);
+        }
+        Ok(measures)
+    }
+
+    /// Ids and size of one document; `most` bounds its size in bytes.
+    pub fn measure(&self, e: &Elements, pe: Pe, most: u64, budget: &Budget) -> Result<Measure, Error> {
+        self.measure_on(&mut Sheet::<true>::new(None), e, pe, most, budget)
+    }
+
+    fn measure_on(
+        &self,
+        sheet: &mut Sheet<'_, true>,
+        e: &Elements,
+        pe: Pe,
+        most: u64,
+        budget: &Budget,
+    ) -> Result<Measure, Error> {
+        match self.write_on(sheet, e, pe, most, budget) {
+            Ok(measure) => Ok(measure),
+            Err(WriteError::Refused(error)) => Err(error),
+            // There is no sink that could fail.
+            Err(WriteError::Sink(error)) => Err(Problem::new(crate::error::Stage::Aadl, error.to_string()).into()),
+        }
+    }
+
+    /// Passes the text of one document to `sink`, in pieces of some ten kilobytes, and gives its content id and size.
+    pub fn render(
+        &self,
+        e: &Elements,
+        pe: Pe,
+        sink: &mut dyn io::Write,
+        budget: &Budget,
+    ) -> Result<([u8; 32], u64), WriteError> {
+        let mut sheet = Sheet::<false>::new(Some(sink));
+        let measure = self.write_on(&mut sheet, e, pe, budget.limits.aadl_bytes, budget)?;
+        Ok((measure.content_id, measure.bytes))
+    }
+
+    fn write_on<const O: bool>(
+        &self,
+        sheet: &mut Sheet<'_, O>,
+        e: &Elements,
+        pe: Pe,
+        most: u64,
+        budget: &Budget,
+    ) -> Result<Measure, WriteError> {
+        budget.check()?;
+        document::write(sheet, e, &self.fragments, pe, most, budget)?;
+        let finished = sheet.finish()?;
+        if let Some(illegal) = finished.illegal {
+            return Err(fragments::unwritable(&format!("PE {}", e.id(pe)), illegal).into());
+        }
+        Ok(Measure { content_id: finished.content, runtime_id: finished.runtime, bytes: finished.bytes })
+    }
+}
+
+/// A connection is named at both of its ends, with at least this markup.
+const BYTES_PER_CONNECTION: u64 = (b"<intraPeConnection operInstanceIndex=\"0\" oportIndex=\"0\"/>".len()
+    + b"<intraPeConnection operInstanceIndex=\"0\" iportIndex=\"0\"/>".len()) as u64;
+
+/// The least that an operator needs.
+const BYTES_PER_OPERATOR: u64 = 400;
