@@ -12,6 +12,10 @@
 //! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports; operators are
 //!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
 
+mod relabel;
+
+pub use relabel::{Difference, NumberedSplitter, Numbering, difference, relabel};
+
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
 use cranelift_entity::{PrimaryMap, entity_impl};
