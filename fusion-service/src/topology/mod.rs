@@ -13,8 +13,10 @@
 //!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
 
 mod relabel;
+mod verify;
 
 pub use relabel::{Difference, NumberedSplitter, Numbering, difference, relabel};
+pub use verify::verify;
 
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
