@@ -1,6 +1,7 @@
 //! The harness itself: what the other tests rely on.
 
 mod access;
+mod building;
 mod garbage;
 mod nothing_stays;
 mod pods;

@@ -1,0 +1,26 @@
+//! Programs of this workspace are built as cargo builds them for the tests.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use integration_tests::cargo;
+use integration_tests::process::StateDirectory;
+
+use crate::support::supervisor;
+
+#[tokio::test]
+async fn programs_are_built_for_the_same_profile_into_the_same_directory() -> Result<()> {
+    let state = StateDirectory::create(&supervisor())?;
+    let executables = cargo::build(&supervisor(), &state, &["integration-tests"]).await?;
+    let built = executables.get("control-plane").context("it is not among the executables")?;
+    assert_eq!(built, Path::new(env!("CARGO_BIN_EXE_control-plane")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_package_that_cannot_be_built_is_named() -> Result<()> {
+    let state = StateDirectory::create(&supervisor())?;
+    let failure = cargo::build(&supervisor(), &state, &["no-such-package"]).await.err().context("it was built")?;
+    assert!(failure.to_string().contains("no-such-package"), "{failure:#}");
+    Ok(())
+}
