@@ -7,3 +7,5 @@ pub mod bundles;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
+pub mod kubernetes;
+pub mod metrics;

@@ -1,0 +1,247 @@
+//! The stack that every call to the API server goes through.
+//!
+//! From the outside in, each layer with one duty:
+//! 1. *deadline*: notes when the caller stops waiting;
+//! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off, honouring `Retry-After`, never past
+//!    the deadline. Everything else, 409 above all, goes to the caller, who must read again;
+//! 3. *attempt*: one try with a time-out that includes reading the answer; counts it;
+//! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
+//!
+//! Watches pass through all of it: they have no deadline and are made again by who watches.
+//!
+//! A write that is tried again may find that its first try had succeeded. Therefore writes are apply (the same however often), create-or-match,
+//! compare-and-swap (409) or deletion with a uid: see [`apply`](super::apply).
+
+mod attempt;
+mod retries;
+
+use std::time::Duration;
+
+use axum::body::HttpBody;
+use bytes::Bytes;
+use http::{Request, Response};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
+use tokio::time::Instant;
+use tower::{BoxError, Service, buffer::BufferLayer, retry::RetryLayer, util::MapRequestLayer};
+
+use self::{attempt::AttemptLayer, retries::Retries};
+use crate::metrics::Metrics;
+
+/// Calls that wait for the connection pool.
+const BUFFERED_CALLS: usize = 1024;
+
+/// How calls are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    /// How long a call may take in all, retries included.
+    pub deadline: Duration,
+    /// How long one try may take.
+    pub attempt: Duration,
+    /// Tries after the first.
+    pub retries: usize,
+    /// Delay before the first retry; doubled for each further one.
+    pub first_delay: Duration,
+    /// Greatest delay before a retry.
+    pub max_delay: Duration,
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            attempt: Duration::from_secs(5),
+            retries: 5,
+            first_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A client whose calls have deadlines and are retried.
+///
+/// # Errors
+/// The configuration cannot be used, e.g. its certificates cannot be read.
+pub fn new(mut config: Config, options: CallOptions, metrics: &Metrics) -> kube::Result<Client> {
+    config.default_retry = false;
+    let builder = ClientBuilder::try_from(config)?;
+    Ok(stack(builder, options, metrics))
+}
+
+/// When the caller stops waiting; travels with the request.
+#[derive(Clone, Copy, Debug)]
+struct Deadline(Instant);
+
+impl Deadline {
+    fn of(request: &Request<Body>) -> Option<Instant> {
+        request.extensions().get::<Self>().map(|deadline| deadline.0)
+    }
+}
+
+/// Puts the layers around a service, which may be kube's or a test's.
+fn stack<S, B>(builder: ClientBuilder<S>, options: CallOptions, metrics: &Metrics) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + Send + Sync,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let deadline = MapRequestLayer::new(move |mut request: Request<Body>| {
+        if !is_watch(&request) {
+            request.extensions_mut().insert(Deadline(Instant::now() + options.deadline));
+        }
+        request
+    });
+    builder
+        .with_layer(&BufferLayer::new(BUFFERED_CALLS))
+        .with_layer(&AttemptLayer::new(options.attempt, metrics))
+        .with_layer(&RetryLayer::new(Retries::new(options, metrics)))
+        .with_layer(&deadline)
+        .build()
+}
+
+/// A call whose answer has no end.
+fn is_watch(request: &Request<Body>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
+}
+
+/// What a call does and to which resource, from its method and path; for metrics only.
+fn named(request: &Request<Body>) -> (&'static str, String) {
+    let mut segments = request.uri().path().split('/').filter(|segment| !segment.is_empty());
+    // `api/VERSION/...` or `apis/GROUP/VERSION/...`
+    let skipped = if segments.next() == Some("apis") { 2 } else { 1 };
+    let mut rest: Vec<&str> = segments.skip(skipped).collect();
+    if rest.len() > 2 && rest.first() == Some(&"namespaces") {
+        rest.drain(..2);
+    }
+    let (resource, has_name) = match rest.as_slice() {
+        [] => (String::new(), false),
+        [resource] => ((*resource).to_owned(), false),
+        [resource, _] => ((*resource).to_owned(), true),
+        [resource, _, sub_resource, ..] => (format!("{resource}/{sub_resource}"), true),
+    };
+    let verb = match request.method().as_str() {
+        "GET" if is_watch(request) => "watch",
+        "GET" if has_name => "get",
+        "GET" => "list",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    };
+    (verb, resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::VecDeque,
+        sync::{Arc, Mutex},
+    };
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::{Api, api::PostParams};
+
+    use super::*;
+
+    /// How the server behaves at one try.
+    #[derive(Clone, Copy, Debug)]
+    enum Try {
+        Answer(u16),
+        RetryAfter(u16, u64),
+        Hang,
+        BreakOff,
+    }
+
+    /// Calls a server that behaves like this, and shows the status of the end, the number of tries and the time it took.
+    async fn call(tries: &[Try]) -> (Option<u16>, usize, Duration) {
+        let script = Arc::new(Mutex::new(tries.iter().copied().collect::<VecDeque<_>>()));
+        let server_script = Arc::clone(&script);
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let next = server_script.lock().unwrap().pop_front();
+            async move {
+                let answer = |code: u16, retry_after: Option<u64>| {
+                    let text = if code < 300 {
+                        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}"#.to_owned()
+                    } else {
+                        format!(r#"{{"kind":"Status","status":"Failure","reason":"R","message":"m","code":{code}}}"#)
+                    };
+                    let mut response = Response::builder().status(code);
+                    if let Some(seconds) = retry_after {
+                        response = response.header("retry-after", seconds);
+                    }
+                    response.body(axum::body::Body::from(text)).unwrap()
+                };
+                match next {
+                    Some(Try::Answer(code)) => Ok(answer(code, None)),
+                    Some(Try::RetryAfter(code, seconds)) => Ok(answer(code, Some(seconds))),
+                    Some(Try::BreakOff) => Err(BoxError::from("connection reset")),
+                    Some(Try::Hang) | None => std::future::pending().await,
+                }
+            }
+        });
+        let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new());
+        let api: Api<ConfigMap> = Api::default_namespaced(client);
+        let start = Instant::now();
+        let result = api.create(&PostParams::default(), &ConfigMap::default()).await;
+        let code = match result {
+            Ok(_) => Some(200),
+            Err(kube::Error::Api(status)) => Some(status.code),
+            Err(_) => None,
+        };
+        (code, tries.len() - script.lock().unwrap().len(), start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_is_tried_again_and_the_rest_goes_to_the_caller() {
+        use Try::*;
+        // behaviour of the server -> status at the end, tries, at least and at most seconds
+        let table: [(&[Try], Option<u16>, usize, f32, f32); 13] = [
+            (&[Answer(201)], Some(200), 1, 0.0, 0.0),
+            (&[Answer(429), Answer(201)], Some(200), 2, 0.1, 0.3),
+            (&[Answer(500), Answer(503), Answer(504), Answer(201)], Some(200), 4, 0.7, 2.0),
+            (&[BreakOff, Answer(201)], Some(200), 2, 0.1, 0.3),
+            (&[Hang, Answer(201)], Some(200), 2, 5.1, 5.3),
+            (&[Answer(409), Answer(201)], Some(409), 1, 0.0, 0.0),
+            (&[Answer(404), Answer(201)], Some(404), 1, 0.0, 0.0),
+            (&[Answer(422), Answer(201)], Some(422), 1, 0.0, 0.0),
+            (&[Answer(403), Answer(201)], Some(403), 1, 0.0, 0.0),
+            // The server's wish is honoured, unless it is longer than the caller waits.
+            (&[RetryAfter(429, 4), Answer(201)], Some(200), 2, 4.0, 4.3),
+            (&[RetryAfter(429, 60), Answer(201)], Some(429), 1, 0.0, 0.0),
+            // After the last try the caller gets the last answer; a silent server costs the deadline, no more.
+            (&[Answer(503); 20], Some(503), 6, 3.1, 10.0),
+            (&[Hang; 20], None, 2, 9.9, 10.1),
+        ];
+        for (tries, status, count, least, most) in table {
+            let (actual_status, actual_count, took) = call(tries).await;
+            assert_eq!((actual_status, actual_count), (status, count), "{tries:?}");
+            let took = took.as_secs_f32();
+            assert!(took >= least - 0.01 && took <= most + 0.01, "{tries:?} took {took} s");
+        }
+    }
+
+    #[test]
+    fn calls_are_named_by_what_they_do() {
+        let table = [
+            ("GET", "/api/v1/namespaces/n/pods/p", "get", "pods"),
+            ("GET", "/api/v1/namespaces/n/pods?limit=5", "list", "pods"),
+            ("GET", "/api/v1/pods?watch=true&limit=5", "watch", "pods"),
+            ("GET", "/api/v1/namespaces/n", "get", "namespaces"),
+            ("GET", "/api/v1/namespaces", "list", "namespaces"),
+            ("POST", "/apis/streams.ibm.com/v1/namespaces/n/streamsjobs", "create", "streamsjobs"),
+            ("PUT", "/apis/streams.ibm.com/v1/namespaces/n/streamsjobs/j/status", "update", "streamsjobs/status"),
+            ("PATCH", "/apis/streams.ibm.com/v1/namespaces/n/streamspes/j-0", "patch", "streamspes"),
+            ("DELETE", "/api/v1/namespaces/n/configmaps/c", "delete", "configmaps"),
+        ];
+        for (method, uri, verb, resource) in table {
+            let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+            assert_eq!(named(&request), (verb, resource.to_owned()), "{method} {uri}");
+        }
+    }
+}

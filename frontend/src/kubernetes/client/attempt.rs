@@ -1,0 +1,111 @@
+//! One try of a call: a time-out that includes reading the answer, and its metrics.
+
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use axum::body::{Body as AnyBody, HttpBody, to_bytes};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::client::Body;
+use tokio::time::{Instant, timeout_at};
+use tower::{BoxError, Layer, Service};
+
+use super::{Deadline, is_watch, named};
+use crate::metrics::{Answer, Call, Metrics, as_seconds};
+
+/// Largest answer that is read; lists are paged, an object has 1.5 MiB at most.
+const ANSWER_MAX: usize = 512 << 20;
+
+/// A try took longer than it may.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer within {0:?}")]
+pub(super) struct TimedOut(Duration);
+
+/// Makes [`Attempt`]s.
+#[derive(Clone)]
+pub(super) struct AttemptLayer {
+    time_out: Duration,
+    metrics: Metrics,
+}
+
+impl AttemptLayer {
+    pub(super) fn new(time_out: Duration, metrics: &Metrics) -> Self {
+        Self { time_out, metrics: metrics.clone() }
+    }
+}
+
+impl<S> Layer<S> for AttemptLayer {
+    type Service = Attempt<S>;
+
+    fn layer(&self, inner: S) -> Attempt<S> {
+        Attempt { inner, layer: self.clone() }
+    }
+}
+
+/// Makes one try.
+#[derive(Clone)]
+pub(super) struct Attempt<S> {
+    inner: S,
+    layer: AttemptLayer,
+}
+
+impl<S, B> Service<Request<Body>> for Attempt<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<AnyBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<AnyBody>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (verb, resource) = named(&request);
+        let watch = is_watch(&request);
+        let start = Instant::now();
+        let attempt_ends = start + self.layer.time_out;
+        let ends = Deadline::of(&request).map_or(attempt_ends, |deadline| deadline.min(attempt_ends));
+        let metrics = self.layer.metrics.clone();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let result = if watch {
+                answer.await.map(|response| response.map(AnyBody::new)).map_err(Into::into)
+            } else {
+                match timeout_at(ends, whole(answer)).await {
+                    Ok(result) => result,
+                    Err(_) => Err(TimedOut(start.elapsed()).into()),
+                }
+            };
+            let code = match &result {
+                Ok(response) => response.status().as_u16().to_string(),
+                Err(error) if error.is::<TimedOut>() => "timeout".to_owned(),
+                Err(_) => "transport".to_owned(),
+            };
+            let call = Call { verb, resource };
+            metrics.call_seconds.get_or_create(&call).observe(as_seconds(start.elapsed()));
+            metrics.calls.get_or_create(&Answer { verb, resource: call.resource, code }).inc();
+            result
+        })
+    }
+}
+
+/// The answer with its whole body.
+async fn whole<B, E>(answer: impl Future<Output = Result<Response<B>, E>>) -> Result<Response<AnyBody>, BoxError>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    E: Into<BoxError>,
+{
+    let (parts, body) = answer.await.map_err(Into::into)?.into_parts();
+    let bytes = to_bytes(AnyBody::new(body), ANSWER_MAX).await?;
+    Ok(Response::from_parts(parts, AnyBody::from(bytes)))
+}

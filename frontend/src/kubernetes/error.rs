@@ -1,0 +1,140 @@
+//! What can go wrong when an object is read or written, told apart by what to do about it.
+
+use kube::{Resource, ResourceExt};
+
+/// An object could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody else wrote the object since it was read: read again and decide again.
+    #[error("{kind} {name} was changed by somebody else")]
+    Conflict {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// The object is being deleted: wait until it is gone.
+    #[error("{kind} {name} is being deleted")]
+    Terminating {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// An object of this name exists and belongs to somebody else: report it, and leave it alone.
+    #[error("{kind} {name} exists and belongs to {owner}")]
+    Foreign {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Who it belongs to, for people.
+        owner: String,
+    },
+    /// The API server refused what was sent, and would again: the object is wrong.
+    #[error("{kind} {name} was refused: {message}")]
+    Refused {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// The API server's words.
+        message: String,
+    },
+    /// Anything else; try again later.
+    #[error(transparent)]
+    Call(#[from] kube::Error),
+}
+
+impl Error {
+    /// Whether to read again at once instead of backing off.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
+    /// Whether trying again without a change cannot help.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Foreign { .. })
+    }
+}
+
+/// Sorts the error of a call that wrote `object`.
+pub(crate) fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) -> Error {
+    let kind = || K::kind(&()).into_owned();
+    let name = || object.name_any();
+    match &error {
+        kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
+        // 400: cannot be read; 413: too large; 422: the schema or a CEL rule refuses it.
+        kube::Error::Api(status) if status.is_invalid() || matches!(status.code, 400 | 413 | 422) => {
+            Error::Refused { kind: kind(), name: name(), message: status.message.clone() }
+        }
+        _ => Error::Call(error),
+    }
+}
+
+/// `None` instead of the error that the object does not exist (404).
+///
+/// # Errors
+/// Every other error.
+pub fn absent<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The object does not exist (404).
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found() || status.code == 404)
+}
+
+/// The object was changed by somebody else (409).
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}
+
+/// An object of this name exists (409).
+pub fn is_already_exists(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_already_exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::Status;
+
+    fn api(reason: &str, code: u16) -> kube::Error {
+        kube::Error::Api(Status::failure("words of the server", reason).with_code(code).boxed())
+    }
+
+    #[test]
+    fn errors_are_told_apart_by_what_to_do() {
+        let object = ConfigMap::default();
+        // reason, code -> conflict, permanent
+        let table = [
+            ("Conflict", 409, true, false),
+            ("Invalid", 422, false, true),
+            ("BadRequest", 400, false, true),
+            ("RequestEntityTooLarge", 413, false, true),
+            ("TooManyRequests", 429, false, false),
+            ("InternalError", 500, false, false),
+            ("Forbidden", 403, false, false),
+        ];
+        for (reason, code, conflict, permanent) in table {
+            let error = written(&object, api(reason, code));
+            assert_eq!((error.is_conflict(), error.is_permanent()), (conflict, permanent), "{reason}");
+        }
+    }
+
+    #[test]
+    fn only_not_found_means_absent() {
+        assert!(matches!(absent::<()>(Err(api("NotFound", 404))), Ok(None)));
+        assert!(matches!(absent(Ok(1)), Ok(Some(1))));
+        for (reason, code) in [("Conflict", 409), ("AlreadyExists", 409), ("Gone", 410)] {
+            assert!(absent::<()>(Err(api(reason, code))).is_err(), "{reason}");
+        }
+        assert!(is_already_exists(&api("AlreadyExists", 409)) && !is_conflict(&api("AlreadyExists", 409)));
+    }
+}

@@ -1,0 +1,170 @@
+//! Kubernetes Events: what people see in `kubectl describe` and `kubectl events`.
+//!
+//! Publishing never delays the caller: Events go through a bounded channel to a task of their own; when the channel is full they are dropped
+//! and counted. The same Event about the same object (reason and note are equal) is published as a series, not as many.
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams, PostParams},
+    core::ObjectMeta,
+};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use super::error::{absent, is_already_exists};
+use crate::{api::condition::cut, metrics::Metrics};
+
+/// Events that wait to be published.
+const WAITING_MAX: usize = 1024;
+/// Limits of the API server, in bytes.
+const NOTE_MAX: usize = 1024;
+const REASON_MAX: usize = 128;
+const NAME_MAX: usize = 236;
+/// Who reports.
+const REPORTER: &str = "streams.ibm.com/frontend";
+
+/// Publishes Events. Cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    waiting: mpsc::Sender<Event>,
+    instance: Arc<str>,
+    metrics: Metrics,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+impl Events {
+    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped. `instance` is the name of this
+    /// replica.
+    pub fn new(client: Client, instance: &str, metrics: &Metrics) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (waiting, mut events) = mpsc::channel::<Event>(WAITING_MAX);
+        let publisher = Self { waiting, instance: instance.into(), metrics: metrics.clone() };
+        let metrics = metrics.clone();
+        let task = async move {
+            while let Some(event) = events.recv().await {
+                if let Err(error) = publish(&client, event).await {
+                    metrics.events_dropped.inc();
+                    tracing::warn!(error = %error, "an Event was not published");
+                }
+            }
+        };
+        (publisher, task)
+    }
+
+    /// Something happened as it should. `reason` is a word in CamelCase, `note` a sentence.
+    pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        self.send("Normal", object, reason, note);
+    }
+
+    /// Something a person should look at.
+    pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
+        self.send("Warning", object, reason, note);
+    }
+
+    fn send<K: Resource<DynamicType = ()>>(&self, kind: &str, object: &K, reason: &str, note: &str) {
+        let reference = object.object_ref(&());
+        let event = event(kind, reference, reason, note, &self.instance, Timestamp::now());
+        if self.waiting.try_send(event).is_err() {
+            self.metrics.events_dropped.inc();
+            tracing::warn!(reason, note, "an Event was dropped: too many wait");
+        }
+    }
+}
+
+fn event(kind: &str, regarding: ObjectReference, reason: &str, note: &str, instance: &str, now: Timestamp) -> Event {
+    let (reason, note) = (cut(reason, REASON_MAX), cut(note, NOTE_MAX));
+    let object = regarding.name.as_deref().unwrap_or_default();
+    let mut hash = Sha256::new();
+    for part in [kind, regarding.uid.as_deref().unwrap_or_default(), reason, note, instance] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let digest = hex::encode(hash.finalize());
+    let name = format!("{}.{}", cut(object, NAME_MAX), cut(&digest, 16));
+    Event {
+        metadata: ObjectMeta { namespace: regarding.namespace.clone(), name: Some(name), ..ObjectMeta::default() },
+        // The note, the version of the object and the time do not belong to the identity of what happened.
+        regarding: Some(ObjectReference { resource_version: None, ..regarding }),
+        type_: Some(kind.to_owned()),
+        reason: Some(reason.to_owned()),
+        action: Some(reason.to_owned()),
+        note: Some(note.to_owned()),
+        event_time: Some(MicroTime(now)),
+        reporting_controller: Some(REPORTER.to_owned()),
+        reporting_instance: Some(cut(instance, REASON_MAX).to_owned()),
+        ..Event::default()
+    }
+}
+
+/// Creates the Event, or makes it a series if it happened before.
+async fn publish(client: &Client, event: Event) -> kube::Result<()> {
+    let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let name = event.metadata.name.clone().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    match api.create(&PostParams::default(), &event).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_already_exists(&error) => {
+            let Some(existing) = absent(api.get(&name).await)? else { return Ok(()) };
+            let count = existing.series.map_or(1, |series| series.count).saturating_add(1);
+            let last = event.event_time.unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
+            let series = EventSeries { count, last_observed_time: last };
+            let patch = serde_json::json!({ "series": series });
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(kind: &str, uid: &str, reason: &str, note: &str) -> String {
+        let regarding = ObjectReference {
+            name: Some("flow".to_owned()),
+            uid: Some(uid.to_owned()),
+            resource_version: Some(note.to_owned()),
+            ..ObjectReference::default()
+        };
+        event(kind, regarding, reason, note, "replica", Timestamp::UNIX_EPOCH).metadata.name.unwrap()
+    }
+
+    #[test]
+    fn equal_events_have_one_name_and_others_have_others() {
+        let first = named("Warning", "1", "Rejected", "why");
+        assert!(first.starts_with("flow."));
+        assert_eq!(first, named("Warning", "1", "Rejected", "why"));
+        let others = [
+            named("Normal", "1", "Rejected", "why"),
+            named("Warning", "2", "Rejected", "why"),
+            named("Warning", "1", "Other", "why"),
+            named("Warning", "1", "Rejected", "why not"),
+        ];
+        for other in others {
+            assert_ne!(first, other);
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_to_what_the_api_server_takes() {
+        let regarding = ObjectReference { name: Some("n".repeat(253)), ..ObjectReference::default() };
+        let event = event("Normal", regarding, &"R".repeat(200), &"ä".repeat(2000), "replica", Timestamp::UNIX_EPOCH);
+        assert!(event.metadata.name.unwrap().len() <= 253);
+        assert_eq!(event.reason.unwrap().len(), REASON_MAX);
+        assert_eq!(event.note.unwrap().len(), NOTE_MAX);
+    }
+}

@@ -1,0 +1,281 @@
+//! One replica leads: it holds a Lease and renews it.
+//!
+//! The rules are those of Kubernetes' own components. A replica takes a Lease that nobody holds, that was released, or that has not changed for its
+//! duration *since this replica saw it last*: clocks of other machines play no part. Every write is a compare-and-swap on `resourceVersion`.
+//!
+//! Being leader is a hint, not a lock: whoever could not renew stops writing before another one starts, but a write that is under way may arrive
+//! later. What must not happen twice is therefore a compare-and-swap of its own (a generation, a launch count, a job id).
+//!
+//! A process that has lost its Lease must end: [`Leader::hold`] returns.
+
+mod lease;
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams, core::ObjectMeta};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::lease::{Observed, Step};
+use super::error::{absent, is_already_exists, is_conflict};
+use crate::metrics::Metrics;
+
+/// How leadership is agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseOptions {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Name of this replica, different from that of every other one.
+    pub identity: String,
+    /// How long others wait after the last renewal.
+    pub duration: Duration,
+    /// Time from one renewal to the next, and between looks at somebody else's Lease.
+    pub renew_interval: Duration,
+    /// How long the leader goes on without a successful renewal; less than `duration`.
+    pub renew_deadline: Duration,
+}
+
+impl LeaseOptions {
+    /// `renew_interval` < `renew_deadline` < `duration`, and a call must end before another replica can lead.
+    ///
+    /// # Errors
+    /// A sentence that says which rule does not hold.
+    pub fn check(&self, call_deadline: Duration) -> Result<(), String> {
+        if self.renew_interval.is_zero() || self.duration.as_secs() == 0 {
+            return Err(
+                "a lease must last at least a second, and be renewed at an interval greater than zero".to_owned()
+            );
+        }
+        if self.renew_interval >= self.renew_deadline || self.renew_deadline >= self.duration {
+            return Err(format!(
+                "a lease of {:?} must be renewed more often than every {:?} and given up before it ends: {:?}",
+                self.duration, self.renew_deadline, self.renew_interval
+            ));
+        }
+        if call_deadline >= self.duration.saturating_sub(self.renew_interval) {
+            return Err(format!(
+                "calls may take {call_deadline:?}, which must be less than the lease ({:?}) without the renewal interval ({:?}): \
+                 a write of a deposed leader could arrive when another one leads",
+                self.duration, self.renew_interval
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Leadership was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    /// Somebody else holds the Lease.
+    #[error("{0} leads now")]
+    To(String),
+    /// The Lease could not be renewed in time.
+    #[error("the lease could not be renewed within {0:?}")]
+    Expired(Duration),
+}
+
+/// Waits until this replica leads. Nothing if `stop` comes first.
+pub async fn acquire(
+    client: Client,
+    options: LeaseOptions,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) -> Option<Leader> {
+    let api = Api::namespaced(client, &options.namespace);
+    let mut candidate = Candidate { api, options, observed: Observed::default(), holder: String::new() };
+    loop {
+        match candidate.look().await {
+            Ok(Some(lease)) => {
+                tracing::info!(identity = candidate.options.identity, lease = candidate.options.name, "leading");
+                metrics.leader.set(1);
+                return Some(Leader {
+                    api: candidate.api,
+                    options: candidate.options,
+                    lease,
+                    metrics: metrics.clone(),
+                });
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(error = %error, "the lease cannot be read or taken; will try again"),
+        }
+        tokio::select! {
+            () = sleep(candidate.options.renew_interval) => {}
+            () = stop.cancelled() => return None,
+        }
+    }
+}
+
+struct Candidate {
+    api: Api<Lease>,
+    options: LeaseOptions,
+    observed: Observed,
+    /// Who was seen to lead last, for the log.
+    holder: String,
+}
+
+impl Candidate {
+    /// Looks at the Lease and takes it if it may. The Lease, if this replica holds it now.
+    async fn look(&mut self) -> kube::Result<Option<Lease>> {
+        let current = absent(self.api.get(&self.options.name).await)?;
+        let spec = current.as_ref().and_then(|lease| lease.spec.as_ref());
+        let now = Timestamp::now();
+        let step = self.observed.step(spec, &self.options, Instant::now());
+        let taken = match (step, current) {
+            (Step::Wait { holder }, _) => {
+                if holder != self.holder {
+                    tracing::info!(holder, lease = self.options.name, "another replica leads");
+                    self.holder = holder;
+                }
+                return Ok(None);
+            }
+            (Step::Take, None) => {
+                let lease = Lease {
+                    metadata: ObjectMeta { name: Some(self.options.name.clone()), ..ObjectMeta::default() },
+                    spec: Some(lease::taken(None, &self.options, now)),
+                };
+                self.api.create(&PostParams::default(), &lease).await
+            }
+            (Step::Take, Some(mut lease)) => {
+                lease.spec = Some(lease::taken(lease.spec.as_ref(), &self.options, now));
+                self.api.replace(&self.options.name, &PostParams::default(), &lease).await
+            }
+        };
+        match taken {
+            Ok(lease) => Ok(Some(lease)),
+            // Somebody else was faster.
+            Err(error) if is_conflict(&error) || is_already_exists(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// This replica leads.
+pub struct Leader {
+    api: Api<Lease>,
+    options: LeaseOptions,
+    lease: Lease,
+    metrics: Metrics,
+}
+
+impl Leader {
+    /// Renews the Lease until `stop`, then releases it so that another replica need not wait.
+    ///
+    /// # Errors
+    /// The Lease is lost: end the process.
+    pub async fn hold(mut self, stop: &CancellationToken) -> Result<(), Lost> {
+        let result = loop {
+            tokio::select! {
+                () = sleep(self.options.renew_interval) => {}
+                () = stop.cancelled() => break Ok(()),
+            }
+            if let Err(lost) = self.renew_in_time().await {
+                break Err(lost);
+            }
+        };
+        self.metrics.leader.set(0);
+        if result.is_ok() {
+            self.release().await;
+        }
+        result
+    }
+
+    async fn renew_in_time(&mut self) -> Result<(), Lost> {
+        let patience = self.options.renew_deadline.saturating_sub(self.options.renew_interval);
+        match timeout(patience, self.renew()).await {
+            Ok(result) => result,
+            Err(_) => Err(Lost::Expired(self.options.renew_deadline)),
+        }
+    }
+
+    /// Tries until it succeeds, or somebody else has the Lease.
+    async fn renew(&mut self) -> Result<(), Lost> {
+        loop {
+            let mut renewed = self.lease.clone();
+            renewed.spec = Some(lease::renewed(renewed.spec.as_ref(), &self.options, Timestamp::now()));
+            match self.api.replace(&self.options.name, &PostParams::default(), &renewed).await {
+                Ok(lease) => {
+                    self.lease = lease;
+                    return Ok(());
+                }
+                // Somebody wrote it: perhaps this replica, in a try whose answer was lost.
+                Err(error) if is_conflict(&error) => self.read_again().await?,
+                Err(error) => {
+                    tracing::warn!(error = %error, "the lease was not renewed; will try again");
+                    sleep(self.options.renew_interval).await;
+                }
+            }
+        }
+    }
+
+    async fn read_again(&mut self) -> Result<(), Lost> {
+        match absent(self.api.get(&self.options.name).await) {
+            Ok(Some(lease)) => {
+                let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+                if holder != self.options.identity {
+                    return Err(Lost::To(holder));
+                }
+                self.lease = lease;
+                Ok(())
+            }
+            Ok(None) => Err(Lost::To("nobody".to_owned())),
+            Err(error) => {
+                tracing::warn!(error = %error, "the lease cannot be read; will try again");
+                sleep(self.options.renew_interval).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn release(mut self) {
+        let spec = LeaseSpec {
+            holder_identity: None,
+            renew_time: None,
+            ..lease::renewed(self.lease.spec.as_ref(), &self.options, Timestamp::now())
+        };
+        self.lease.spec = Some(spec);
+        match self.api.replace(&self.options.name, &PostParams::default(), &self.lease).await {
+            Ok(_) => tracing::info!(lease = self.options.name, "released the lease"),
+            Err(error) => tracing::warn!(error = %error, "the lease was not released; others wait until it ends"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timings_must_fit_together() {
+        // duration, renewal interval, renewal deadline, call deadline in ms -> part of the error
+        let table = [
+            (15_000, 2_000, 10_000, 10_000, None),
+            (3_000, 500, 2_000, 2_000, None),
+            (15_000, 2_000, 15_000, 10_000, Some("given up before it ends")),
+            (15_000, 10_000, 10_000, 1_000, Some("given up before it ends")),
+            (15_000, 2_000, 10_000, 13_000, Some("deposed leader")),
+            (15_000, 0, 10_000, 1_000, Some("greater than zero")),
+            (500, 100, 200, 100, Some("at least a second")),
+        ];
+        for (duration, renew_interval, renew_deadline, call, expected) in table {
+            let options = LeaseOptions {
+                namespace: "n".to_owned(),
+                name: "l".to_owned(),
+                identity: "me".to_owned(),
+                duration: Duration::from_millis(duration),
+                renew_interval: Duration::from_millis(renew_interval),
+                renew_deadline: Duration::from_millis(renew_deadline),
+            };
+            let error = options.check(Duration::from_millis(call)).err();
+            assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+            if let (Some(error), Some(part)) = (error, expected) {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+}

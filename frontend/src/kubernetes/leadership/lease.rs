@@ -1,0 +1,136 @@
+//! What to do about a Lease: no calls, no clock.
+
+use std::time::Duration;
+
+use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use tokio::time::Instant;
+
+use super::LeaseOptions;
+
+/// What a candidate does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Take the Lease.
+    Take,
+    /// Look again later.
+    Wait {
+        /// Who leads.
+        holder: String,
+    },
+}
+
+/// The state of the Lease that was seen last, and since when.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    last: Option<(LeaseSpec, Instant)>,
+}
+
+impl Observed {
+    /// What to do about a Lease that is in this state now.
+    pub(super) fn step(&mut self, current: Option<&LeaseSpec>, options: &LeaseOptions, now: Instant) -> Step {
+        let Some(current) = current else { return Step::Take };
+        let holder = current.holder_identity.clone().unwrap_or_default();
+        // A replica that was started again under its own name need not wait for itself.
+        if holder.is_empty() || holder == options.identity {
+            return Step::Take;
+        }
+        let since = match &self.last {
+            Some((last, since)) if last == current => *since,
+            _ => {
+                self.last = Some((current.clone(), now));
+                now
+            }
+        };
+        let duration = current
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(options.duration, Duration::from_secs);
+        if now.saturating_duration_since(since) >= duration { Step::Take } else { Step::Wait { holder } }
+    }
+}
+
+/// The Lease after this replica has taken it.
+pub(super) fn taken(before: Option<&LeaseSpec>, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
+    let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or(-1);
+    LeaseSpec {
+        acquire_time: Some(MicroTime(now)),
+        lease_transitions: Some(transitions.saturating_add(1)),
+        ..renewed(before, options, now)
+    }
+}
+
+/// The Lease after this replica has renewed it.
+pub(super) fn renewed(before: Option<&LeaseSpec>, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
+    LeaseSpec {
+        holder_identity: Some(options.identity.clone()),
+        renew_time: Some(MicroTime(now)),
+        // Seconds; rounded up, so that others never wait too short.
+        lease_duration_seconds: i32::try_from(options.duration.as_millis().div_ceil(1000)).ok(),
+        ..before.cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> LeaseOptions {
+        LeaseOptions {
+            namespace: "n".to_owned(),
+            name: "l".to_owned(),
+            identity: "me".to_owned(),
+            duration: Duration::from_secs(3),
+            renew_interval: Duration::from_secs(1),
+            renew_deadline: Duration::from_secs(2),
+        }
+    }
+
+    fn held_by(holder: &str, renewed: i64) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            renew_time: Some(MicroTime(Timestamp::from_second(renewed).unwrap())),
+            lease_duration_seconds: Some(5),
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_when_it_has_not_changed_for_its_duration() {
+        let start = Instant::now();
+        let wait = Step::Wait { holder: "other".to_owned() };
+        // seconds, state of the lease -> step; one candidate sees them all in this order
+        let table = [
+            (0, Some(held_by("other", 0)), wait.clone()),
+            (4, Some(held_by("other", 0)), wait.clone()),
+            // Renewed: the waiting starts again, and it is the holder's duration that counts.
+            (5, Some(held_by("other", 5)), wait.clone()),
+            (9, Some(held_by("other", 5)), wait),
+            (10, Some(held_by("other", 5)), Step::Take),
+        ];
+        let mut observed = Observed::default();
+        for (seconds, spec, expected) in table {
+            let step = observed.step(spec.as_ref(), &options(), start + Duration::from_secs(seconds));
+            assert_eq!(step, expected, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_free_lease_is_taken_at_once() {
+        let released = LeaseSpec { holder_identity: None, ..held_by("x", 0) };
+        for spec in [None, Some(released), Some(held_by("", 0)), Some(held_by("me", 0))] {
+            assert_eq!(Observed::default().step(spec.as_ref(), &options(), Instant::now()), Step::Take, "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn taking_counts_and_renewing_does_not() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let first = taken(None, &options(), at(1));
+        let again = renewed(Some(&first), &options(), at(2));
+        let second = taken(Some(&again), &options(), at(3));
+        let transitions: Vec<_> = [&first, &again, &second].iter().map(|spec| spec.lease_transitions).collect();
+        assert_eq!(transitions, [Some(0), Some(0), Some(1)]);
+        assert_eq!(again.acquire_time, first.acquire_time);
+        assert_eq!(again.lease_duration_seconds, Some(3));
+    }
+}

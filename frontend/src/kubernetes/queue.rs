@@ -1,0 +1,314 @@
+//! Keyed queues: which objects have to be looked at, and who is looking.
+//!
+//! A key is in one of these places: *queued*, *in progress*, in progress and *asked for again*, or nowhere; beside that it may be *delayed*
+//! until some time. Reconcilers and long work use the same queue.
+//!
+//! Guarantees, property-tested below:
+//! * Never two workers on the same key.
+//! * Nothing is lost: after every addition the key is handed out at least once, from a moment that is not before the addition.
+//! * Additions coalesce: a key waits at most once, however often it is added.
+//! * Fair: first in, first out, urgent keys before others.
+//!
+//! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
+
+mod state;
+mod workers;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{sync::Notify, time::Instant};
+
+use self::state::State;
+pub use self::workers::{Outcome, run};
+use crate::metrics::{Metrics, QueueName, as_seconds};
+
+/// What a key must be able to do.
+pub trait QueueKey: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}
+impl<T: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static> QueueKey for T {}
+
+/// How long a key waits after a failure: `first`, doubled after each further one up to `max`, with jitter.
+#[derive(Clone, Copy, Debug)]
+pub struct BackOff {
+    /// After the first failure.
+    pub first: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(250), max: Duration::from_secs(60) }
+    }
+}
+
+impl BackOff {
+    /// After `failures` failures in a row, counted from 0.
+    pub(crate) fn delay(self, failures: u32) -> Duration {
+        let delays = ExponentialBuilder::default()
+            .with_min_delay(self.first)
+            .with_max_delay(self.max)
+            .with_jitter()
+            .without_max_times();
+        // Past 32 doublings the delay is at its maximum.
+        delays.build().nth(failures.min(32) as usize).unwrap_or(self.max).min(self.max * 2)
+    }
+}
+
+/// A keyed queue. Cheap to clone; all clones are the same queue.
+pub struct Queue<K> {
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    name: &'static str,
+    back_off: BackOff,
+    metrics: Metrics,
+    state: Mutex<State<K>>,
+    failures: Mutex<BTreeMap<K, u32>>,
+    wake: Notify,
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K> fmt::Debug for Queue<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: QueueKey> Queue<K> {
+    /// An empty queue; `name` is its label in metrics and logs.
+    pub fn new(name: &'static str, back_off: BackOff, metrics: &Metrics) -> Self {
+        let shared = Shared {
+            name,
+            back_off,
+            metrics: metrics.clone(),
+            state: Mutex::new(State::new()),
+            failures: Mutex::new(BTreeMap::new()),
+            wake: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The name it was made with.
+    pub fn name(&self) -> &'static str {
+        self.shared.name
+    }
+
+    /// Looks at the key soon.
+    pub fn add(&self, key: K) {
+        self.change(|state, now| state.add(key, false, now));
+    }
+
+    /// Looks at the key before all that are not urgent.
+    pub fn add_urgent(&self, key: K) {
+        self.change(|state, now| state.add(key, true, now));
+    }
+
+    /// Looks at the key after `delay`. The earliest of several delays counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.change(|state, now| state.add_at(key, now + delay));
+    }
+
+    /// Looks at the key after a delay that grows with every call until [`Queue::forget`].
+    pub fn add_rate_limited(&self, key: K) {
+        let failures = {
+            let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = failures.entry(key.clone()).or_insert(0);
+            let before = *count;
+            *count = count.saturating_add(1);
+            before
+        };
+        self.add_after(key, self.shared.back_off.delay(failures));
+    }
+
+    /// The key's next failure is its first.
+    pub fn forget(&self, key: &K) {
+        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Failures of the key since [`Queue::forget`].
+    pub fn failures(&self, key: &K) -> u32 {
+        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied().unwrap_or(0)
+    }
+
+    /// Keys that wait, without the delayed ones.
+    pub fn depth(&self) -> usize {
+        self.state().depth()
+    }
+
+    /// Hands out no more keys; workers end when they have finished what they are at.
+    pub fn close(&self) {
+        self.state().close();
+        self.shared.wake.notify_waiters();
+        self.shared.wake.notify_one();
+    }
+
+    /// The next key, as soon as there is one; nothing once the queue is closed. Nobody else gets the key until the guard is dropped.
+    pub async fn next(&self) -> Option<InProgress<K>> {
+        loop {
+            let woken = self.shared.wake.notified();
+            tokio::pin!(woken);
+            // From here on no notification is missed.
+            woken.as_mut().enable();
+            let due = {
+                let mut state = self.state();
+                let now = Instant::now();
+                if let Some((key, waited)) = state.take(now) {
+                    self.report(&state);
+                    let label = QueueName { queue: self.shared.name };
+                    self.shared.metrics.queue_wait_seconds.get_or_create(&label).observe(as_seconds(waited));
+                    if state.has_more() {
+                        // Somebody else must look after the other keys, or after the earliest delay.
+                        self.shared.wake.notify_one();
+                    }
+                    return Some(InProgress { queue: self.clone(), key: Some(key) });
+                }
+                if state.is_closed() {
+                    self.shared.wake.notify_one();
+                    return None;
+                }
+                state.next_due()
+            };
+            match due {
+                None => woken.await,
+                Some(due) => {
+                    tokio::select! {
+                        () = woken => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State<K>, Instant)) {
+        let mut state = self.state();
+        change(&mut state, Instant::now());
+        self.shared.metrics.queue_additions.get_or_create(&QueueName { queue: self.shared.name }).inc();
+        self.report(&state);
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    fn finish(&self, key: K) {
+        let mut state = self.state();
+        state.finish(key, Instant::now());
+        self.report(&state);
+        let more = state.has_more();
+        drop(state);
+        if more {
+            self.shared.wake.notify_one();
+        }
+    }
+
+    fn report(&self, state: &State<K>) {
+        let depth = i64::try_from(state.depth()).unwrap_or(i64::MAX);
+        self.shared.metrics.queue_depth.get_or_create(&QueueName { queue: self.shared.name }).set(depth);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // Every change of the state is finished before anything that could panic.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A key that nobody else works on while this exists.
+pub struct InProgress<K: QueueKey> {
+    queue: Queue<K>,
+    key: Option<K>,
+}
+
+impl<K: QueueKey> InProgress<K> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        #[allow(clippy::expect_used, reason = "taken by drop only")]
+        self.key.as_ref().expect("the key is there until drop")
+    }
+}
+
+impl<K: QueueKey> Drop for InProgress<K> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.queue.finish(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> Queue<String> {
+        Queue::new("test", BackOff::default(), &Metrics::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_worker_looks_after_a_delay_that_another_one_waited_for() {
+        let queue = queue();
+        // Both wait; the first that is woken takes the timer, the next key takes that worker away from it.
+        let (first, second) = (queue.clone(), queue.clone());
+        let first = tokio::spawn(async move { first.next().await.map(|taken| (taken.key().clone(), taken)) });
+        let second = tokio::spawn(async move { second.next().await.map(|taken| (taken.key().clone(), taken)) });
+        tokio::task::yield_now().await;
+        queue.add_after("delayed".to_owned(), Duration::from_secs(1));
+        tokio::task::yield_now().await;
+        queue.add("now".to_owned());
+        let (a, b) = tokio::time::timeout(Duration::from_secs(2), async { (first.await, second.await) }).await.unwrap();
+        let mut keys = [a.unwrap().unwrap().0, b.unwrap().unwrap().0];
+        keys.sort();
+        assert_eq!(keys, ["delayed", "now"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_queue_ends_every_worker() {
+        let queue = queue();
+        let workers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.next().await.is_none() })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in workers {
+            assert!(tokio::time::timeout(Duration::from_secs(1), worker).await.unwrap().unwrap());
+        }
+        queue.add("late".to_owned());
+        assert!(queue.next().await.is_none());
+    }
+
+    #[test]
+    fn delays_after_failures_double_up_to_the_maximum() {
+        let back_off = BackOff { first: Duration::from_secs(1), max: Duration::from_secs(10) };
+        // failures -> at least, at most (jitter adds less than the delay itself)
+        let table = [(0, 1, 2), (1, 2, 4), (2, 4, 8), (3, 8, 16), (4, 10, 20), (100, 10, 20)];
+        for (failures, least, most) in table {
+            let delay = back_off.delay(failures);
+            assert!(delay >= Duration::from_secs(least) && delay <= Duration::from_secs(most), "{failures}: {delay:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_counted_until_forgotten() {
+        let queue = queue();
+        let key = "k".to_owned();
+        for expected in 1..4 {
+            queue.add_rate_limited(key.clone());
+            assert_eq!(queue.failures(&key), expected);
+        }
+        queue.forget(&key);
+        assert_eq!(queue.failures(&key), 0);
+    }
+}

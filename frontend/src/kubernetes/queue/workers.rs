@@ -1,0 +1,150 @@
+//! Workers: a bounded number of tasks that take keys from a queue.
+
+use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::{task::JoinSet, time::Instant};
+use tracing::Instrument;
+
+use super::{Queue, QueueKey};
+use crate::metrics::{QueueName, WorkEnd, as_seconds};
+
+/// How a piece of work ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing more to do until somebody adds the key.
+    Done,
+    /// Look again after this time, or earlier if somebody adds the key.
+    Again(Duration),
+}
+
+/// Works on the keys of `queue`, at most `workers` at a time, until the queue is closed and the last worker has finished.
+///
+/// A failure is logged and the key comes back after a delay that grows with every failure in a row; so it is with a panic.
+pub async fn run<K, H, F, E>(queue: Queue<K>, workers: usize, handle: H)
+where
+    K: QueueKey,
+    H: Fn(K) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Outcome, E>> + Send,
+    E: fmt::Display + Send,
+{
+    let handle = Arc::new(handle);
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers.max(1) {
+        let (queue, handle) = (queue.clone(), Arc::clone(&handle));
+        tasks.spawn(async move {
+            while let Some(taken) = queue.next().await {
+                work(&queue, taken.key(), &*handle).await;
+            }
+        });
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn work<K, H, F, E>(queue: &Queue<K>, key: &K, handle: &H)
+where
+    K: QueueKey,
+    H: Fn(K) -> F,
+    F: Future<Output = Result<Outcome, E>> + Send,
+    E: fmt::Display + Send,
+{
+    let name = queue.name();
+    let span = tracing::info_span!("work", otel.name = format!("work {name}"), queue = name, key = %key);
+    let start = Instant::now();
+    let result = AssertUnwindSafe(async { handle(key.clone()).await }).catch_unwind().instrument(span.clone()).await;
+    let metrics = &queue.shared.metrics;
+    metrics.work_seconds.get_or_create(&QueueName { queue: name }).observe(as_seconds(start.elapsed()));
+    let outcome = span.in_scope(|| match result {
+        Ok(Ok(Outcome::Done)) => {
+            queue.forget(key);
+            "done"
+        }
+        Ok(Ok(Outcome::Again(delay))) => {
+            queue.forget(key);
+            queue.add_after(key.clone(), delay);
+            "again"
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(error = %error, failures = queue.failures(key) + 1, "failed; will try again");
+            queue.add_rate_limited(key.clone());
+            "failed"
+        }
+        Err(_) => {
+            tracing::error!("panicked; will try again");
+            queue.add_rate_limited(key.clone());
+            "panicked"
+        }
+    });
+    metrics.work.get_or_create(&WorkEnd { queue: name, outcome }).inc();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+    use crate::{kubernetes::queue::BackOff, metrics::Metrics};
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_and_panics_come_back_and_the_rest_does_not() {
+        let queue = Queue::new("test", BackOff::default(), &Metrics::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        for key in ["done", "fails", "panics", "again"] {
+            queue.add(key.to_owned());
+        }
+        let (closing, log) = (queue.clone(), Arc::clone(&seen));
+        let handle = move |key: String| {
+            let (closing, log) = (closing.clone(), Arc::clone(&log));
+            async move {
+                let times = {
+                    let mut log = log.lock().unwrap();
+                    log.push(key.clone());
+                    if log.len() == 7 {
+                        closing.close();
+                    }
+                    log.iter().filter(|seen| **seen == key).count()
+                };
+                match key.as_str() {
+                    "fails" if times == 1 => Err("once"),
+                    "panics" if times == 1 => panic!("once"),
+                    "again" if times == 1 => Ok(Outcome::Again(Duration::from_secs(100))),
+                    _ => Ok(Outcome::Done),
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(200), run(queue.clone(), 2, handle)).await.unwrap();
+        let mut seen = seen.lock().unwrap().clone();
+        assert_eq!(seen.last().map(String::as_str), Some("again"));
+        seen.sort();
+        assert_eq!(seen, ["again", "again", "done", "fails", "fails", "panics", "panics"]);
+        assert_eq!(queue.failures(&"fails".to_owned()), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_never_more_workers_than_allowed() {
+        let queue = Queue::new("test", BackOff::default(), &Metrics::new());
+        let (running, most, finished) =
+            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        for key in 0..20u32 {
+            queue.add(key);
+        }
+        let (closing, counters) = (queue.clone(), (Arc::clone(&running), Arc::clone(&most), Arc::clone(&finished)));
+        let handle = move |_| {
+            let (closing, (running, most, finished)) = (closing.clone(), counters.clone());
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                if finished.fetch_add(1, Ordering::SeqCst) == 19 {
+                    closing.close();
+                }
+                Ok::<_, String>(Outcome::Done)
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), run(queue, 3, handle)).await.unwrap();
+        assert_eq!((most.load(Ordering::SeqCst), finished.load(Ordering::SeqCst)), (3, 20));
+    }
+}

@@ -1,0 +1,447 @@
+//! Shared watches: one per kind and process, however many controllers read it.
+//!
+//! A [`Watch`] is a mirror of the objects of a kind with two indexes (job, PE; from the labels), and wakes queues when an object changes.
+//! The mirror is as old as the API server's last message: what it says is a reason to look, a write must be protected by a
+//! `resourceVersion` or be the same however often it is made.
+//!
+//! Invariants:
+//! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
+//! * Subscribers are told after the mirror has changed. What vanished while the connection was down is told like a deletion.
+//! * Objects are trimmed before they are kept: nothing may be applied from a mirror.
+//! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
+
+mod store;
+mod trimmed;
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt, future};
+use kube::{
+    Api, Client,
+    core::NamespaceResourceScope,
+    runtime::{
+        WatchStreamExt,
+        utils::ResetTimerBackoff,
+        watcher::{self, Event, ExponentialBackoff, watcher},
+    },
+};
+use tokio::sync::watch as latest;
+use tokio_util::sync::CancellationToken;
+
+use self::store::{Change, Store};
+pub use self::trimmed::{ConfigMapMeta, Watched};
+use super::{
+    Key,
+    queue::{Queue, QueueKey},
+};
+use crate::{
+    api::names,
+    metrics::{Metrics, WatchedKind},
+};
+
+/// Which namespaces are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All of the cluster.
+    All,
+    /// These.
+    Namespaces(Vec<String>),
+}
+
+impl Scope {
+    /// The scopes of single watches: `None` is the cluster.
+    fn parts(&self) -> Vec<Option<&str>> {
+        match self {
+            Self::All => vec![None],
+            Self::Namespaces(names) => names.iter().map(|name| Some(name.as_str())).collect(),
+        }
+    }
+
+    /// Whether the namespace is watched.
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(names) => names.iter().any(|name| name == namespace),
+        }
+    }
+}
+
+type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
+
+/// A shared watch. Cheap to clone; all clones are the same watch.
+pub struct Watch<K> {
+    shared: Arc<Shared<K>>,
+}
+
+struct Shared<K> {
+    store: RwLock<Store<K>>,
+    subscribers: RwLock<Vec<Subscriber<K>>>,
+    synced: latest::Sender<bool>,
+    changes: latest::Sender<u64>,
+    metrics: Metrics,
+    label: WatchedKind,
+}
+
+impl<K> Clone for Watch<K> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: Watched> Watch<K> {
+    /// An empty mirror that [`Watch::run`] fills.
+    pub fn new(metrics: &Metrics) -> Self {
+        let shared = Shared {
+            store: RwLock::new(Store::new()),
+            subscribers: RwLock::new(Vec::new()),
+            synced: latest::Sender::new(false),
+            changes: latest::Sender::new(0),
+            metrics: metrics.clone(),
+            label: WatchedKind { kind: K::kind(&()).into_owned() },
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The object of this name.
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.store().get(key)
+    }
+
+    /// All objects, by namespace and name.
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.store().list()
+    }
+
+    /// The objects of a namespace, by name.
+    pub fn of_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.store().of_namespace(namespace)
+    }
+
+    /// The objects whose label names this job, by name.
+    pub fn of_job(&self, job: &Key) -> Vec<Arc<K>> {
+        self.store().of_job(job)
+    }
+
+    /// The objects whose labels name this PE (`<job>-<peId>`), by name.
+    pub fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
+        self.store().of_pe(pe)
+    }
+
+    /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state before as well as after.
+    /// Objects that are there already count as changed.
+    pub fn wake<T: QueueKey, I>(&self, queue: &Queue<T>, keys: impl Fn(&K) -> I + Send + Sync + 'static)
+    where
+        I: IntoIterator<Item = T>,
+    {
+        let queue = queue.clone();
+        self.subscribe(move |object| {
+            for key in keys(object) {
+                queue.add(key);
+            }
+        });
+    }
+
+    /// Calls `subscriber` with the state before and the state after each change, and with every object that is there already. It must not block.
+    pub fn subscribe(&self, subscriber: impl Fn(&K) + Send + Sync + 'static) {
+        // First the subscription, then what is there: an object may be told twice, but none is left out.
+        let subscriber = Arc::new(subscriber);
+        let later = Arc::clone(&subscriber);
+        let mut subscribers = self.shared.subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        subscribers.push(Box::new(move |object| later(object)));
+        drop(subscribers);
+        for object in self.list() {
+            subscriber(&object);
+        }
+    }
+
+    /// A number that is another one after every change.
+    pub fn changes(&self) -> latest::Receiver<u64> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Whether the mirror has been filled once.
+    pub fn is_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Waits until the mirror has been filled once.
+    pub async fn synced(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector.
+    ///
+    /// Failures are logged, counted and tried again after 0.2 s doubling to 30 s. A call that the API server ended, or whose
+    /// version is too old, is made again without losing anything.
+    pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
+        let mut config = watcher::Config::default();
+        config.label_selector = selector.map(str::to_owned);
+        let parts = scope.parts();
+        let filled = latest::Sender::new(0usize);
+        let watches = parts.iter().map(|part| {
+            let api: Api<K::Wire> = match part {
+                Some(namespace) => Api::namespaced(client.clone(), namespace),
+                None => Api::all(client.clone()),
+            };
+            let back_off = backon::ExponentialBuilder::default()
+                .with_min_delay(Duration::from_millis(200))
+                .with_max_delay(Duration::from_secs(30))
+                .with_jitter()
+                .without_max_times();
+            let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
+            let events = watcher(api, config.clone()).backoff(back_off);
+            self.follow(*part, events, &filled, parts.len())
+        });
+        tokio::select! {
+            _ = future::join_all(watches) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled once.
+    async fn follow(
+        &self,
+        namespace: Option<&str>,
+        events: impl Stream<Item = watcher::Result<Event<K::Wire>>> + Send,
+        filled: &latest::Sender<usize>,
+        parts: usize,
+    ) {
+        let mut events = std::pin::pin!(events);
+        let mut first = true;
+        let mut listed = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => listed.push(self.read(object)),
+                Ok(Event::InitDone) => {
+                    let listed = std::mem::take(&mut listed);
+                    self.publish(|store| store.replace(namespace, listed));
+                    if std::mem::take(&mut first) {
+                        filled.send_modify(|count| *count += 1);
+                        if *filled.borrow() == parts {
+                            self.shared.synced.send_replace(true);
+                        }
+                    }
+                }
+                Ok(Event::Apply(object)) => {
+                    if let Ok(object) = self.read(object) {
+                        self.publish(|store| store.apply(object));
+                    }
+                }
+                Ok(Event::Delete(object)) => {
+                    let key = match self.read(object) {
+                        Ok(object) => Key::of(&object),
+                        Err(key) => key,
+                    };
+                    self.publish(|store| store.delete(&key));
+                }
+                Err(error) => {
+                    self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
+                    tracing::warn!(kind = %self.shared.label.kind, error = %error, "watch failed; will try again");
+                }
+            }
+        }
+    }
+
+    /// The object, trimmed; or the key of one that cannot be read.
+    fn read(&self, object: K::Wire) -> Result<K, Key> {
+        K::read(object).map_err(|unreadable| {
+            self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
+            let key = Key::new(
+                unreadable.metadata.namespace.as_deref().unwrap_or_default(),
+                unreadable.metadata.name.as_deref().unwrap_or_default(),
+            );
+            tracing::error!(kind = %self.shared.label.kind, %key, error = %unreadable, "object cannot be read");
+            key
+        })
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Change<K>>) {
+        let (changes, size) = {
+            let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
+            (change(&mut store), store.len())
+        };
+        if changes.is_empty() {
+            return;
+        }
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        self.shared.metrics.watched_objects.get_or_create(&self.shared.label).set(size);
+        self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
+        let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
+        for change in &changes {
+            for object in [&change.before, &change.after].into_iter().flatten() {
+                for subscriber in subscribers.iter() {
+                    subscriber(object);
+                }
+            }
+        }
+    }
+
+    fn store(&self) -> RwLockReadGuard<'_, Store<K>> {
+        // A panic while the lock is held leaves a mirror that the next list replaces.
+        self.shared.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A mirror that was filled by hand, for tests of what reads it.
+    #[cfg(test)]
+    pub(crate) fn filled(objects: impl IntoIterator<Item = K>) -> Self {
+        let watch = Self::new(&Metrics::new());
+        for object in objects {
+            watch.insert(object);
+        }
+        watch.shared.synced.send_replace(true);
+        watch
+    }
+
+    /// Puts an object into the mirror as if it had been delivered.
+    #[cfg(test)]
+    pub(crate) fn insert(&self, object: K) {
+        self.publish(|store| store.apply(object));
+    }
+
+    /// Takes an object from the mirror as if its deletion had been delivered.
+    #[cfg(test)]
+    pub(crate) fn remove(&self, key: &Key) {
+        self.publish(|store| store.delete(key));
+    }
+}
+
+/// Label selector of everything that belongs to a job.
+pub fn of_streams() -> String {
+    format!("{}={}", names::LABEL_APP, names::APP)
+}
+
+/// The job that the labels of an object name.
+pub fn job_of<K: kube::Resource>(object: &K) -> Option<Key> {
+    let meta = object.meta();
+    let job = meta.labels.as_ref()?.get(names::LABEL_JOB)?;
+    Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), job))
+}
+
+/// The PE that the labels of an object name.
+pub fn pe_of<K: kube::Resource>(object: &K) -> Option<Key> {
+    let job = job_of(object)?;
+    let pe = object.meta().labels.as_ref()?.get(names::LABEL_PE)?;
+    Some(job.sibling(&format!("{}-{pe}", job.name)))
+}
+
+/// What a kind must be able to do to be watched; a bound with a name.
+pub(crate) trait Wire:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + serde::de::DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + 'static
+{
+}
+impl<T> Wire for T where
+    T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + serde::de::DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + 'static
+{
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use k8s_openapi::api::core::v1::Service;
+    use kube::core::ObjectMeta;
+
+    use super::*;
+    use crate::kubernetes::queue::BackOff;
+
+    fn service(namespace: &str, name: &str, version: &str) -> Service {
+        let metadata = ObjectMeta {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            resource_version: Some(version.to_owned()),
+            labels: Some(names::pe_labels("flow", 3)),
+            ..ObjectMeta::default()
+        };
+        Service { metadata, ..Service::default() }
+    }
+
+    /// The names in the mirror and the keys that were woken after each group of events.
+    async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>)> {
+        let metrics = Metrics::new();
+        let watch: Watch<Service> = Watch::new(&metrics);
+        let filled = latest::Sender::new(0);
+        let queue = Queue::new("test", BackOff::default(), &metrics);
+        watch.wake(&queue, |service| [Key::of(service)]);
+        let mut results = Vec::new();
+        for group in groups {
+            watch.follow(None, stream::iter(group.into_iter().map(Ok)), &filled, 1).await;
+            let names = watch.list().iter().map(|object| Key::of(&**object).to_string()).collect();
+            let mut woken = Vec::new();
+            while queue.depth() > 0 {
+                woken.extend(queue.next().await.map(|taken| taken.key().to_string()));
+            }
+            woken.sort();
+            results.push((names, woken));
+        }
+        assert!(watch.is_synced());
+        results
+    }
+
+    #[tokio::test]
+    async fn a_mirror_follows_the_events_and_wakes_what_changed() {
+        let init = |objects: Vec<Service>| {
+            let mut events = vec![Event::Init];
+            events.extend(objects.into_iter().map(Event::InitApply));
+            events.push(Event::InitDone);
+            events
+        };
+        let results = play(vec![
+            init(vec![service("n", "a", "1"), service("n", "b", "1")]),
+            vec![Event::Apply(service("n", "b", "2")), Event::Apply(service("n", "c", "3"))],
+            vec![Event::Delete(service("n", "a", "4"))],
+            // The connection was lost: b is the same, c has gone, d is new. A list that is broken off counts for nothing.
+            vec![Event::Init, Event::InitApply(service("n", "x", "9"))],
+            init(vec![service("n", "b", "2"), service("n", "d", "6")]),
+        ])
+        .await;
+        let expected = [
+            ("n/a n/b", "n/a n/b"),
+            ("n/a n/b n/c", "n/b n/c"),
+            ("n/b n/c", "n/a"),
+            ("n/b n/c", ""),
+            ("n/b n/d", "n/c n/d"),
+        ];
+        for ((names, woken), (expected_names, expected_woken)) in results.iter().zip(expected) {
+            assert_eq!((names.join(" "), woken.join(" ")), (expected_names.to_owned(), expected_woken.to_owned()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_synced_when_every_namespace_is() {
+        let watch: Watch<Service> = Watch::new(&Metrics::new());
+        let filled = latest::Sender::new(0);
+        for (namespace, synced) in [("m", false), ("n", true)] {
+            let events = vec![Event::Init, Event::InitApply(service(namespace, "a", "1")), Event::InitDone];
+            watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), &filled, 2).await;
+            assert_eq!(watch.is_synced(), synced, "{namespace}");
+        }
+        assert_eq!(watch.list().len(), 2);
+        assert_eq!(watch.of_namespace("m").len(), 1);
+    }
+
+    #[test]
+    fn what_is_there_already_is_told_to_a_late_subscriber() {
+        let metrics = Metrics::new();
+        let watch = Watch::filled([service("n", "a", "1")]);
+        let queue = Queue::new("test", BackOff::default(), &metrics);
+        watch.wake(&queue, pe_of);
+        assert_eq!(queue.depth(), 1);
+        assert_eq!(watch.of_pe(&Key::new("n", "flow-3")).len(), 1);
+        assert_eq!(watch.of_job(&Key::new("n", "flow")).len(), 1);
+    }
+}
