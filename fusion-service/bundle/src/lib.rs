@@ -25,7 +25,7 @@
 //! # Ok::<(), streams_bundle::Error>(())
 //! ```
 //!
-//! From the outside in: [`container`] is the ZIP, [`payload`] the tar, [`info`] the description, [`submission`] the
+//! From the outside in: `container` is the ZIP, `payload` the tar, `info` the description, `submission` the
 //! rewriting of the ADL.
 //!
 //! Knows nothing of the content of an ADL but its application element, and neither fetches nor unpacks. Invariants: a
@@ -132,7 +132,7 @@ pub struct Bundle {
 
 impl Bundle {
     /// Reads a bundle: its description, and the ADL from `outputDirectory/adlFile` in the tar or, if that is not there,
-    /// the first file whose path ends with `/adlFile` (adl 1.4).
+    /// the first file whose path ends with `/adlFile` (adl 1.4). Files are best read through a buffer.
     ///
     /// # Errors
     /// When the reader fails, the bundle is damaged or incomplete, exceeds a limit or has names that leave it, and when

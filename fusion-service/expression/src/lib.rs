@@ -17,9 +17,9 @@
 //! # Ok::<(), spl_expression::Error>(())
 //! ```
 //!
-//! A text becomes tokens ([`token`]), then a tree in an arena ([`parser`], [`expression`]); [`folding`] makes a smaller
-//! tree of it, [`evaluation`] a value; both ask [`operation`] what an operator does. Beside them stand the textual
-//! substitutions for texts that are no expressions ([`substitution`]) and numbers as Java writes them ([`java`]).
+//! A text becomes tokens (`token`), then a tree in an arena (`parser`, `expression`); `folding` makes a smaller
+//! tree of it, `evaluation` a value; both ask `operation` what an operator does. Beside them stand the textual
+//! substitutions for texts that are no expressions (`substitution`) and numbers as Java writes them (`java`).
 //!
 //! Knows nothing of ADL, jobs, exports or Kubernetes. Invariants: printing and parsing again gives the same text; no
 //! input makes it recurse or spend more than a bound; the same input gives the same result.
