@@ -2,7 +2,7 @@
 
 use super::FusionType;
 use super::closures::Closures;
-use super::constraints::{Constraint, constraints};
+use super::constraints::constraints;
 use super::graph::Graph;
 use super::hosts::HostGroups;
 use super::rules::Rules;
@@ -13,7 +13,6 @@ use crate::error::Error;
 pub(super) struct Composition<'a> {
     pub(super) graph: &'a Graph<'a>,
     pub(super) hosts: HostGroups,
-    pub(super) constraints: Vec<Constraint>,
     pub(super) units: Units,
     pub(super) rules: Rules,
 }
@@ -27,7 +26,7 @@ impl<'a> Composition<'a> {
         budget.check()?;
         let units = Units::new(graph, &constraints);
         let rules = Rules::new(graph, &units, &hosts, &constraints, budget)?;
-        Ok(Self { graph, hosts, constraints, units, rules })
+        Ok(Self { graph, hosts, units, rules })
     }
 
     /// Closures under the host groups, before anything shares a PE.

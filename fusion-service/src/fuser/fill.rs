@@ -29,8 +29,8 @@ entity_impl!(Container, "container");
 pub(super) struct Seed {
     /// What it holds; not empty.
     pub(super) units: Vec<Unit>,
-    /// It is filled before others, up to an even share.
-    pub(super) preferred: bool,
+    /// It restarts whatever joins it.
+    pub(super) restarts: bool,
 }
 
 /// Where each unit went. The first containers are the seeds, in their order.
@@ -45,7 +45,8 @@ struct State {
     /// Number of operators it aims at, set when it was last current.
     target: Option<u32>,
     profile: Profile,
-    preferred: bool,
+    /// Another unit in it costs no restart.
+    free: bool,
     /// Its surroundings while it is not current; `None`: not known, to be collected when needed.
     aside: Option<Vec<Neighbour>>,
     /// Lanes that it has not refused yet; `None`: not asked yet.
@@ -67,15 +68,26 @@ struct Fill<'a> {
     chain: Chain,
     /// Whose surroundings `chain` holds, completely.
     surrounded: Option<Container>,
-    /// Containers that may still take units: (after the preferred, operators, container).
-    available: BTreeSet<(bool, u32, Container)>,
+    /// Containers that may still take units.
+    available: BTreeSet<(Turn, u32, Container)>,
     empty: usize,
     /// Available containers that are not full, and the operators in them.
     open: u64,
     open_operators: u64,
-    /// Up to this size preferred containers come first.
-    share: u64,
+    /// Number of operators up to which containers that are free come before others; 0 if there are no seeds.
+    most_if_free: u32,
+    /// Available containers whose turn is [`Turn::Free`], and the operators in them.
+    free: u64,
+    free_operators: u64,
     pace: Pace<'a>,
+}
+
+/// When a container's turn to begin a chain is; containers of the same turn, smallest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Empty,
+    Free,
+    Any,
 }
 
 /// Distributes all units: `count` PEs where the rules allow, of which `seeds` exist already.
@@ -112,9 +124,12 @@ pub(super) fn fill(
         empty: 0,
         open: 0,
         open_operators: 0,
-        share: 0,
+        most_if_free: 0,
+        free: 0,
+        free_operators: 0,
         pace: budget.pace(),
     };
+    let seeded = !seeds.is_empty();
     for seed in seeds {
         fill.add_seed(seed);
     }
@@ -127,6 +142,9 @@ pub(super) fn fill(
         let container = fill.add(false);
         fill.offer(container);
     }
+    if seeded {
+        fill.prefer_free();
+    }
     fill.run()?;
     let containers = fill.containers.len();
     let unplaced = Container::new(containers);
@@ -136,10 +154,6 @@ pub(super) fn fill(
 
 impl Fill<'_> {
     fn run(&mut self) -> Result<(), Error> {
-        self.share = (self.waiting.operators() + self.open_operators).div_ceil(self.open.max(1));
-        let held: Vec<_> = self.available.iter().map(|&(_, operators, container)| (operators, container)).collect();
-        self.available = held.into_iter().map(|(operators, c)| (self.comes_after(c), operators, c)).collect();
-
         let mut current: Option<Container> = None;
         while self.waiting.len() > 0 {
             self.pace.step()?;
@@ -166,13 +180,24 @@ impl Fill<'_> {
         Ok(())
     }
 
-    fn add(&mut self, preferred: bool) -> Container {
+    /// Lets containers that are free grow to twice an even share before any other is touched: a channel more should not restart
+    /// one PE per operator, nor should a hundred channels more end up in two PEs.
+    fn prefer_free(&mut self) {
+        let share = self.even_share();
+        self.most_if_free = u32::try_from(share.saturating_mul(2)).unwrap_or(u32::MAX);
+        self.empty = 0;
+        for (_, _, container) in std::mem::take(&mut self.available) {
+            self.enter(container);
+        }
+    }
+
+    fn add(&mut self, free: bool) -> Container {
         self.containers.push(State {
             units: Vec::new(),
             operators: 0,
             target: None,
             profile: Profile::default(),
-            preferred,
+            free,
             aside: Some(Vec::new()),
             lanes: None,
         })
@@ -180,7 +205,7 @@ impl Fill<'_> {
 
     /// A container that exists from the beginning; it takes nothing more if it holds a unit that is alone.
     fn add_seed(&mut self, seed: Seed) {
-        let container = self.add(seed.preferred);
+        let container = self.add(seed.restarts);
         for &unit in &seed.units {
             self.put(unit, container);
         }
@@ -192,11 +217,29 @@ impl Fill<'_> {
 
     /// Makes a container available.
     fn offer(&mut self, container: Container) {
-        let operators = self.containers[container].operators;
-        self.available.insert((self.comes_after(container), operators, container));
-        self.empty += usize::from(operators == 0);
-        self.open += 1;
-        self.open_operators += u64::from(operators);
+        self.enter(container);
+        self.count_open(container, true);
+    }
+
+    /// Makes a container available at its turn. What decides the turn must not change until [`Fill::leave`].
+    fn enter(&mut self, container: Container) {
+        let (turn, operators) = (self.turn(container), self.containers[container].operators);
+        self.available.insert((turn, operators, container));
+        self.empty += usize::from(turn == Turn::Empty);
+        if turn == Turn::Free {
+            self.free += 1;
+            self.free_operators += u64::from(operators);
+        }
+    }
+
+    fn leave(&mut self, container: Container) {
+        let (turn, operators) = (self.turn(container), self.containers[container].operators);
+        self.available.remove(&(turn, operators, container));
+        self.empty -= usize::from(turn == Turn::Empty);
+        if turn == Turn::Free {
+            self.free -= 1;
+            self.free_operators -= u64::from(operators);
+        }
     }
 
     /// Puts a unit into a container, without asking the rules.
@@ -211,12 +254,15 @@ impl Fill<'_> {
         self.home[unit] = container.into();
     }
 
-    fn comes_after(&self, container: Container) -> bool {
-        let state = &self.containers[container];
-        !(state.preferred && u64::from(state.operators) < self.share)
+    fn turn(&self, container: Container) -> Turn {
+        match &self.containers[container] {
+            State { operators: 0, .. } => Turn::Empty,
+            State { free: true, operators, .. } if *operators < self.most_if_free => Turn::Free,
+            _ => Turn::Any,
+        }
     }
 
-    /// The available container with the fewest operators; a new one if there is none.
+    /// The available container whose turn it is, with the fewest operators; a new one if there is none.
     fn smallest(&mut self) -> Container {
         match self.available.first() {
             Some(&(_, _, container)) => container,
@@ -229,11 +275,22 @@ impl Fill<'_> {
     }
 
     /// Sets the number of operators that the container aims at: an even share of what is left and of what open containers hold.
+    ///
+    /// Containers that are free share what is left among themselves, once there is no empty one.
     fn retarget(&mut self, container: Container) {
-        let share = (self.waiting.operators() + self.open_operators).div_ceil(self.open.max(1)).max(1);
+        let share = if self.turn(container) == Turn::Free && self.empty == 0 {
+            let share = (self.waiting.operators() + self.free_operators).div_ceil(self.free.max(1));
+            share.min(self.most_if_free.into())
+        } else {
+            self.even_share()
+        };
         self.count_open(container, false);
-        self.containers[container].target = Some(u32::try_from(share).unwrap_or(u32::MAX));
+        self.containers[container].target = Some(u32::try_from(share.max(1)).unwrap_or(u32::MAX));
         self.count_open(container, true);
+    }
+
+    fn even_share(&self) -> u64 {
+        (self.waiting.operators() + self.open_operators).div_ceil(self.open.max(1))
     }
 
     /// Adds an available container to the open ones, if it is open, or takes it away.
@@ -254,16 +311,14 @@ impl Fill<'_> {
 
     fn place(&mut self, unit: Unit, container: Container) -> Result<(), Error> {
         let size = self.composition.units.size(unit);
-        let state = &self.containers[container];
-        self.empty -= usize::from(state.operators == 0);
-        self.available.remove(&(self.comes_after(container), state.operators, container));
+        self.leave(container);
         self.count_open(container, false);
         self.waiting.remove(unit, size);
         self.put(unit, container);
+        self.containers[container].free = true;
         self.count_open(container, true);
-        let state = &self.containers[container];
-        self.available.insert((self.comes_after(container), state.operators, container));
-        if state.is_full() {
+        self.enter(container);
+        if self.containers[container].is_full() {
             // It is hardly ever current again: forget its surroundings rather than complete them.
             self.surrounded = None;
             return Ok(());
@@ -276,9 +331,7 @@ impl Fill<'_> {
 
     /// Nothing that waits can ever join this container.
     fn close(&mut self, container: Container) {
-        let state = &self.containers[container];
-        self.empty -= usize::from(state.operators == 0);
-        self.available.remove(&(self.comes_after(container), state.operators, container));
+        self.leave(container);
         self.count_open(container, false);
         self.surrounded = None;
     }

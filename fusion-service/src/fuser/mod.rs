@@ -1,7 +1,7 @@
 //! Fusion: grouping operators into PEs.
 //!
 //! [`Graph`] is what fusion reads: operators with constraints, and connections. [`fuse`] turns it into a [`Partition`] for a
-//! [`Fusion`]; [`refuse`] does the same for a job that runs already and leaves operators where they are. What follows from a
+//! [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where they are. What follows from a
 //! partition, PE by PE, is computed here too: which ports a PE has ([`ports`]) and how threads run through it ([`threads`]).
 //!
 //! ```text
@@ -15,6 +15,7 @@
 //!
 //! Invariants: every operator is in exactly one PE; operators that must be together are; a pure function of its arguments.
 
+mod automatic;
 mod chain;
 mod closures;
 mod composition;
@@ -24,18 +25,26 @@ mod from_topology;
 mod graph;
 mod hash_order;
 mod hosts;
+mod ids;
 mod partition;
 mod ports;
 mod rules;
+mod sticky;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod units;
+pub mod verify;
 mod waiting;
 
+pub use automatic::{Automatic, Cpus, automatic};
 pub use constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue, constraints};
 pub use graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
 pub use hosts::{HostGroup, HostGroups};
+pub use ids::{PeId, match_ids};
 pub use partition::{Partition, Pe};
 pub use ports::{PeInput, PeOutput, PePorts, ports};
+pub use sticky::{Identified, Running, fuse_sticky};
 pub use threads::{OperatorThreads, ThreadedPort, threads};
 
 use crate::budget::Budget;

@@ -1,0 +1,61 @@
+//! Ids of PEs: what a PE is called as long as it exists.
+
+use super::graph::Graph;
+use super::partition::{Partition, Pe};
+use crate::error::{Problem, Stage};
+use cranelift_entity::PrimaryMap;
+use std::collections::{BTreeSet, HashMap};
+
+/// Id of a PE, unique among all PEs that a job has at one time. New PEs get ids above all that are known.
+pub type PeId = u64;
+
+/// Ids of PEs that were fused from scratch (fuser 11.1, plan command): a PE that holds exactly the operators of a previous one, by
+/// name, takes its id; the others count up from the largest id that is known, in order.
+///
+/// `previous` are the PEs of the job before, none for a new job. If two of them hold the same operators, the one with the lower
+/// id counts. Ids in `taken` are not given to new PEs either. Fails at stage `fuse` when no larger id exists.
+pub fn match_ids<'n, Names: IntoIterator<Item = &'n str>>(
+    graph: &'n Graph,
+    partition: &Partition,
+    previous: impl IntoIterator<Item = (PeId, Names)>,
+    taken: &BTreeSet<PeId>,
+) -> Result<PrimaryMap<Pe, PeId>, Problem> {
+    let mut ids: HashMap<Vec<&str>, PeId> = HashMap::new();
+    let mut new = NewIds::after(taken);
+    for (id, names) in previous {
+        new.pass(id);
+        ids.entry(sorted(names)).and_modify(|known| *known = id.min(*known)).or_insert(id);
+    }
+    let id = |pe: Pe| {
+        let names = partition.operators(pe).iter().map(|&node| graph.operators()[node].name);
+        ids.remove(&sorted(names)).map_or_else(|| new.next(), Ok)
+    };
+    partition.pes().map(id).collect()
+}
+
+fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    let mut names: Vec<&str> = names.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Ids above all that are known.
+pub(super) struct NewIds(Option<PeId>);
+
+impl NewIds {
+    pub(super) fn after(taken: &BTreeSet<PeId>) -> Self {
+        Self(taken.last().map_or(Some(0), |last| last.checked_add(1)))
+    }
+
+    /// Takes note of an id that is in use.
+    pub(super) fn pass(&mut self, id: PeId) {
+        self.0 = self.0.and_then(|next| Some(next.max(id.checked_add(1)?)));
+    }
+
+    pub(super) fn next(&mut self) -> Result<PeId, Problem> {
+        let next = self.0.ok_or_else(|| Problem::new(Stage::Fuse, "there is no PE id left above those in use"))?;
+        self.0 = next.checked_add(1);
+        Ok(next)
+    }
+}

@@ -1,0 +1,221 @@
+//! Checks a partition against what its application demands, for tests and fuzzing.
+//!
+//! Written from the demands alone (fuser 1.3, 2.6, 5), operator by operator and without the data structures of the fuser, so that
+//! both would have to be wrong in the same way.
+
+use super::graph::{Graph, Label, Operator, Symbol};
+use super::partition::{Partition, Pe};
+use super::{Fusion, FusionType};
+use crate::topology::Node;
+use cranelift_entity::EntityRef;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything that is wrong with a partition, in words; empty if nothing is.
+///
+/// Constraints that an application contradicts by co-locations are not demanded of the unit itself, only that nothing shares its PE.
+/// Rules that look at hosts beyond one PE are not checked, because their verdict depends on the order of filling.
+pub fn violations(graph: &Graph, fusion: &Fusion, partition: &Partition) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let units = units(graph);
+    for pe in partition.pes() {
+        for (position, &node) in partition.operators(pe).iter().enumerate() {
+            if partition.pe(node) != pe || partition.position(node) != position {
+                wrong.push(format!("{node:?} is listed in {pe:?}, but said to be in {:?}", partition.pe(node)));
+            }
+        }
+    }
+    let listed: usize = partition.pes().map(|pe| partition.operators(pe).len()).sum();
+    if listed != graph.operators().len() {
+        wrong.push(format!("{listed} operators are listed, there are {}", graph.operators().len()));
+    }
+    for (node, &lowest) in graph.operators().keys().zip(&units) {
+        if partition.pe(node) != partition.pe(lowest) {
+            wrong.push(format!("{node:?} and {lowest:?} must share a PE"));
+        }
+    }
+    if let Fusion::Manual { kind, .. } = fusion {
+        for pe in partition.pes() {
+            let members = Members { graph, nodes: partition.operators(pe), units: &units };
+            if members.nodes.iter().any(|&node| units[node.index()] != units[members.nodes[0].index()]) {
+                members.check(pe, *kind, &mut wrong);
+            }
+        }
+    }
+    wrong
+}
+
+/// The lowest operator that each operator must share a PE with, itself included.
+pub(super) fn units(graph: &Graph) -> Vec<Node> {
+    let mut links: BTreeMap<String, Vec<Node>> = BTreeMap::new();
+    for (node, operator) in graph.operators() {
+        for id in &operator.co_locations {
+            links.entry(format!("co-location {id}")).or_default().push(node);
+        }
+    }
+    for (node, operator) in graph.operators() {
+        if operator.host_isolated {
+            let mine = host_groups(graph, operator);
+            let partners = graph.operators().iter().filter(|(_, other)| !mine.is_disjoint(&host_groups(graph, other)));
+            links.insert(format!("isolation {node:?}"), partners.map(|(partner, _)| partner).chain([node]).collect());
+        }
+    }
+    let mut groups_of: BTreeMap<Node, Vec<&Vec<Node>>> = BTreeMap::new();
+    for group in links.values() {
+        group.iter().for_each(|&node| groups_of.entry(node).or_default().push(group));
+    }
+    let mut lowest: Vec<Option<Node>> = vec![None; graph.operators().len()];
+    for start in graph.operators().keys() {
+        let mut pending = vec![start];
+        while let Some(node) = pending.pop() {
+            if lowest[node.index()].is_none() {
+                lowest[node.index()] = Some(start);
+                pending.extend(groups_of.get(&node).into_iter().flatten().copied().flatten());
+            }
+        }
+    }
+    lowest.into_iter().flatten().collect()
+}
+
+/// Names of the groups that must share a host with an operator (fuser 2.2).
+fn host_groups(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
+    let mut groups: BTreeSet<String> = operator.host_co_locations.iter().map(|id| format!("named {id}")).collect();
+    groups.extend(operator.host.iter().map(|host| format!("host {host}")));
+    if let Some((location, place)) = operator.pool.and_then(|location| Some((location, location.in_pool?))) {
+        groups.insert(format!("pool {} place {place}", location.pool));
+        let hosts = graph.pool(location.pool).map(|pool| &pool.hosts[..]).unwrap_or_default();
+        groups.extend(hosts.get(place as usize).map(|host| format!("host {host}")));
+    }
+    groups
+}
+
+/// Operators of a PE with more than one unit.
+struct Members<'a> {
+    graph: &'a Graph<'a>,
+    nodes: &'a [Node],
+    units: &'a [Node],
+}
+
+impl Members<'_> {
+    fn check(&self, pe: Pe, kind: FusionType, wrong: &mut Vec<String>) {
+        let mut demand = |holds: bool, rule: &str| {
+            if !holds {
+                wrong.push(format!("{pe:?} {:?}: {rule}", self.nodes));
+            }
+        };
+        demand(self.distinct(|o| [o.restartable]) == 1, "R1: restartable and not");
+        demand(self.distinct(|o| [o.relocatable]) == 1, "R2: relocatable and not");
+        demand(self.operators().all(|o| !o.isolated), "isolated, but not alone");
+        demand(self.no_two(|o| o.ex_locations.iter().copied().collect()), "E: two of an ex-location group");
+        demand(self.values(|o| &o.provisional).values().all(|(_, values)| values.len() == 1), "P: different labels");
+        let alike = |(carriers, values): &(usize, BTreeSet<Symbol>)| *carriers == self.nodes.len() && values.len() == 1;
+        demand(self.values(|o| &o.soft_segregated).values().all(alike), "S: different or missing labels");
+        demand(self.host_isolation(), "I: host-isolated, and in a host group");
+        demand(self.exclusive_pools(), "X: an exclusive pool and something else");
+        let specifications: BTreeSet<_> = self.unit_nodes().values().map(|nodes| self.specification(nodes)).collect();
+        demand(specifications.len() == 1, "H3: different host specifications");
+        demand(
+            specifications.iter().all(|(hosts, ..)| hosts.as_ref().is_none_or(|h| !h.is_empty())),
+            "H2: no host suits all",
+        );
+        let names = |o: &Operator| o.host_ex_locations.iter().map(|&id| (id, o.name.to_owned())).collect::<Vec<_>>();
+        demand(self.one_value_per_key(names), "H1: two of a host ex-location group");
+        let place = |o: &Operator| o.pool.and_then(|l| Some((l.pool, l.in_pool?))).into_iter().collect::<Vec<_>>();
+        demand(self.one_value_per_key(place), "H4: two places in a pool");
+        let channels = |o: &Operator| o.channels.iter().map(|c| (c.region, c.global)).collect::<Vec<_>>();
+        match kind {
+            FusionType::NoChannelInfluence => {}
+            FusionType::ChannelIsolation => {
+                demand(
+                    self.distinct(|o| [channels(o).into_iter().collect::<BTreeSet<_>>()]) == 1,
+                    "different channels",
+                );
+            }
+            FusionType::ChannelExlocation => demand(self.one_value_per_key(channels), "two channels of a region"),
+        }
+    }
+
+    fn operators(&self) -> impl Iterator<Item = &Operator<'_>> {
+        self.nodes.iter().map(|&node| &self.graph.operators()[node])
+    }
+
+    fn distinct<T: Ord>(&self, values: impl Fn(&Operator) -> [T; 1]) -> usize {
+        self.operators().flat_map(values).collect::<BTreeSet<T>>().len()
+    }
+
+    fn no_two<T: Ord>(&self, ids: impl Fn(&Operator) -> BTreeSet<T>) -> bool {
+        let mut seen = BTreeSet::new();
+        self.operators().flat_map(ids).all(|id| seen.insert(id))
+    }
+
+    fn one_value_per_key<K: Ord, V: Ord>(&self, pairs: impl Fn(&Operator) -> Vec<(K, V)>) -> bool {
+        let mut values: BTreeMap<K, BTreeSet<V>> = BTreeMap::new();
+        self.operators().flat_map(pairs).for_each(|(key, value)| {
+            values.entry(key).or_default().insert(value);
+        });
+        values.values().all(|values| values.len() == 1)
+    }
+
+    /// Per key: how many operators carry it, and the values.
+    fn values(
+        &self,
+        labels: for<'o> fn(&'o Operator<'_>) -> &'o [Label],
+    ) -> BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> {
+        let mut keys: BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> = BTreeMap::new();
+        for operator in self.operators() {
+            for label in labels(operator) {
+                let (carriers, values) = keys.entry(label.key).or_default();
+                *carriers += 1;
+                values.insert(label.value);
+            }
+        }
+        keys
+    }
+
+    fn unit_nodes(&self) -> BTreeMap<Node, Vec<Node>> {
+        let mut units: BTreeMap<Node, Vec<Node>> = BTreeMap::new();
+        self.nodes.iter().for_each(|&node| units.entry(self.units[node.index()]).or_default().push(node));
+        units
+    }
+
+    fn host_isolation(&self) -> bool {
+        let isolated = |node: &Node| self.graph.operators()[*node].host_isolated;
+        let grouped = |node: &Node| !host_groups(self.graph, &self.graph.operators()[*node]).is_empty();
+        let units = self.unit_nodes();
+        units
+            .iter()
+            .filter(|(_, nodes)| nodes.iter().any(isolated))
+            .all(|(unit, _)| units.iter().all(|(other, nodes)| other == unit || !nodes.iter().any(grouped)))
+    }
+
+    fn exclusive_pools(&self) -> bool {
+        let used: BTreeSet<u64> = self.operators().filter_map(|o| o.pool).map(|location| location.pool).collect();
+        let mut exclusive = used.iter().filter(|&&index| self.graph.pool(index).is_some_and(|pool| pool.exclusive));
+        exclusive.all(|&index| self.operators().all(|o| o.pool.is_some_and(|location| location.pool == index)))
+    }
+
+    /// Hosts that suit all, places in pools without hosts, pools (fuser 2.3).
+    fn specification(&self, nodes: &[Node]) -> (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>) {
+        let (mut hosts, mut places, mut pools): (Option<BTreeSet<Symbol>>, _, _) =
+            (None, BTreeSet::new(), BTreeSet::new());
+        for &node in nodes {
+            let operator = &self.graph.operators()[node];
+            let declared =
+                operator.pool.and_then(|l| self.graph.pool(l.pool)).map(|pool| &pool.hosts[..]).unwrap_or_default();
+            let place = operator.pool.and_then(|location| location.in_pool);
+            let accepted: Option<BTreeSet<Symbol>> = match (operator.host, place) {
+                (Some(host), _) => Some([host].into()),
+                (None, _) if declared.is_empty() => None,
+                (None, Some(place)) => Some(declared.get(place as usize).copied().into_iter().collect()),
+                (None, None) => Some(declared.iter().copied().collect()),
+            };
+            if accepted.is_none() {
+                places.extend(operator.pool.and_then(|location| Some((location.pool, location.in_pool?))));
+            }
+            pools.extend(operator.pool.map(|location| location.pool));
+            if let Some(accepted) = accepted {
+                hosts = Some(hosts.map_or(accepted.clone(), |hosts| hosts.intersection(&accepted).copied().collect()));
+            }
+        }
+        (hosts, places, pools)
+    }
+}
