@@ -10,6 +10,9 @@
 //!        |       binaries: KUBEBUILDER_ASSETS, else the cache directory, else built with Go
 //!        +-- cargo: this workspace's own programs, built by the running cargo
 //!
+//!   sample:   the project's own application
+//!   system:   replicas of the fusion service and a frontend, as processes
+//!   demo:     all of it, doing the main job once
 //!   wait:     conditions with a deadline
 //!   progress: what a long step is doing, on stderr
 //! ```
@@ -24,6 +27,9 @@
 
 pub mod cargo;
 pub mod control_plane;
+pub mod demo;
 pub mod process;
 pub mod progress;
+pub mod sample;
+pub mod system;
 pub mod wait;

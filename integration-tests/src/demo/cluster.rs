@@ -1,0 +1,124 @@
+//! The cluster of the demo.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
+use kube::config::Kubeconfig;
+use kube::{Client, ResourceExt as _};
+
+use crate::control_plane::binaries::{Binaries, Tool};
+use crate::control_plane::{self, ControlPlane};
+use crate::process::{StateDirectory, Supervisor};
+use crate::wait::eventually;
+
+/// Owner of what the demo applies.
+const FIELD_MANAGER: &str = "streams-demo";
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(60);
+
+/// A cluster and the programs to look at it.
+#[derive(Debug)]
+pub enum Cluster {
+    /// Started by the demo; ends with it.
+    Own(Box<ControlPlane>),
+    /// One that exists.
+    Existing {
+        /// A kubeconfig whose current context is the one asked for.
+        kubeconfig: PathBuf,
+        /// `kubectl` and `grpcurl`, if they were found or built.
+        binaries: Option<Binaries>,
+        /// Where the kubeconfig is.
+        state: StateDirectory,
+    },
+}
+
+impl Cluster {
+    /// Starts a control plane with the custom resources, or connects to the cluster of a context of the user's kubeconfig and applies them.
+    ///
+    /// # Errors
+    /// When a program is missing or does not start; when there is no such context or it cannot be used.
+    pub async fn start(
+        supervisor: &Supervisor,
+        context: Option<&str>,
+        crds: Vec<CustomResourceDefinition>,
+    ) -> Result<Self> {
+        let Some(context) = context else {
+            let options = control_plane::Options { crds, ..control_plane::Options::default() };
+            return Ok(Self::Own(Box::new(ControlPlane::start(supervisor, &options).await?)));
+        };
+        let mut config = Kubeconfig::read().context("cannot read the kubeconfig")?;
+        if !config.contexts.iter().any(|c| c.name == context) {
+            let known = config.contexts.iter().map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
+            bail!("there is no context {context}; the kubeconfig has: {known}");
+        }
+        config.current_context = Some(context.to_owned());
+        let state = StateDirectory::create(supervisor)?;
+        let kubeconfig = state.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, serde_saphyr::to_string(&config)?)?;
+        let binaries = Binaries::find_or_build(supervisor).await.ok();
+        let cluster = Self::Existing { kubeconfig, binaries, state };
+        apply(&cluster.client().await?, &crds).await?;
+        Ok(cluster)
+    }
+
+    /// A kubeconfig with the rights that the demo needs.
+    pub fn kubeconfig(&self) -> &Path {
+        match self {
+            Self::Own(control_plane) => control_plane.kubeconfig(),
+            Self::Existing { kubeconfig, .. } => kubeconfig,
+        }
+    }
+
+    /// A client.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn client(&self) -> Result<Client> {
+        control_plane::client(self.kubeconfig()).await
+    }
+
+    /// The path of a program, or its bare name when it is to be found by the shell.
+    pub fn program(&self, tool: Tool) -> PathBuf {
+        match self {
+            Self::Own(control_plane) => control_plane.executable(tool).to_owned(),
+            Self::Existing { binaries: Some(binaries), .. } => binaries.path(tool).to_owned(),
+            Self::Existing { binaries: None, .. } => PathBuf::from(tool.name()),
+        }
+    }
+
+    /// Ends a control plane of its own; leaves an existing cluster alone.
+    ///
+    /// # Errors
+    /// When something does not end.
+    pub async fn stop(self) -> Result<()> {
+        match self {
+            Self::Own(control_plane) => control_plane.stop().await,
+            Self::Existing { state, .. } => state.remove().await,
+        }
+    }
+}
+
+async fn apply(client: &Client, crds: &[CustomResourceDefinition]) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        api.patch(&crd.name_any(), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd))
+            .await
+            .with_context(|| format!("cannot apply {}", crd.name_any()))?;
+    }
+    for crd in crds {
+        let name = crd.name_any();
+        eventually(&format!("{name} is established"), ESTABLISHED_WITHIN, || async {
+            let found = api.get(&name).await?;
+            let conditions = found.status.and_then(|s| s.conditions).unwrap_or_default();
+            match conditions.iter().find(|c| c.type_ == "Established") {
+                Some(condition) if condition.status == "True" => Ok(()),
+                Some(condition) => bail!("{}", condition.message.clone().unwrap_or_default()),
+                None => bail!("nothing is said of it yet"),
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! The demo: the whole system on one machine, from nothing, doing its main job.
+//!
+//! * [`run`] — the steps, one after another, each with its time;
+//! * [`cluster`] — the cluster it happens in: one of its own, or one that exists;
+//! * [`report`] — the table of the steps, and the lines to go on with.
+
+pub mod cluster;
+pub mod report;
+pub mod run;

@@ -1,0 +1,259 @@
+//! The steps of the demo.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use streams_frontend::api::{BundleReference, Job, JobSpec, PeOptions, condition, crds};
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use streams_proto::elasticity::v1::{Changes, GetRegionRequest, ResizeRequest};
+use tonic::transport::Channel;
+
+use super::cluster::Cluster;
+use super::report::{Handles, Step};
+use crate::control_plane::binaries::Tool;
+use crate::process::Supervisor;
+use crate::progress::Progress;
+use crate::sample;
+use crate::system::snapshot::{Difference, Snapshot};
+use crate::system::{self, Programs, System};
+use crate::wait::eventually;
+
+/// Name of the job.
+pub const JOB: &str = "sensors";
+/// Widths that the region is taken to, one after another.
+pub const WIDTHS: [u32; 2] = [10, 4];
+
+const FIELD_MANAGER: &str = "streams-demo";
+const SUBMITTED_WITHIN: Duration = Duration::from_secs(180);
+const RESIZED_WITHIN: Duration = Duration::from_secs(180);
+
+/// What the demo is asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Context of an existing cluster; else a control plane is started.
+    pub context: Option<String>,
+    /// Namespace of the job; made if it is not there.
+    pub namespace: String,
+}
+
+/// The demo, done and still running.
+#[derive(Debug)]
+pub struct Demo {
+    /// The steps so far.
+    pub steps: Vec<Step>,
+    cluster: Cluster,
+    system: System,
+    namespace: String,
+}
+
+impl Demo {
+    /// Does it all.
+    ///
+    /// # Errors
+    /// When a step fails or does not have the result that it should have.
+    pub async fn run(supervisor: &Supervisor, options: &Options) -> Result<Self> {
+        let mut steps = Vec::new();
+        let start = Instant::now();
+        let programs = Programs::build(supervisor).await?;
+        steps.push(step("build the services", start, None, None));
+
+        let start = Instant::now();
+        let progress = Progress::begin("control plane");
+        let cluster = Cluster::start(supervisor, options.context.as_deref(), crds::crds()?).await?;
+        progress.done();
+        steps.push(step("start the control plane", start, None, None));
+
+        let start = Instant::now();
+        let progress = Progress::begin("fusion service (2 replicas) and frontend");
+        let client = cluster.client().await?;
+        make_namespace(&client, &options.namespace).await?;
+        let system_options = system::Options {
+            kubeconfig: cluster.kubeconfig().to_owned(),
+            namespace: Some(options.namespace.clone()),
+            fusion_replicas: 2,
+            frontend_arguments: Vec::new(),
+        };
+        let system = System::start(supervisor, &programs, &system_options).await?;
+        progress.done();
+        steps.push(step("start the services", start, None, None));
+
+        let mut demo = Self { steps, cluster, system, namespace: options.namespace.clone() };
+        demo.submit(&client).await?;
+        for width in WIDTHS {
+            demo.resize(&client, width).await?;
+        }
+        Ok(demo)
+    }
+
+    async fn submit(&mut self, client: &Client) -> Result<()> {
+        sample::write_bundle(self.system.bundles())?;
+        let start = Instant::now();
+        let progress = Progress::begin(format!("job {JOB}"));
+        let jobs: Api<Job> = Api::namespaced(client.clone(), &self.namespace);
+        let job = job(&self.namespace);
+        jobs.patch(JOB, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&job))
+            .await
+            .with_context(|| format!("cannot apply job {JOB}"))?;
+        eventually(&format!("all pods of {JOB} run"), SUBMITTED_WITHIN, || async {
+            let job = jobs.get(JOB).await?;
+            let status = job.status.unwrap_or_default();
+            let figures = status.statistics.unwrap_or_default();
+            progress.at(format!("{} of {} PEs", figures.ready_processing_elements, figures.processing_elements));
+            match condition::get(&status.conditions, condition::READY) {
+                Some(ready) if ready.status == "True" => Ok(()),
+                Some(ready) => bail!("{}: {}", ready.reason, ready.message),
+                None => bail!("the job was not looked at yet"),
+            }
+        })
+        .await?;
+        progress.done();
+        let took = start.elapsed();
+        let after = Snapshot::take(client, &self.namespace, JOB).await?;
+        ensure!(
+            after.running() == sample::PROCESSING_ELEMENTS,
+            "{} pods run, {} were expected",
+            after.running(),
+            sample::PROCESSING_ELEMENTS
+        );
+        self.steps.push(Step {
+            name: format!("submit {JOB}"),
+            running: Some(after.running()),
+            difference: Some(after.since(&Snapshot::default())),
+            took,
+        });
+        Ok(())
+    }
+
+    /// Asks for a width as a load balancer does, and waits until it is rolled out.
+    async fn resize(&mut self, client: &Client, width: u32) -> Result<()> {
+        let before = Snapshot::take(client, &self.namespace, JOB).await?;
+        let mut balancer = self.balancer().await?;
+        let (namespace, job, region) = (self.namespace.clone(), JOB.to_owned(), sample::REGION.to_owned());
+        let request = GetRegionRequest { namespace: namespace.clone(), job: job.clone(), region: region.clone() };
+        let from = balancer.get_region(request).await?.into_inner().desired_width;
+        let start = Instant::now();
+        let progress = Progress::begin(format!("resize {region} {from} -> {width}"));
+        let mut request = tonic::Request::new(ResizeRequest {
+            namespace,
+            job,
+            regions: vec![DesiredWidth { region: region.clone(), width, expected_width: Some(from) }],
+            wait_for: WaitFor::RolledOut.into(),
+        });
+        request.set_timeout(RESIZED_WITHIN);
+        let answer = balancer.resize(request).await.with_context(|| format!("resize {region} {from} -> {width}"))?;
+        progress.done();
+        let took = start.elapsed();
+        let after = Snapshot::take(client, &self.namespace, JOB).await?;
+        let difference = after.since(&before);
+        let changes = answer.into_inner().changes.unwrap_or_default();
+        ensure!(
+            counts(&difference) == changes,
+            "the answer says {changes:?}, but the pods show {:?}",
+            counts(&difference)
+        );
+        let name = format!("resize {region} {from} -> {width}");
+        self.steps.push(Step { name, running: Some(after.running()), difference: Some(difference), took });
+        Ok(())
+    }
+
+    async fn balancer(&self) -> Result<ElasticityServiceClient<Channel>> {
+        let address = format!("http://{}", self.system.elasticity());
+        ElasticityServiceClient::connect(address).await.context("cannot connect to the elasticity API")
+    }
+
+    /// What one needs to go on by hand.
+    pub fn handles(&self) -> Handles {
+        let program = |tool: Tool| self.cluster.program(tool).display().to_string();
+        let fusion = self.system.fusion_addresses().next().map(|address| address.to_string()).unwrap_or_default();
+        Handles {
+            variables: vec![
+                ("KUBECONFIG", self.cluster.kubeconfig().display().to_string()),
+                ("KUBECTL", program(Tool::Kubectl)),
+                ("GRPCURL", program(Tool::Grpcurl)),
+                ("JOB", JOB.to_owned()),
+                ("NAMESPACE", self.namespace.clone()),
+                ("REGION", sample::REGION.to_owned()),
+                ("ELASTICITY", self.system.elasticity().to_string()),
+                ("FUSION", fusion),
+            ],
+        }
+    }
+
+    /// Directory with the logs of the services.
+    pub fn logs(&self) -> PathBuf {
+        self.system.state().path().to_owned()
+    }
+
+    /// Ends everything that was started. In an existing cluster the job is deleted; the custom resources stay.
+    ///
+    /// # Errors
+    /// When something does not end.
+    pub async fn stop(self) -> Result<()> {
+        if let Cluster::Existing { .. } = self.cluster {
+            let client = self.cluster.client().await?;
+            let jobs: Api<Job> = Api::namespaced(client, &self.namespace);
+            jobs.delete(JOB, &kube::api::DeleteParams::foreground()).await?;
+            eventually("the job is gone", SUBMITTED_WITHIN, || async {
+                ensure!(jobs.get_opt(JOB).await?.is_none(), "it is still there");
+                Ok(())
+            })
+            .await?;
+        }
+        drop(self.system);
+        self.cluster.stop().await
+    }
+}
+
+fn step(name: &str, start: Instant, difference: Option<Difference>, running: Option<usize>) -> Step {
+    Step { name: name.to_owned(), difference, running, took: start.elapsed() }
+}
+
+fn counts(difference: &Difference) -> Changes {
+    let count = |list: &Vec<u64>| u32::try_from(list.len()).unwrap_or(u32::MAX);
+    Changes {
+        kept: count(&difference.kept),
+        restarted: count(&difference.restarted),
+        added: count(&difference.added),
+        removed: count(&difference.removed),
+    }
+}
+
+/// The job: legacy fusion, so that every channel has a PE of its own.
+fn job(namespace: &str) -> Job {
+    let bundle = BundleReference { file: Some(sample::SAB.to_owned()), ..BundleReference::default() };
+    let mut spec = JobSpec::of(bundle);
+    spec.fusion = Some(streams_frontend::api::FusionOptions { legacy: Some(true), ..Default::default() });
+    spec.processing_element = Some(PeOptions::default());
+    Job {
+        metadata: ObjectMeta {
+            name: Some(JOB.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+async fn make_namespace(client: &Client, name: &str) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    if api.get_opt(name).await?.is_some() {
+        return Ok(());
+    }
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    let made = api.create(&kube::api::PostParams::default(), &namespace).await?;
+    let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(client.clone(), &made.name_any());
+    eventually("the namespace has a service account", Duration::from_secs(60), || async {
+        accounts.get("default").await?;
+        Ok(())
+    })
+    .await
+}
