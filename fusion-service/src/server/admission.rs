@@ -182,12 +182,11 @@ impl Admission {
                 // The runtime is being torn down.
                 return Err(Failure::ShuttingDown);
             }
-            self.shared.metrics.panicked();
             let payload = error.into_panic();
             let text = payload.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            tracing::error!(panic = text, "a defect of the compiler ended a request");
-            Err(Failure::Panicked)
+            tracing::error!(panic = text, "the compiler panicked");
+            Err(Failure::Defect("panic"))
         })
     }
 
@@ -505,7 +504,7 @@ mod tests {
     async fn a_panic_costs_one_request() {
         let admission = admission(1, 100);
         let failed = admission.run(Class::Render, &patient(), |_| -> Result<(), Failure> { panic!("a defect") }).await;
-        assert!(matches!(failed, Err(Failure::Panicked)), "{failed:?}");
+        assert!(matches!(failed, Err(Failure::Defect(_))), "{failed:?}");
         assert_eq!(admission.run(Class::Render, &patient(), |_| Ok(7)).await.unwrap(), 7);
     }
 

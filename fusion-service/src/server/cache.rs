@@ -9,10 +9,7 @@
 //! that its value is made from: what is the same for the whole process (compiler, limits) is not part of it. Content is never filed
 //! under a digest that was not computed from it.
 
-use super::{
-    compiler::{Application, Job},
-    metrics::Metrics,
-};
+use super::{compiler::Compiler, metrics::Metrics};
 use bytes::Bytes;
 use moka::{policy::EvictionPolicy, sync::Cache};
 use prost::Message;
@@ -80,10 +77,10 @@ impl CacheSizes {
 }
 
 /// The caches of one server.
-pub(crate) struct Caches {
-    applications: Named<Digest, Arc<Application>>,
+pub(crate) struct Caches<C: Compiler> {
+    applications: Named<Digest, Arc<C::Application>>,
     layouts: Named<Digest, Bytes>,
-    jobs: Named<JobKey, Arc<Job>>,
+    jobs: Named<JobKey, Arc<C::Job>>,
     metrics: Arc<Metrics>,
 }
 
@@ -92,7 +89,7 @@ struct Named<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'sta
     entries: Cache<K, (V, u64)>,
 }
 
-impl Caches {
+impl<C: Compiler> Caches<C> {
     pub(crate) fn new(sizes: CacheSizes, metrics: Arc<Metrics>) -> Self {
         Self {
             applications: Named::new("application", sizes.applications),
@@ -103,12 +100,12 @@ impl Caches {
     }
 
     /// The application whose ADL has this digest.
-    pub(crate) fn application(&self, adl: Digest) -> Option<Arc<Application>> {
+    pub(crate) fn application(&self, adl: Digest) -> Option<Arc<C::Application>> {
         self.applications.get(&adl, &self.metrics)
     }
 
     /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it takes.
-    pub(crate) fn add_application(&self, adl: Digest, application: Arc<Application>, size: u64) {
+    pub(crate) fn add_application(&self, adl: Digest, application: Arc<C::Application>, size: u64) {
         self.applications.add(adl, application, size);
     }
 
@@ -118,19 +115,18 @@ impl Caches {
     }
 
     /// Remembers a layout. `digest` must have been computed from it.
-    pub(crate) fn add_layout(&self, digest: Digest, layout: Bytes) {
-        let size = layout.len() as u64;
-        // A slice of a whole request must not keep all of it alive.
-        self.layouts.add(digest, Bytes::copy_from_slice(&layout), size);
+    pub(crate) fn add_layout(&self, digest: Digest, layout: &[u8]) {
+        // A copy: a slice of a whole request would keep all of it alive.
+        self.layouts.add(digest, Bytes::copy_from_slice(layout), layout.len() as u64);
     }
 
     /// The compiled job.
-    pub(crate) fn job(&self, key: JobKey) -> Option<Arc<Job>> {
+    pub(crate) fn job(&self, key: JobKey) -> Option<Arc<C::Job>> {
         self.jobs.get(&key, &self.metrics)
     }
 
     /// Remembers a compiled job that takes `size` bytes.
-    pub(crate) fn add_job(&self, key: JobKey, job: Arc<Job>, size: u64) {
+    pub(crate) fn add_job(&self, key: JobKey, job: Arc<C::Job>, size: u64) {
         self.jobs.add(key, job, size);
     }
 
@@ -139,14 +135,6 @@ impl Caches {
         self.applications.measure(&self.metrics);
         self.layouts.measure(&self.metrics);
         self.jobs.measure(&self.metrics);
-    }
-
-    /// Forgets everything, as a new replica would. For tests.
-    #[cfg(test)]
-    pub(crate) fn clear(&self) {
-        self.applications.entries.invalidate_all();
-        self.layouts.entries.invalidate_all();
-        self.jobs.entries.invalidate_all();
     }
 }
 
@@ -187,9 +175,10 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Nam
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::toy::Toy;
     use super::*;
 
-    fn caches(layouts: u64) -> Caches {
+    fn caches(layouts: u64) -> Caches<Toy> {
         Caches::new(CacheSizes { applications: 0, layouts, jobs: 0 }, Arc::new(Metrics::new()))
     }
 
@@ -199,11 +188,11 @@ mod tests {
         let layouts: Vec<Bytes> = (0..4_u8).map(|i| Bytes::from(vec![i; 20 << 10])).collect();
         let digests: Vec<Digest> = layouts.iter().map(|layout| Digest::of(layout)).collect();
         for (digest, layout) in digests.iter().zip(&layouts).take(3) {
-            caches.add_layout(*digest, layout.clone());
+            caches.add_layout(*digest, layout);
         }
         caches.measure();
         assert_eq!(caches.layout(digests[0]).as_ref(), Some(&layouts[0]));
-        caches.add_layout(digests[3], layouts[3].clone());
+        caches.add_layout(digests[3], &layouts[3]);
         caches.measure();
         let kept: Vec<bool> = digests.iter().map(|digest| caches.layout(*digest).is_some()).collect();
         assert_eq!(kept, [true, false, true, true]);
@@ -213,7 +202,7 @@ mod tests {
     fn what_is_larger_than_the_cache_is_not_kept() {
         let caches = caches(8 << 10);
         let layout = Bytes::from(vec![0; 16 << 10]);
-        caches.add_layout(Digest::of(&layout), layout.clone());
+        caches.add_layout(Digest::of(&layout), &layout);
         caches.measure();
         assert_eq!(caches.layout(Digest::of(&layout)), None);
     }

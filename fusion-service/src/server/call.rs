@@ -56,6 +56,7 @@ pub(crate) struct Call {
     pub(crate) class: Class,
     pub(crate) budget: Budget,
     shutdown: CancellationToken,
+    metrics: Arc<Metrics>,
 }
 
 impl Call {
@@ -63,6 +64,11 @@ impl Call {
     pub(crate) fn status(&self, failure: &Failure) -> Status {
         match failure {
             Failure::Compiler(Error::Cancelled) if self.shutdown.is_cancelled() => Failure::ShuttingDown.status(),
+            Failure::Defect(defect) => {
+                self.metrics.met_defect();
+                tracing::error!(defect, "a defect of the compiler ended a request");
+                failure.status()
+            }
             _ => failure.status(),
         }
     }
@@ -153,7 +159,7 @@ impl Calls {
         let ticket = self.admission.enter(class)?;
         let cancellation = cancellation.token().clone();
         let budget = Budget { limits: self.limits.clone(), deadline: Some(deadline), cancellation };
-        Ok((Call { class, budget, shutdown: self.shutdown.clone() }, ticket))
+        Ok((Call { class, budget, shutdown: self.shutdown.clone(), metrics: Arc::clone(&self.metrics) }, ticket))
     }
 }
 

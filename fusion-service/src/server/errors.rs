@@ -30,21 +30,28 @@ pub(crate) enum Failure {
     InputMissing(Vec<super::cache::Digest>),
     /// The layout cannot be read, or belongs to something else.
     LayoutRejected(String),
-    /// A plan of another compiler. The text names it.
-    OtherCompiler(String),
+    /// A plan of another compiler.
+    OtherCompiler {
+        /// As the caller named it.
+        theirs: String,
+        /// The version of this one.
+        ours: &'static str,
+    },
     /// Too many requests of this class.
     Overloaded(Overloaded),
     /// The server is going away; another replica is not.
     ShuttingDown,
-    /// A defect of the compiler. Details are in the log only.
-    Panicked,
+    /// A defect of the compiler: it panicked, or contradicts itself. Callers see no details, the log does.
+    Defect(&'static str),
 }
 
 /// What is wrong with a message, with the path of its field (`compilation.job_name`).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Malformed {
-    /// Never empty.
+    /// The first ones.
     pub(crate) violations: Vec<(String, String)>,
+    /// How many there are beyond those.
+    more: usize,
 }
 
 impl From<Error> for Failure {
@@ -68,7 +75,7 @@ impl From<Overloaded> for Failure {
 impl Failure {
     /// One thing that is wrong with a message.
     pub(crate) fn malformed(field: impl Into<String>, description: impl Into<String>) -> Self {
-        Self::Malformed(Malformed { violations: vec![(field.into(), description.into())] })
+        Self::Malformed(Malformed { violations: vec![(field.into(), description.into())], more: 0 })
     }
 
     /// The status that the caller sees.
@@ -86,13 +93,9 @@ impl Failure {
             Self::LayoutRejected(message) => {
                 with_reason(Code::InvalidArgument, cut(message, TEXT), "LAYOUT_REJECTED", [])
             }
-            Self::OtherCompiler(theirs) => {
-                let message = format!(
-                    "the plan was made by compiler '{}', this is '{}'",
-                    excerpt(theirs),
-                    super::compiler::VERSION
-                );
-                let metadata = [("compiler", super::compiler::VERSION.to_owned())];
+            Self::OtherCompiler { theirs, ours } => {
+                let message = format!("the plan was made by compiler '{}', this is '{ours}'", excerpt(theirs));
+                let metadata = [("compiler", (*ours).to_owned())];
                 with_reason(Code::FailedPrecondition, message, "OTHER_COMPILER", metadata)
             }
             Self::Overloaded(Overloaded { retry_after }) => {
@@ -107,24 +110,26 @@ impl Failure {
                 let message = "this replica is shutting down; try another one";
                 Status::with_error_details(Code::Unavailable, message, details)
             }
-            Self::Panicked => Status::internal("a defect of the compiler ended this request; the log has details"),
+            Self::Defect(_) => Status::internal("a defect of the compiler ended this request; the log has details"),
         }
     }
 }
 
 impl Malformed {
-    pub(crate) fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
-        self.violations.push((field.into(), description.into()));
-    }
+    /// Violations that are kept: more than fit in a status.
+    const KEPT: usize = 32;
 
-    /// `Ok` if nothing is wrong.
-    pub(crate) fn verdict(self) -> Result<(), Self> {
-        if self.violations.is_empty() { Ok(()) } else { Err(self) }
+    pub(crate) fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
+        if self.violations.len() < Self::KEPT {
+            self.violations.push((field.into(), description.into()));
+        } else {
+            self.more += 1;
+        }
     }
 
     fn status(&self) -> Status {
         let mut details = reason("APPLICATION_REJECTED", [("stage", "request".to_owned())]);
-        add_violations(&mut details, self.violations.iter().map(|(field, text)| (field.clone(), text.clone())));
+        add_violations(&mut details, self.violations.iter().cloned(), self.more);
         let (field, text) = self.violations.first().map_or(("", "malformed"), |(field, text)| (field, text));
         let message = cut(&format!("{field}: {text}"), TEXT / 3);
         Status::with_error_details(Code::InvalidArgument, message, details)
@@ -144,7 +149,7 @@ fn rejected(problems: &[Problem]) -> Status {
         let description = problem.code.map_or(problem.message.clone(), |code| format!("{code} {}", problem.message));
         (field, description)
     });
-    add_violations(&mut details, violations);
+    add_violations(&mut details, violations, 0);
     let mut message = problems.first().map_or("rejected".to_owned(), |first| cut(&first.to_string(), TEXT / 3));
     if problems.len() > 1 {
         message.push_str(&format!(" (and {} more)", problems.len() - 1));
@@ -152,8 +157,12 @@ fn rejected(problems: &[Problem]) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// As many violations as fit; the first always does.
-fn add_violations(details: &mut ErrorDetails, violations: impl ExactSizeIterator<Item = (String, String)>) {
+/// As many violations as fit, the first in any case, and how many others there are, `more` and those that did not fit.
+fn add_violations(
+    details: &mut ErrorDetails,
+    violations: impl ExactSizeIterator<Item = (String, String)>,
+    mut more: usize,
+) {
     let count = violations.len();
     let mut room = TEXT;
     for (number, (field, description)) in violations.enumerate() {
@@ -161,11 +170,14 @@ fn add_violations(details: &mut ErrorDetails, violations: impl ExactSizeIterator
         let description = cut(&description, TEXT / 2);
         let size = field.len() + description.len() + 8;
         if size > room {
-            details.add_bad_request_violation("", format!("and {} more", count - number));
-            return;
+            more += count - number;
+            break;
         }
         room -= size;
         details.add_bad_request_violation(field, description);
+    }
+    if more > 0 {
+        details.add_bad_request_violation("", format!("and {more} more"));
     }
 }
 
@@ -246,10 +258,14 @@ mod tests {
             (Failure::malformed("pe_ids", "unknown"), Code::InvalidArgument, Some("APPLICATION_REJECTED")),
             (Failure::InputMissing(vec![digest]), Code::FailedPrecondition, Some("INPUT_MISSING")),
             (Failure::LayoutRejected("damaged".into()), Code::InvalidArgument, Some("LAYOUT_REJECTED")),
-            (Failure::OtherCompiler("9".into()), Code::FailedPrecondition, Some("OTHER_COMPILER")),
+            (
+                Failure::OtherCompiler { theirs: "9".into(), ours: "8" },
+                Code::FailedPrecondition,
+                Some("OTHER_COMPILER"),
+            ),
             (Failure::Overloaded(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
             (Failure::ShuttingDown, Code::Unavailable, None),
-            (Failure::Panicked, Code::Internal, None),
+            (Failure::Defect(""), Code::Internal, None),
         ];
         for (failure, code, reason) in cases {
             let status = failure.status();

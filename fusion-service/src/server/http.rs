@@ -5,7 +5,7 @@
 //!
 //! Knows: HTTP. Must not know: what the figures mean.
 
-use super::{cache::Caches, health::Health, metrics::Metrics};
+use super::{health::Health, metrics::Metrics};
 use axum::{
     Router,
     extract::State,
@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) caches: Arc<Caches>,
+    /// Brings figures up to date that are not kept so by themselves.
+    pub(crate) refresh: Arc<dyn Fn() + Send + Sync>,
     pub(crate) health: Health,
 }
 
@@ -36,7 +37,7 @@ pub(crate) async fn serve(listener: TcpListener, pages: Pages, stop: Cancellatio
 }
 
 async fn metrics(State(pages): State<Pages>) -> Response {
-    pages.caches.measure();
+    (pages.refresh)();
     match pages.metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
             .into_response(),

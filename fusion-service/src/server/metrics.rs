@@ -29,7 +29,7 @@ pub(crate) struct Metrics {
     waiting: Family<Labels<1>, Gauge>,
     busy: Family<Labels<1>, Gauge>,
     refused: Family<Labels<1>, Counter>,
-    panics: Counter,
+    defects: Counter,
     lookups: Family<Labels<2>, Counter>,
     cached_bytes: Family<Labels<1>, Gauge>,
     rendered_bytes: Counter,
@@ -58,7 +58,7 @@ impl Metrics {
             waiting: Family::default(),
             busy: Family::default(),
             refused: Family::default(),
-            panics: Counter::default(),
+            defects: Counter::default(),
             lookups: Family::default(),
             cached_bytes: Family::default(),
             rendered_bytes: Counter::default(),
@@ -75,7 +75,7 @@ impl Metrics {
         r.register("queue_depth", "Requests waiting for a worker", metrics.waiting.clone());
         r.register("workers_busy", "Workers by what they work on", metrics.busy.clone());
         r.register("refused_calls", "Calls refused because their queue was full", metrics.refused.clone());
-        r.register("panics", "Defects of the compiler that a request met", metrics.panics.clone());
+        r.register("defects", "Defects of the compiler that a request met", metrics.defects.clone());
         r.register("cache_lookups", "Look-ups by cache and result", metrics.lookups.clone());
         r.register_with_unit("cache", "Estimated size of the caches", Unit::Bytes, metrics.cached_bytes.clone());
         let help = "Bytes of AADL documents rendered";
@@ -117,8 +117,8 @@ impl Metrics {
         self.refused.get_or_create(&[("class", class)]).inc();
     }
 
-    pub(crate) fn panicked(&self) {
-        self.panics.inc();
+    pub(crate) fn met_defect(&self) {
+        self.defects.inc();
     }
 
     pub(crate) fn looked_up(&self, cache: &'static str, hit: bool) {

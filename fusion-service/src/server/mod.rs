@@ -1,12 +1,14 @@
 //! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
 //!
 //! ```text
-//! connection -> call (ticket, deadline, cancellation, span) -> service (convert, cache) -> admission (a worker) -> compiler
+//! connection -> call (ticket, deadline, cancellation, span) -> service (request, cache) -> admission (a worker) -> compiler
 //! ```
 //!
-//! * `call` is a layer around every call; `service` is the three methods; `convert` and `errors` are the two edges to the contract.
+//! * `call` is a layer around every call; `service` has the three methods, `render` the texts on their way out.
+//! * `request` lets in what keeps the contract; `errors` says why something failed, in the contract's words.
 //! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to need.
-//! * `compiler` is the library as the server uses it; everything that computes runs on workers, never on the threads of the runtime.
+//! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything that computes runs on
+//!   workers, never on the threads of the runtime.
 //! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `command` has the options.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
@@ -21,12 +23,14 @@ mod admission;
 mod cache;
 mod call;
 mod compiler;
-mod convert;
 mod deadline;
 mod errors;
 mod health;
 mod http;
+mod library;
 mod metrics;
+mod render;
+mod request;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -37,8 +41,9 @@ use anyhow::Context as _;
 use cache::Caches;
 use call::{CallLayer, Calls};
 use command::ServeArgs;
-use compiler::{Compiler, Library};
+use compiler::Compiler;
 use health::Health;
+use library::Library;
 use metrics::Metrics;
 use service::Service;
 use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -105,8 +110,6 @@ struct Server {
     stop_http: CancellationToken,
     grpc: JoinHandle<anyhow::Result<()>>,
     http: Option<JoinHandle<anyhow::Result<()>>>,
-    #[cfg(test)]
-    caches: Arc<Caches>,
 }
 
 impl Server {
@@ -162,7 +165,8 @@ impl Server {
         if let Some(listen) = args.http_listen {
             let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
             http_address = Some(listener.local_addr()?);
-            let pages = http::Pages { metrics, caches: Arc::clone(&caches), health: health.clone() };
+            let refresh = Arc::new(move || caches.measure());
+            let pages = http::Pages { metrics, refresh, health: health.clone() };
             let serving = http::serve(listener, pages, stop_http.clone());
             http = Some(tokio::spawn(async move { serving.await.context("HTTP") }));
         }
@@ -173,18 +177,7 @@ impl Server {
             workers = args.worker_count(),
             "serving"
         );
-        Ok(Self {
-            address,
-            http_address,
-            health,
-            calls,
-            stop_accepting,
-            stop_http,
-            grpc,
-            http,
-            #[cfg(test)]
-            caches,
-        })
+        Ok(Self { address, http_address, health, calls, stop_accepting, stop_http, grpc, http })
     }
 
     /// Waits until a listener ends without having been asked to.

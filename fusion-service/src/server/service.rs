@@ -8,15 +8,16 @@
 //! until the answer is made, so nothing can be forgotten in between. A stream that ends without an error is complete.
 
 use super::{
-    admission::{Admission, Class},
+    admission::Admission,
     cache::{Caches, Digest, JobKey},
     call::Call,
-    compiler::{Application, Compiler, Job},
-    convert::{self, Compilation, Input},
+    compiler::Compiler,
     errors::Failure,
     metrics::Metrics,
+    render,
+    request::{self, Compilation, Input},
 };
-use crate::{budget::Budget, error::Error};
+use crate::budget::Budget;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use std::{pin::Pin, sync::Arc, time::Instant};
@@ -26,44 +27,38 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
-/// Most bytes of text in one message of a stream.
-const CHUNK: usize = 256 << 10;
-/// Texts that are rendered at a time, unless one is larger: short enough for a resize to wait for.
-const BATCH: u64 = 1 << 20;
-/// Messages that wait for the caller to read them.
-const UNREAD: usize = 8;
-
 /// Answers with what `C` compiles.
-pub(crate) struct Service<C> {
+pub(crate) struct Service<C: Compiler> {
     inner: Arc<Inner<C>>,
 }
 
-struct Inner<C> {
-    compiler: C,
+struct Inner<C: Compiler> {
+    compiler: Arc<C>,
     admission: Admission,
-    caches: Arc<Caches>,
+    caches: Arc<Caches<C>>,
     metrics: Arc<Metrics>,
 }
 
 /// The ADL of a call: as content, as parsed before, or both.
-struct Adl {
-    digest: Digest,
-    content: Option<Bytes>,
-    known: Option<Arc<Application>>,
+struct Adl<C: Compiler> {
+    input: Input,
+    known: Option<Arc<C::Application>>,
 }
 
 /// What a job of an earlier call is found or made again from.
-struct Prior {
+struct Prior<C: Compiler> {
     key: JobKey,
-    known: Option<Arc<Job>>,
-    adl: Adl,
+    known: Option<Arc<C::Job>>,
+    adl: Adl<C>,
     layout: Input,
     known_layout: Option<Bytes>,
 }
 
+type RenderStream = Pin<Box<dyn Stream<Item = Result<pb::RenderResponse, Status>> + Send>>;
+
 impl<C: Compiler> Service<C> {
-    pub(crate) fn new(compiler: C, admission: Admission, caches: Arc<Caches>, metrics: Arc<Metrics>) -> Self {
-        Self { inner: Arc::new(Inner { compiler, admission, caches, metrics }) }
+    pub(crate) fn new(compiler: C, admission: Admission, caches: Arc<Caches<C>>, metrics: Arc<Metrics>) -> Self {
+        Self { inner: Arc::new(Inner { compiler: Arc::new(compiler), admission, caches, metrics }) }
     }
 }
 
@@ -79,7 +74,7 @@ impl<C: Compiler> pb::fusion_service_server::FusionService for Service<C> {
         Inner::resize(&self.inner, &call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
     }
 
-    type RenderStream = Pin<Box<dyn Stream<Item = Result<pb::RenderResponse, Status>> + Send>>;
+    type RenderStream = RenderStream;
 
     async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<Self::RenderStream>, Status> {
         let (call, message) = open(request)?;
@@ -96,47 +91,39 @@ fn open<M>(mut request: Request<M>) -> Result<(Call, M), Status> {
 
 impl<C: Compiler> Inner<C> {
     async fn submit(self: &Arc<Self>, call: &Call, message: pb::SubmitRequest) -> Result<pb::SubmitResponse, Failure> {
-        let compilation = convert::compilation(message.compilation)?;
+        let compilation = request::submit(message)?;
         note_job(&compilation);
         let adl = self.adl(&compilation.adl);
         adl.complete()?;
         let inner = Arc::clone(self);
-        self.admission
-            .run(call.class, &call.budget, move |budget| {
-                let application = inner.application(adl, budget)?;
-                let submitted = inner.stage("submit", || {
-                    inner.compiler.submit(&application, &compilation.request, budget).map_err(Failure::from)
-                })?;
-                let plan = inner.remember(&compilation, submitted.job);
-                Ok(pb::SubmitResponse { plan: Some(plan), warnings: convert::warnings(submitted.warnings) })
-            })
-            .await
+        let work = move |budget: &Budget| {
+            let application = inner.application(&adl, budget)?;
+            let (job, answer) =
+                inner.stage("submit", || inner.compiler.submit(&application, &compilation.message, budget))?;
+            inner.remember(&compilation, job, answer.plan.as_ref());
+            Ok(answer)
+        };
+        self.admission.run(call.class, &call.budget, work).await
     }
 
     async fn resize(self: &Arc<Self>, call: &Call, message: pb::ResizeRequest) -> Result<pb::ResizeResponse, Failure> {
-        let (compilation, layout, change) = convert::resize(message)?;
+        let (compilation, layout, change) = request::resize(message)?;
         note_job(&compilation);
         let prior = self.prior(&compilation, layout);
         prior.complete()?;
         let inner = Arc::clone(self);
-        self.admission
-            .run(call.class, &call.budget, move |budget| {
-                let prior = inner.job(prior, &compilation, budget)?;
-                let resized = inner.stage("resize", || {
-                    inner.compiler.resize(&prior, &compilation.request, &change, budget).map_err(Failure::from)
-                })?;
-                let plan = inner.remember(&compilation, resized.job);
-                Ok(convert::resized(plan, resized.difference, resized.warnings))
-            })
-            .await
+        let work = move |budget: &Budget| {
+            let prior = inner.job(&prior, &compilation, budget)?;
+            let (job, answer) =
+                inner.stage("resize", || inner.compiler.resize(&prior, &compilation.message, &change, budget))?;
+            inner.remember(&compilation, job, answer.plan.as_ref());
+            Ok(answer)
+        };
+        self.admission.run(call.class, &call.budget, work).await
     }
 
-    async fn render(
-        self: &Arc<Self>,
-        call: &Call,
-        message: pb::RenderRequest,
-    ) -> Result<<Service<C> as pb::fusion_service_server::FusionService>::RenderStream, Failure> {
-        let (compilation, layout, pe_ids) = convert::render(message)?;
+    async fn render(self: &Arc<Self>, call: &Call, message: pb::RenderRequest) -> Result<RenderStream, Failure> {
+        let (compilation, layout, pes) = request::render(message, self.compiler.version())?;
         note_job(&compilation);
         let prior = self.prior(&compilation, layout);
         prior.complete()?;
@@ -144,25 +131,28 @@ impl<C: Compiler> Inner<C> {
             Some(job) => job,
             None => {
                 let inner = Arc::clone(self);
-                let make = move |budget: &Budget| inner.job(prior, &compilation, budget);
-                self.admission.run(call.class, &call.budget, make).await?
+                let work = move |budget: &Budget| inner.job(&prior, &compilation, budget);
+                self.admission.run(call.class, &call.budget, work).await?
             }
         };
-        let batches = batches(&job, &pe_ids)?;
+        let wanted = render::wanted(&*self.compiler, &job, &pes)?;
 
-        let (messages, unread) = mpsc::channel(UNREAD);
+        let (messages, unread) = mpsc::channel(render::UNREAD);
         let (outcome, end) = oneshot::channel();
         let (inner, call) = (Arc::clone(self), call.clone());
         let writing = async move {
+            let write =
+                render::write(&inner.compiler, job, wanted, messages, &inner.admission, &inner.metrics, &call.budget);
             let result = tokio::select! {
                 biased;
                 failure = call.ended() => Err(failure),
-                result = inner.write(&call, job, batches, messages) => result,
+                result = write => result,
             };
             // Nobody may be left to hear it.
             let _ = outcome.send(result.map_err(|failure| call.status(&failure)));
         };
         tokio::spawn(writing.instrument(Span::current()));
+        // A channel just ends. Whether that was the end of the last text is said apart, so that no stream looks complete that is not.
         let end = stream::once(end).filter_map(async |end| match end {
             Ok(Ok(())) => None,
             Ok(Err(status)) => Some(Err(status)),
@@ -171,101 +161,62 @@ impl<C: Compiler> Inner<C> {
         Ok(Box::pin(ReceiverStream::new(unread).map(Ok).chain(end)))
     }
 
-    /// Writes the texts of PEs, batch by batch. While the caller reads one batch the next is made; nobody holds a worker while the
-    /// caller does not read.
-    async fn write(
-        self: &Arc<Self>,
-        call: &Call,
-        job: Arc<Job>,
-        batches: Vec<Vec<u64>>,
-        messages: mpsc::Sender<pb::RenderResponse>,
-    ) -> Result<(), Failure> {
-        for batch in batches {
-            let (inner, job) = (Arc::clone(self), Arc::clone(&job));
-            let make = move |budget: &Budget| {
-                inner.stage("render", || {
-                    let texts = batch.into_iter().map(|pe| {
-                        let rendered = inner.compiler.render(&job, pe, budget)?;
-                        inner.metrics.rendered(rendered.text.len() as u64);
-                        Ok((pe, rendered))
-                    });
-                    texts.collect::<Result<Vec<_>, Failure>>()
-                })
-            };
-            let texts = self.admission.run(Class::Render, &call.budget, make).await?;
-            for (pe_id, rendered) in texts {
-                let start = pb::render_response::Start {
-                    pe_id,
-                    content_id: rendered.content_id,
-                    size: rendered.text.len() as u64,
-                };
-                let start = pb::render_response::Part::Start(start);
-                let chunks = chunks(rendered.text).map(pb::render_response::Part::Chunk);
-                for part in std::iter::once(start).chain(chunks) {
-                    let message = pb::RenderResponse { part: Some(part) };
-                    messages.send(message).await.map_err(|_| Failure::Compiler(Error::Cancelled))?;
-                }
+    fn adl(&self, input: &Input) -> Adl<C> {
+        Adl { known: self.caches.application(input.digest), input: input.clone() }
+    }
+
+    fn prior(&self, compilation: &Compilation, layout: Input) -> Prior<C> {
+        let key = compilation.key(layout.digest);
+        match self.caches.job(key) {
+            // Nothing else is needed then.
+            Some(job) => {
+                let adl = Adl { known: None, input: compilation.adl.clone() };
+                Prior { key, known: Some(job), adl, layout, known_layout: None }
+            }
+            None => {
+                let known_layout = self.caches.layout(layout.digest);
+                Prior { key, known: None, adl: self.adl(&compilation.adl), layout, known_layout }
             }
         }
-        Ok(())
-    }
-
-    fn adl(&self, input: &Input) -> Adl {
-        let known = self.caches.application(input.digest);
-        Adl { digest: input.digest, content: input.content.clone(), known }
-    }
-
-    fn prior(&self, compilation: &Compilation, layout: Input) -> Prior {
-        let key = compilation.key(layout.digest);
-        let known = self.caches.job(key);
-        let (adl, known_layout) = match known {
-            // Nothing else is needed then.
-            Some(_) => {
-                (Adl { digest: compilation.adl.digest, content: compilation.adl.content.clone(), known: None }, None)
-            }
-            None => (self.adl(&compilation.adl), self.caches.layout(layout.digest)),
-        };
-        Prior { key, known, adl, layout, known_layout }
     }
 
     /// Parses the ADL, unless that was done before.
-    fn application(&self, adl: Adl, budget: &Budget) -> Result<Arc<Application>, Failure> {
+    fn application(&self, adl: &Adl<C>, budget: &Budget) -> Result<Arc<C::Application>, Failure> {
         adl.verify()?;
-        if let Some(application) = adl.known {
-            return Ok(application);
+        if let Some(application) = &adl.known {
+            return Ok(Arc::clone(application));
         }
-        let content = adl.content.ok_or_else(|| Failure::InputMissing(vec![adl.digest]))?;
-        let application = self.stage("parse", || self.compiler.parse(&content, budget).map_err(Failure::from))?;
-        let application = Arc::new(application);
-        self.caches.add_application(adl.digest, Arc::clone(&application), C::application_size(&content));
+        let Some(content) = &adl.input.content else { return Err(Failure::InputMissing(vec![adl.input.digest])) };
+        let application = Arc::new(self.stage("parse", || self.compiler.parse(content, budget))?);
+        let size = self.compiler.application_size(&application, content.len());
+        self.caches.add_application(adl.input.digest, Arc::clone(&application), size);
         Ok(application)
     }
 
     /// The job of an earlier call, as it was then.
-    fn job(&self, prior: Prior, compilation: &Compilation, budget: &Budget) -> Result<Arc<Job>, Failure> {
+    fn job(&self, prior: &Prior<C>, compilation: &Compilation, budget: &Budget) -> Result<Arc<C::Job>, Failure> {
         prior.verify()?;
-        if let Some(job) = prior.known {
-            return Ok(job);
+        if let Some(job) = &prior.known {
+            return Ok(Arc::clone(job));
         }
-        let layout = prior.layout.content.or(prior.known_layout);
-        let layout = layout.ok_or_else(|| Failure::InputMissing(vec![prior.layout.digest]))?;
-        let application = self.application(prior.adl, budget)?;
-        let job =
-            self.stage("restore", || self.compiler.restore(&application, &compilation.request, &layout, budget))?;
+        let Some(layout) = prior.layout.content.as_ref().or(prior.known_layout.as_ref()) else {
+            return Err(Failure::InputMissing(vec![prior.layout.digest]));
+        };
+        let application = self.application(&prior.adl, budget)?;
+        let restore = || self.compiler.restore(&application, &compilation.message, layout, budget);
+        let job = Arc::new(self.stage("restore", restore)?);
         self.caches.add_layout(prior.layout.digest, layout);
-        let job = Arc::new(job);
-        self.caches.add_job(prior.key, Arc::clone(&job), C::job_size(&job));
+        self.caches.add_job(prior.key, Arc::clone(&job), self.compiler.job_size(&job));
         Ok(job)
     }
 
-    /// Files a new job under what it was made from, and returns its plan.
-    fn remember(&self, compilation: &Compilation, job: Job) -> pb::Plan {
-        let plan = convert::plan(&job, compilation.adl.digest);
+    /// Files a new job under what it was made from.
+    fn remember(&self, compilation: &Compilation, job: C::Job, plan: Option<&pb::Plan>) {
+        let Some(plan) = plan else { return };
         let layout = Digest::of(&plan.layout);
-        self.caches.add_layout(layout, plan.layout.clone());
-        let size = C::job_size(&job);
+        let size = self.compiler.job_size(&job);
+        self.caches.add_layout(layout, &plan.layout);
         self.caches.add_job(compilation.key(layout), Arc::new(job), size);
-        plan
     }
 
     fn stage<T>(&self, name: &'static str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -276,28 +227,28 @@ impl<C: Compiler> Inner<C> {
     }
 }
 
-impl Adl {
+impl<C: Compiler> Adl<C> {
     fn is_missing(&self) -> bool {
-        self.content.is_none() && self.known.is_none()
+        self.input.content.is_none() && self.known.is_none()
     }
 
     fn complete(&self) -> Result<(), Failure> {
-        if self.is_missing() { Err(Failure::InputMissing(vec![self.digest])) } else { Ok(()) }
+        if self.is_missing() { Err(Failure::InputMissing(vec![self.input.digest])) } else { Ok(()) }
     }
 
     fn verify(&self) -> Result<(), Failure> {
-        verify("compilation.adl", self.digest, self.content.as_ref())
+        verify("compilation.adl", &self.input)
     }
 }
 
-impl Prior {
+impl<C: Compiler> Prior<C> {
     fn complete(&self) -> Result<(), Failure> {
         if self.known.is_some() {
             return Ok(());
         }
         let mut missing = Vec::new();
         if self.adl.is_missing() {
-            missing.push(self.adl.digest);
+            missing.push(self.adl.input.digest);
         }
         if self.layout.content.is_none() && self.known_layout.is_none() {
             missing.push(self.layout.digest);
@@ -306,53 +257,26 @@ impl Prior {
     }
 
     /// The job, if there is nothing left to do, not even to check content.
-    fn settled(&self) -> Option<Arc<Job>> {
-        let nothing_sent = self.adl.content.is_none() && self.layout.content.is_none();
+    fn settled(&self) -> Option<Arc<C::Job>> {
+        let nothing_sent = self.adl.input.content.is_none() && self.layout.content.is_none();
         self.known.as_ref().filter(|_| nothing_sent).map(Arc::clone)
     }
 
     fn verify(&self) -> Result<(), Failure> {
         self.adl.verify()?;
-        verify("layout", self.layout.digest, self.layout.content.as_ref())
+        verify("layout", &self.layout)
     }
 }
 
-fn verify(field: &str, digest: Digest, content: Option<&Bytes>) -> Result<(), Failure> {
-    match content {
-        Some(content) if Digest::of(content) != digest => {
+fn verify(field: &str, input: &Input) -> Result<(), Failure> {
+    match &input.content {
+        Some(content) if Digest::of(content) != input.digest => {
             Err(Failure::malformed(format!("{field}.sha256"), "is not the digest of the content"))
         }
         _ => Ok(()),
     }
 }
 
-/// Divides the PEs wanted into pieces that are rendered at a time. An error if the job does not have one of them.
-fn batches(job: &Job, pe_ids: &[u64]) -> Result<Vec<Vec<u64>>, Failure> {
-    let mut batches = Vec::new();
-    let mut batch = Vec::new();
-    let mut bytes = 0_u64;
-    for (position, id) in pe_ids.iter().enumerate() {
-        let size = job
-            .size_of(*id)
-            .ok_or_else(|| Failure::malformed(format!("pe_ids[{position}]"), format!("the plan has no PE {id}")))?;
-        if !batch.is_empty() && bytes.saturating_add(size) > BATCH {
-            batches.push(std::mem::take(&mut batch));
-            bytes = 0;
-        }
-        batch.push(*id);
-        bytes = bytes.saturating_add(size);
-    }
-    if !batch.is_empty() {
-        batches.push(batch);
-    }
-    Ok(batches)
-}
-
-/// The text in pieces that share its memory.
-fn chunks(mut text: Bytes) -> impl Iterator<Item = Bytes> {
-    std::iter::from_fn(move || (!text.is_empty()).then(|| text.split_to(CHUNK.min(text.len()))))
-}
-
 fn note_job(compilation: &Compilation) {
-    Span::current().record("job", &compilation.request.job_name);
+    Span::current().record("job", compilation.message.job_name.as_str());
 }

@@ -1,0 +1,260 @@
+//! The texts of PEs on their way to a caller.
+//!
+//! ```text
+//! worker --pieces--> Outlet --messages--> channel --> response stream
+//! ```
+//!
+//! Rendering takes a core, reading takes a network: a worker renders a batch of texts into an [`Outlet`] and is free again before the
+//! caller has read them. Only of a text that is larger than [`HELD`] does the worker wait for the caller.
+//!
+//! Knows: PEs, pieces of text, messages. Must not know: how a text is made.
+//!
+//! Invariants: per stream at most [`HELD`] and the channel are in memory; a text is as long as announced, or the stream ends with an error.
+
+use super::{
+    admission::{Admission, Class, ended},
+    compiler::{Compiler, Measure},
+    errors::Failure,
+    metrics::Metrics,
+};
+use crate::{budget::Budget, error::Error};
+use bytes::{Bytes, BytesMut};
+use std::{
+    collections::VecDeque,
+    io::{self, Write},
+    sync::Arc,
+    time::Instant,
+};
+use streams_proto::fusion::v1 as pb;
+use tokio::{runtime::Handle, sync::mpsc};
+
+/// Most bytes of text in one message.
+const CHUNK: usize = 256 << 10;
+/// Bytes of text that are rendered at a time, unless one text is larger: short enough for a resize to wait for.
+const BATCH: u64 = 1 << 20;
+/// Most bytes of text that wait outside the channel.
+const HELD: usize = 4 << 20;
+/// Messages in the channel.
+pub(crate) const UNREAD: usize = 8;
+
+/// A PE to be rendered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) pe: u64,
+    pub(crate) measure: Measure,
+}
+
+/// PEs of `job` in the order asked for. An error if it does not have one of them.
+pub(crate) fn wanted<C: Compiler>(compiler: &C, job: &C::Job, pes: &[u64]) -> Result<Vec<Wanted>, Failure> {
+    let wanted = pes.iter().enumerate().map(|(position, &pe)| {
+        let unknown = || Failure::malformed(format!("pe_ids[{position}]"), format!("the plan has no PE {pe}"));
+        Ok(Wanted { pe, measure: compiler.measure(job, pe).ok_or_else(unknown)? })
+    });
+    wanted.collect()
+}
+
+/// Renders and writes all of them. Ends early if the budget does, or if nobody reads any more.
+pub(crate) async fn write<C: Compiler>(
+    compiler: &Arc<C>,
+    job: Arc<C::Job>,
+    wanted: Vec<Wanted>,
+    messages: mpsc::Sender<pb::RenderResponse>,
+    admission: &Admission,
+    metrics: &Arc<Metrics>,
+    budget: &Budget,
+) -> Result<(), Failure> {
+    for batch in batches(wanted) {
+        let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
+        let mut outlet = Outlet::new(messages.clone(), budget.clone());
+        let render = move |budget: &Budget| {
+            let began = Instant::now();
+            for wanted in &batch {
+                outlet.begin(wanted)?;
+                let rendered = compiler.render(&job, wanted.pe, &mut outlet, budget);
+                outlet.end(rendered)?;
+                metrics.rendered(wanted.measure.size);
+            }
+            metrics.stage("render", began.elapsed());
+            Ok(outlet.held)
+        };
+        let held = admission.run(Class::Render, budget, render).await?;
+        for message in held {
+            tokio::select! {
+                biased;
+                error = ended(budget) => return Err(error.into()),
+                sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pieces of work of about [`BATCH`] bytes, in order.
+fn batches(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
+    let mut batches: Vec<Vec<Wanted>> = Vec::new();
+    let mut bytes = 0_u64;
+    for wanted in wanted {
+        bytes = bytes.saturating_add(wanted.measure.size);
+        match batches.last_mut() {
+            Some(batch) if bytes <= BATCH => batch.push(wanted),
+            _ => {
+                bytes = wanted.measure.size;
+                batches.push(vec![wanted]);
+            }
+        }
+    }
+    batches
+}
+
+/// Turns pieces of text into messages, and keeps them until the worker is done, or until there are too many of them.
+struct Outlet {
+    messages: mpsc::Sender<pb::RenderResponse>,
+    budget: Budget,
+    runtime: Handle,
+    held: VecDeque<pb::RenderResponse>,
+    held_bytes: usize,
+    chunk: BytesMut,
+    /// Bytes of the present text that are still to come.
+    missing: u64,
+    /// The present text is longer than announced.
+    overrun: bool,
+}
+
+impl Outlet {
+    fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: Budget) -> Self {
+        let runtime = Handle::current();
+        let (held, chunk) = (VecDeque::new(), BytesMut::new());
+        Self { messages, budget, runtime, held, held_bytes: 0, chunk, missing: 0, overrun: false }
+    }
+
+    fn begin(&mut self, wanted: &Wanted) -> Result<(), Error> {
+        let Measure { content_id, size } = wanted.measure.clone();
+        self.missing = size;
+        self.chunk.reserve(CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)));
+        self.push(pb::render_response::Part::Start(pb::render_response::Start { pe_id: wanted.pe, content_id, size }))
+    }
+
+    fn end(&mut self, rendered: Result<(), Failure>) -> Result<(), Failure> {
+        if self.overrun {
+            return Err(Failure::Defect("a text is longer than its measure"));
+        }
+        rendered?;
+        if self.missing > 0 {
+            return Err(Failure::Defect("a text is shorter than its measure"));
+        }
+        let rest = self.chunk.split().freeze();
+        if rest.is_empty() { Ok(()) } else { Ok(self.push_chunk(rest)?) }
+    }
+
+    fn push_chunk(&mut self, chunk: Bytes) -> Result<(), Error> {
+        self.push(pb::render_response::Part::Chunk(chunk))
+    }
+
+    fn push(&mut self, part: pb::render_response::Part) -> Result<(), Error> {
+        if let pb::render_response::Part::Chunk(chunk) = &part {
+            self.held_bytes += chunk.len();
+        }
+        self.held.push_back(pb::RenderResponse { part: Some(part) });
+        if self.held_bytes > HELD { self.release() } else { Ok(()) }
+    }
+
+    /// Waits for the caller to read what is held. On a worker.
+    fn release(&mut self) -> Result<(), Error> {
+        self.held_bytes = 0;
+        let (held, messages, budget) = (&mut self.held, &self.messages, &self.budget);
+        self.runtime.block_on(async {
+            for message in held.drain(..) {
+                tokio::select! {
+                    biased;
+                    error = ended(budget) => return Err(error),
+                    sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let room = CHUNK - self.chunk.len();
+        let taken = &piece[..piece.len().min(room)];
+        self.missing = self.missing.checked_sub(taken.len() as u64).ok_or_else(|| {
+            self.overrun = true;
+            io::Error::other("longer than announced")
+        })?;
+        self.chunk.extend_from_slice(taken);
+        if self.chunk.len() == CHUNK {
+            let chunk = self.chunk.split().freeze();
+            self.push_chunk(chunk).map_err(io::Error::other)?;
+        }
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(pe: u64, size: u64) -> Wanted {
+        Wanted { pe, measure: Measure { content_id: String::new(), size } }
+    }
+
+    #[test]
+    fn batches_are_about_as_large_as_allowed_and_in_order() {
+        let cases: [(&[u64], &[&[u64]]); 4] = [
+            (&[], &[]),
+            (&[BATCH, 1, 1], &[&[0], &[1, 2]]),
+            (&[1, BATCH - 1, 1], &[&[0, 1], &[2]]),
+            (&[5 * BATCH, 0, BATCH, 0], &[&[0], &[1, 2, 3]]),
+        ];
+        for (sizes, expected) in cases {
+            let all = sizes.iter().enumerate().map(|(pe, size)| wanted(pe as u64, *size)).collect();
+            let found: Vec<Vec<u64>> = batches(all).iter().map(|b| b.iter().map(|w| w.pe).collect()).collect();
+            assert_eq!(found, expected, "{sizes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn texts_are_cut_into_messages() {
+        let (messages, _unread) = mpsc::channel(UNREAD);
+        let mut outlet = Outlet::new(messages, Budget::default());
+        let text: Vec<u8> = (0..2 * CHUNK + 3).map(|i| i as u8).collect();
+        outlet.begin(&wanted(7, text.len() as u64)).unwrap();
+        for piece in text.chunks(1000) {
+            outlet.write_all(piece).unwrap();
+        }
+        outlet.end(Ok(())).unwrap();
+        let mut sizes = Vec::new();
+        let mut all = Vec::new();
+        for message in outlet.held {
+            match message.part.unwrap() {
+                pb::render_response::Part::Start(start) => {
+                    assert_eq!((start.pe_id, start.size), (7, text.len() as u64))
+                }
+                pb::render_response::Part::Chunk(chunk) => {
+                    sizes.push(chunk.len());
+                    all.extend_from_slice(&chunk);
+                }
+            }
+        }
+        assert_eq!(sizes, [CHUNK, CHUNK, 3]);
+        assert_eq!(all, text);
+    }
+
+    #[tokio::test]
+    async fn a_text_of_another_size_than_announced_is_a_defect() {
+        let (messages, _unread) = mpsc::channel(UNREAD);
+        let mut outlet = Outlet::new(messages, Budget::default());
+        outlet.begin(&wanted(0, 3)).unwrap();
+        outlet.write_all(b"12").unwrap();
+        assert!(matches!(outlet.end(Ok(())), Err(Failure::Defect(_))));
+        outlet.begin(&wanted(0, 3)).unwrap();
+        assert!(outlet.write_all(b"1234").is_err());
+        assert!(matches!(outlet.end(Err(Error::Cancelled.into())), Err(Failure::Defect(_))));
+    }
+}

@@ -1,0 +1,380 @@
+//! Messages that keep the rules of the contract, from messages that may not.
+//!
+//! Callers are not trusted: whatever can be said about a message without knowing the application is checked here, before anything is
+//! looked up or computed. What only the compiler can know (a region that does not exist, a width that is too large) it says itself,
+//! with its own stages and codes.
+//!
+//! Knows: the contract. Must not know: the compiler.
+//!
+//! Invariants: digests have 32 bytes; content is within its limit and apart from the message; enumerations have known values; lists and
+//! texts are bounded; no name occurs twice where it must have one meaning.
+
+use super::{
+    cache::{Digest, JobKey},
+    errors::{Failure, Malformed},
+};
+use crate::error::excerpt;
+use bytes::Bytes;
+use std::{collections::HashSet, hash::Hash};
+use streams_proto::fusion::v1 as pb;
+
+/// Bytes of the content of a blob.
+const CONTENT: usize = 64 << 20;
+/// Bytes of a text, as everywhere (plan command, "Limits").
+const TEXT: usize = 1 << 20;
+/// Bytes of all submission-time values together.
+const VALUES: usize = 16 << 20;
+/// Characters of a job's name.
+const JOB_NAME: usize = 253;
+/// Entries of one list: as many as a job can have operators.
+const ENTRIES: usize = 200_000;
+
+/// Content, by digest, and perhaps there. The digest has not been compared with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) digest: Digest,
+    pub(crate) content: Option<Bytes>,
+}
+
+/// A compilation and its ADL.
+#[derive(Debug)]
+pub(crate) struct Compilation {
+    pub(crate) adl: Input,
+    /// Without the content of the ADL.
+    pub(crate) message: pb::Compilation,
+}
+
+/// What a resize changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) widths: Vec<pb::RegionWidth>,
+    /// `POLICY_UNSPECIFIED` has been replaced by what it means.
+    pub(crate) policy: pb::resize_request::Policy,
+    pub(crate) pe_ids_in_use: Vec<u64>,
+    pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
+}
+
+impl Compilation {
+    /// The key of this job with a layout.
+    pub(crate) fn key(&self, layout: Digest) -> JobKey {
+        JobKey::new(&self.message, layout)
+    }
+}
+
+/// A request to submit.
+pub(crate) fn submit(message: pb::SubmitRequest) -> Result<Compilation, Failure> {
+    let mut problems = Malformed::default();
+    let compilation = compilation(message.compilation, &mut problems);
+    finish(compilation, problems)
+}
+
+/// A request to resize.
+pub(crate) fn resize(message: pb::ResizeRequest) -> Result<(Compilation, Input, Change), Failure> {
+    let mut problems = Malformed::default();
+    let compilation = compilation(message.compilation, &mut problems);
+    let layout = blob(message.layout, "layout", &mut problems);
+    widths(&message.widths, "widths", &mut problems);
+    for (position, width) in message.widths.iter().enumerate() {
+        if width.region.contains('*') {
+            problems.add(format!("widths[{position}].region"), "is a pattern; a resize names its regions exactly");
+        }
+    }
+    let policy = pb::resize_request::Policy::try_from(message.policy);
+    let policy = match policy {
+        Ok(pb::resize_request::Policy::Unspecified) => pb::resize_request::Policy::Sticky,
+        Ok(policy) => policy,
+        Err(_) => {
+            problems.add("policy", format!("has the unknown value {}", message.policy));
+            pb::resize_request::Policy::Sticky
+        }
+    };
+    entries(message.pe_ids_in_use.len(), "pe_ids_in_use", &mut problems);
+    let ports = message.ports_in_use.iter().map(|p| p.input_port_ids.len() + p.output_port_ids.len() + 1).sum();
+    entries(ports, "ports_in_use", &mut problems);
+    once(message.ports_in_use.iter().map(|ports| ports.pe_id), "ports_in_use", "pe_id", &mut problems);
+    let change = Change {
+        widths: message.widths,
+        policy,
+        pe_ids_in_use: message.pe_ids_in_use,
+        ports_in_use: message.ports_in_use,
+    };
+    finish(compilation.zip(layout).map(|(compilation, layout)| (compilation, layout, change)), problems)
+}
+
+/// A request to render a plan of the compiler `version`.
+pub(crate) fn render(
+    message: pb::RenderRequest,
+    version: &'static str,
+) -> Result<(Compilation, Input, Vec<u64>), Failure> {
+    let mut problems = Malformed::default();
+    let compilation = compilation(message.compilation, &mut problems);
+    let layout = blob(message.layout, "layout", &mut problems);
+    entries(message.pe_ids.len(), "pe_ids", &mut problems);
+    once(message.pe_ids.iter(), "pe_ids", "", &mut problems);
+    let request = finish(compilation.zip(layout), problems)?;
+    if message.compiler != version {
+        return Err(Failure::OtherCompiler { theirs: message.compiler, ours: version });
+    }
+    Ok((request.0, request.1, message.pe_ids))
+}
+
+/// A value is absent only where a problem was found.
+fn finish<T>(value: Option<T>, problems: Malformed) -> Result<T, Failure> {
+    match value {
+        Some(value) if problems.violations.is_empty() => Ok(value),
+        _ => Err(problems.into()),
+    }
+}
+
+fn compilation(message: Option<pb::Compilation>, problems: &mut Malformed) -> Option<Compilation> {
+    let Some(mut message) = message else {
+        problems.add("compilation", "is missing");
+        return None;
+    };
+    let adl = blob(message.adl.take(), "compilation.adl", problems);
+    let characters = message.job_name.chars().count();
+    if characters == 0 || characters > JOB_NAME {
+        problems.add("compilation.job_name", format!("has {characters} characters; it needs 1 to {JOB_NAME}"));
+    }
+    fusion(message.fusion.as_ref(), problems);
+    submission_values(&message, problems);
+    let configuration = message.configuration.iter();
+    let texts = configuration.flat_map(|c| [&c.threading_model, &c.tracing, &c.data_directory]);
+    if texts.flatten().any(|text| text.len() > TEXT) {
+        problems.add("compilation.configuration", format!("has a text of more than {TEXT} bytes"));
+    }
+    widths(&message.widths, "compilation.widths", problems);
+    let adl = adl?;
+    message.adl = Some(pb::Blob { sha256: adl.digest.to_bytes(), content: None });
+    Some(Compilation { adl, message })
+}
+
+fn fusion(fusion: Option<&pb::Fusion>, problems: &mut Malformed) {
+    let Some(fusion) = fusion else {
+        problems.add("compilation.fusion", "is missing");
+        return;
+    };
+    match &fusion.mode {
+        None => problems.add("compilation.fusion.mode", "is missing, or is one that this replica does not know"),
+        Some(pb::fusion::Mode::Automatic(automatic)) if automatic.share > 1000 => {
+            problems.add("compilation.fusion.automatic.share", format!("is {}; at most 1000", automatic.share));
+        }
+        Some(_) => {}
+    }
+    if pb::FusionType::try_from(fusion.r#type).is_err() {
+        problems.add("compilation.fusion.type", format!("has the unknown value {}", fusion.r#type));
+    }
+}
+
+fn submission_values(message: &pb::Compilation, problems: &mut Malformed) {
+    const FIELD: &str = "compilation.submission_values";
+    entries(message.submission_values.len(), FIELD, problems);
+    let mut bytes = 0_usize;
+    for (name, value) in &message.submission_values {
+        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+        if name.is_empty() {
+            problems.add(FIELD, "has an empty name");
+        }
+        if name.len().max(value.len()) > TEXT {
+            problems.add(format!("{FIELD}['{}']", excerpt(name)), format!("has more than {TEXT} bytes"));
+        }
+    }
+    if bytes > VALUES {
+        problems.add(FIELD, format!("have {bytes} bytes; at most {VALUES}"));
+    }
+}
+
+fn blob(blob: Option<pb::Blob>, field: &str, problems: &mut Malformed) -> Option<Input> {
+    let Some(blob) = blob else {
+        problems.add(field, "is missing");
+        return None;
+    };
+    if let Some(content) = &blob.content
+        && content.len() > CONTENT
+    {
+        problems.add(format!("{field}.content"), format!("has {} bytes; at most {CONTENT}", content.len()));
+    }
+    let digest = Digest::from_bytes(&blob.sha256);
+    if digest.is_none() {
+        problems.add(format!("{field}.sha256"), format!("has {} bytes; a SHA-256 has 32", blob.sha256.len()));
+    }
+    Some(Input { digest: digest?, content: blob.content })
+}
+
+fn widths(widths: &[pb::RegionWidth], field: &str, problems: &mut Malformed) {
+    entries(widths.len(), field, problems);
+    for (position, width) in widths.iter().enumerate() {
+        if width.region.is_empty() || width.region.len() > TEXT {
+            let bytes = width.region.len();
+            problems.add(format!("{field}[{position}].region"), format!("has {bytes} bytes; it needs 1 to {TEXT}"));
+        }
+    }
+    once(widths.iter().map(|width| &width.region), field, "region", problems);
+}
+
+fn entries(count: usize, field: &str, problems: &mut Malformed) {
+    if count > ENTRIES {
+        problems.add(field, format!("has {count} entries; at most {ENTRIES}"));
+    }
+}
+
+/// Tells of the first value that occurs twice.
+fn once<T: Eq + Hash>(values: impl Iterator<Item = T>, field: &str, part: &str, problems: &mut Malformed) {
+    let mut seen = HashSet::new();
+    let repeated = values.take(ENTRIES).position(|value| !seen.insert(value));
+    if let Some(position) = repeated {
+        let dot = if part.is_empty() { "" } else { "." };
+        problems.add(format!("{field}[{position}]{dot}{part}"), "occurs twice");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pb::resize_request::{Policy, PortsInUse};
+    use tonic::Code;
+    use tonic_types::StatusExt;
+
+    fn blob(content: &'static [u8]) -> Option<pb::Blob> {
+        Some(pb::Blob { sha256: Digest::of(content).to_bytes(), content: Some(Bytes::from_static(content)) })
+    }
+
+    fn compilation() -> pb::Compilation {
+        let mode = pb::fusion::Mode::Legacy(pb::fusion::Legacy {});
+        pb::Compilation {
+            adl: blob(b"adl"),
+            job_name: "job".into(),
+            fusion: Some(pb::Fusion { mode: Some(mode), r#type: 0 }),
+            ..Default::default()
+        }
+    }
+
+    fn width(region: &str, width: i64) -> pb::RegionWidth {
+        pb::RegionWidth { region: region.into(), width }
+    }
+
+    fn resize_request() -> pb::ResizeRequest {
+        pb::ResizeRequest {
+            compilation: Some(compilation()),
+            layout: blob(b"layout"),
+            widths: vec![width("P", 3)],
+            ..Default::default()
+        }
+    }
+
+    fn render_request() -> pb::RenderRequest {
+        pb::RenderRequest {
+            compilation: Some(compilation()),
+            layout: blob(b"layout"),
+            compiler: "1".into(),
+            pe_ids: vec![2, 1],
+        }
+    }
+
+    /// The fields that a request is refused for.
+    fn fields<T>(result: Result<T, Failure>) -> Vec<String> {
+        match result {
+            Ok(_) => Vec::new(),
+            Err(failure) => {
+                let status = failure.status();
+                assert_eq!(status.code(), Code::InvalidArgument);
+                status.get_details_bad_request().unwrap().field_violations.into_iter().map(|v| v.field).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn content_is_taken_apart_from_the_message() {
+        let request = submit(pb::SubmitRequest { compilation: Some(compilation()) }).unwrap();
+        assert_eq!(request.adl.content.as_deref(), Some(b"adl".as_slice()));
+        assert_eq!(request.adl.digest, Digest::of(b"adl"));
+        let left = request.message.adl.unwrap();
+        assert_eq!((left.content, left.sha256), (None, Digest::of(b"adl").to_bytes()));
+    }
+
+    #[test]
+    fn malformed_compilations() {
+        type Change = fn(&mut pb::Compilation);
+        let cases: &[(&str, Change)] = &[
+            ("compilation.adl", |c| c.adl = None),
+            ("compilation.adl.sha256", |c| c.adl.as_mut().unwrap().sha256.truncate(31)),
+            ("compilation.adl.content", |c| c.adl.as_mut().unwrap().content = Some(vec![0; CONTENT + 1].into())),
+            ("compilation.job_name", |c| c.job_name.clear()),
+            ("compilation.job_name", |c| c.job_name = "x".repeat(254)),
+            ("compilation.fusion", |c| c.fusion = None),
+            ("compilation.fusion.mode", |c| c.fusion.as_mut().unwrap().mode = None),
+            ("compilation.fusion.type", |c| c.fusion.as_mut().unwrap().r#type = 99),
+            ("compilation.fusion.automatic.share", |c| {
+                let automatic = pb::fusion::Automatic { share: 1001, ..Default::default() };
+                c.fusion.as_mut().unwrap().mode = Some(pb::fusion::Mode::Automatic(automatic));
+            }),
+            ("compilation.submission_values", |c| drop(c.submission_values.insert(String::new(), "1".into()))),
+            ("compilation.submission_values['a']", |c| {
+                drop(c.submission_values.insert("a".into(), "x".repeat(TEXT + 1)));
+            }),
+            ("compilation.configuration", |c| {
+                c.configuration.get_or_insert_default().tracing = Some("x".repeat(TEXT + 1));
+            }),
+            ("compilation.widths[0].region", |c| c.widths = vec![width("", 1)]),
+            ("compilation.widths[2].region", |c| c.widths = vec![width("a", 1), width("b", 1), width("a", 2)]),
+            ("compilation.widths", |c| c.widths = (0..=ENTRIES).map(|i| width(&i.to_string(), 1)).collect()),
+        ];
+        for (field, change) in cases {
+            let mut compilation = compilation();
+            change(&mut compilation);
+            assert_eq!(fields(submit(pb::SubmitRequest { compilation: Some(compilation) })), [*field]);
+        }
+        assert_eq!(fields(submit(pb::SubmitRequest { compilation: None })), ["compilation"]);
+        let nothing = submit(pb::SubmitRequest { compilation: Some(pb::Compilation::default()) });
+        assert_eq!(fields(nothing), ["compilation.adl", "compilation.job_name", "compilation.fusion"]);
+    }
+
+    #[test]
+    fn malformed_resizes() {
+        type Change = fn(&mut pb::ResizeRequest);
+        let cases: &[(&str, Change)] = &[
+            ("compilation", |r| r.compilation = None),
+            ("layout", |r| r.layout = None),
+            ("layout.sha256", |r| r.layout.as_mut().unwrap().sha256 = vec![0; 33].into()),
+            ("widths[1].region", |r| r.widths.push(width("Q*", 1))),
+            ("widths[1].region", |r| r.widths.push(width("P", 4))),
+            ("policy", |r| r.policy = 17),
+            ("pe_ids_in_use", |r| r.pe_ids_in_use = vec![7; ENTRIES + 1]),
+            ("ports_in_use", |r| {
+                r.ports_in_use = vec![PortsInUse { input_port_ids: vec![0; ENTRIES], ..Default::default() }];
+            }),
+            ("ports_in_use[1].pe_id", |r| r.ports_in_use = vec![PortsInUse::default(); 2]),
+        ];
+        for (field, change) in cases {
+            let mut request = resize_request();
+            change(&mut request);
+            assert_eq!(fields(resize(request)), [*field]);
+        }
+        let (_, _, change) = resize(resize_request()).unwrap();
+        assert_eq!(change.policy, Policy::Sticky);
+    }
+
+    #[test]
+    fn malformed_renders() {
+        let with = |change: fn(&mut pb::RenderRequest)| {
+            let mut request = render_request();
+            change(&mut request);
+            render(request, "1")
+        };
+        assert_eq!(fields(with(|r| r.layout = None)), ["layout"]);
+        assert_eq!(fields(with(|r| r.pe_ids = vec![3, 4, 3])), ["pe_ids[2]"]);
+        assert!(matches!(with(|r| r.compiler = "0".into()), Err(Failure::OtherCompiler { .. })));
+        assert_eq!(with(|_| {}).unwrap().2, [2, 1]);
+    }
+
+    #[test]
+    fn a_million_problems_are_as_cheap_as_a_few() {
+        let mut compilation = compilation();
+        compilation.widths = vec![pb::RegionWidth::default(); 1_000_000];
+        let failure = submit(pb::SubmitRequest { compilation: Some(compilation) }).unwrap_err();
+        let Failure::Malformed(malformed) = &failure else { panic!("{failure:?}") };
+        assert!(malformed.violations.len() < 100);
+        let violations = failure.status().get_details_bad_request().unwrap().field_violations;
+        assert!(violations.last().unwrap().description.starts_with("and "), "{violations:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Who gets a worker, who gives it back, and who is sent away.
+
+use super::*;
+use crate::server::admission::PerClass;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tonic::Code;
+use tonic_types::StatusExt;
+
+/// Submits jobs of these names, all at once.
+async fn crowd(replica: &Replica, names: &[&'static str]) -> Vec<JoinHandle<Result<pb::Plan, Status>>> {
+    let client = replica.client().await;
+    names
+        .iter()
+        .map(|name| {
+            let (mut client, name) = (client.clone(), *name);
+            tokio::spawn(async move { submit(&mut client, name, "1 1").await })
+        })
+        .collect()
+}
+
+async fn waiting(replica: &Replica, expected: PerClass<usize>) {
+    eventually("the queue", || replica.server.calls.admission.waiting() == expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_does_not_wait_for_submissions() {
+    let replica = replica(&["--workers", "2"]).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("submit");
+    let crowd = crowd(&replica, &["a", "b", "c", "d"]).await;
+    waiting(&replica, PerClass { submit: 3, ..Default::default() }).await;
+
+    let resized = soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.unwrap();
+    let layout = resized.into_inner().plan.unwrap().layout;
+    texts(&mut client, render_request("job", "1 1", &layout, &[0])).await.unwrap();
+    assert_eq!(replica.server.calls.admission.waiting().submit, 3);
+
+    replica.gate.release("submit");
+    for submission in crowd {
+        soon(submission).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_one_worker_a_resize_overtakes_what_waits() {
+    let replica = replica(&["--workers", "1"]).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("submit");
+    let crowd = crowd(&replica, &["a", "b", "c"]).await;
+    waiting(&replica, PerClass { submit: 2, ..Default::default() }).await;
+    let resize = {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await })
+    };
+    waiting(&replica, PerClass { submit: 2, resize: 1, ..Default::default() }).await;
+    replica.gate.release("submit");
+    soon(resize).await.unwrap().unwrap();
+    for submission in crowd {
+        soon(submission).await.unwrap().unwrap();
+    }
+    let begun = replica.gate.begun();
+    let jobs: Vec<&str> =
+        begun.iter().filter(|s| !s.starts_with("parse")).map(|s| s.split_once(' ').unwrap().0).collect();
+    assert_eq!(jobs, ["submit", "submit", "resize", "submit", "submit"], "{begun:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_ends_the_work() {
+    let replica = replica(&["--workers", "1", "--max-seconds", "1"]).await;
+    replica.gate.hold("submit");
+    let mut client = replica.client().await;
+    let status = submit(&mut client, "a", "1 1").await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    replica.idle().await;
+    assert_eq!(replica.gate.ended_early(), ["submit a"]);
+    replica.gate.release("submit");
+    submit(&mut client, "b", "1 1").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_callers_deadline_counts_if_it_is_sooner() {
+    let replica = replica(&["--workers", "1"]).await;
+    replica.gate.hold("submit");
+    let mut client = replica.client().await;
+    let mut request = tonic::Request::new(submit_request("a", "1 1"));
+    request.set_timeout(Duration::from_millis(300));
+    let status = soon(client.submit(request)).await.unwrap_err();
+    // Whichever of the two timers the caller heard of first.
+    assert!([Code::DeadlineExceeded, Code::Cancelled].contains(&status.code()), "{status}");
+    replica.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_expired_while_it_waited_is_never_begun() {
+    let replica = replica(&["--workers", "1"]).await;
+    replica.gate.hold("submit");
+    let first = crowd(&replica, &["first"]).await;
+    replica.begun("submit first").await;
+    let mut request = tonic::Request::new(submit_request("late", "1 1"));
+    request.set_timeout(Duration::from_millis(100));
+    soon(replica.client().await.submit(request)).await.unwrap_err();
+    waiting(&replica, PerClass::default()).await;
+    replica.gate.release("submit");
+    for submission in first {
+        soon(submission).await.unwrap().unwrap();
+    }
+    assert!(!replica.gate.begun().contains(&"submit late".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_who_goes_away_frees_the_worker() {
+    let replica = replica(&["--workers", "1"]).await;
+    replica.gate.hold("submit");
+    let gone = crowd(&replica, &["gone"]).await;
+    replica.begun("submit gone").await;
+    gone.iter().for_each(JoinHandle::abort);
+    replica.idle().await;
+    assert_eq!(replica.gate.ended_early(), ["submit gone"]);
+    eventually("the call is counted", || replica.server.calls.in_flight.is_empty()).await;
+    let (_, metrics) = replica.page("/metrics").await;
+    assert!(metrics.contains(r#"fusion_calls_total{method="Submit",code="CANCELLED"} 1"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rendering_stops_when_nobody_reads() {
+    let replica = replica(&["--workers", "1"]).await;
+    let mut client = replica.client().await;
+    let adl = "50 1000000";
+    let layout = submit(&mut client, "job", adl).await.unwrap().layout;
+    let all: Vec<u64> = (0..50).collect();
+    let mut stream = soon(client.render(render_request("job", adl, &layout, &all))).await.unwrap().into_inner();
+    soon(stream.message()).await.unwrap().unwrap();
+    // A reader who does not read holds no worker.
+    submit(&mut client, "other", "1 1").await.unwrap();
+    drop(stream);
+    replica.idle().await;
+    eventually("the call has ended", || replica.server.calls.in_flight.is_empty()).await;
+    let rendered = replica.gate.begun().iter().filter(|step| step.starts_with("render")).count();
+    assert!(rendered < 50, "rendered all {rendered}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_past_its_deadline_says_so() {
+    let replica = replica(&["--workers", "1", "--max-seconds", "1"]).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "2 1000").await.unwrap().layout;
+    replica.gate.hold("render");
+    let status = texts(&mut client, render_request("job", "2 1000", &layout, &[0, 1])).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    replica.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_house_says_when_to_come_again() {
+    let replica = replica(&["--workers", "1", "--max-submits", "2"]).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("submit");
+    let crowd = crowd(&replica, &["a", "b"]).await;
+    waiting(&replica, PerClass { submit: 1, ..Default::default() }).await;
+
+    let status = submit(&mut client, "c", "1 1").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
+    let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
+    assert!(delay >= Duration::from_millis(100) && delay <= Duration::from_secs(30), "{delay:?}");
+    // Resizes have places of their own.
+    let resize = {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await })
+    };
+    waiting(&replica, PerClass { submit: 1, resize: 1, ..Default::default() }).await;
+
+    replica.gate.release("submit");
+    soon(resize).await.unwrap().unwrap();
+    for submission in crowd {
+        soon(submission).await.unwrap().unwrap();
+    }
+    eventually("all places are free", || replica.server.calls.in_flight.is_empty()).await;
+    submit(&mut client, "c", "1 1").await.unwrap();
+}

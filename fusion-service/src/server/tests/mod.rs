@@ -1,0 +1,174 @@
+//! Tests of the server over real sockets, with a [compiler](toy) whose steps can be held.
+
+mod calls;
+mod contract;
+mod life;
+mod load;
+mod tls;
+pub(crate) mod toy;
+
+use super::{Server, cache::Digest, command};
+use bytes::Bytes;
+use sha2::Digest as _;
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use streams_proto::fusion::v1::{self as pb, fusion_service_client::FusionServiceClient};
+use tonic::{Status, transport::Channel};
+use toy::{Gate, Toy};
+
+/// Longer than anything should take, even on a machine that does much else.
+const LONG: Duration = Duration::from_secs(60);
+
+type Client = FusionServiceClient<Channel>;
+
+/// A server and the gate of its compiler.
+struct Replica {
+    server: Server,
+    gate: Arc<Gate>,
+}
+
+/// Starts a replica with these options on free ports.
+async fn replica(options: &[&str]) -> Replica {
+    let gate = Arc::new(Gate::default());
+    let ports = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let args = command::tests::parse(&[&ports, options].concat());
+    let server = Server::start(&args, Toy { gate: Arc::clone(&gate) }).await.unwrap();
+    Replica { server, gate }
+}
+
+impl Replica {
+    async fn channel(&self) -> Channel {
+        let url = format!("http://{}", self.server.address);
+        tonic::transport::Endpoint::from_shared(url).unwrap().connect().await.unwrap()
+    }
+
+    async fn client(&self) -> Client {
+        Client::new(self.channel().await).max_decoding_message_size(64 << 20)
+    }
+
+    /// A page over HTTP: status and body.
+    async fn page(&self, path: &str) -> (String, String) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.server.http_address.unwrap()).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    /// No worker works and nobody waits for one.
+    async fn idle(&self) {
+        eventually("the workers are idle", || {
+            let admission = &self.server.calls.admission;
+            admission.working() == Default::default() && admission.waiting() == Default::default()
+        })
+        .await;
+    }
+
+    async fn begun(&self, step: &str) {
+        eventually(step, || self.gate.begun().iter().any(|begun| begun == step)).await;
+    }
+}
+
+/// Waits for a condition.
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits for something that must happen.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, what).await.expect("took too long")
+}
+
+fn blob(content: &[u8]) -> pb::Blob {
+    pb::Blob { sha256: Digest::of(content).to_bytes(), content: Some(Bytes::copy_from_slice(content)) }
+}
+
+/// The same without content.
+fn lean(mut blob: pb::Blob) -> pb::Blob {
+    blob.content = None;
+    blob
+}
+
+fn compilation(job: &str, adl: &str) -> pb::Compilation {
+    let mode = Some(pb::fusion::Mode::Legacy(pb::fusion::Legacy {}));
+    pb::Compilation {
+        adl: Some(blob(adl.as_bytes())),
+        job_name: job.into(),
+        job_id: 1,
+        fusion: Some(pb::Fusion { mode, r#type: 0 }),
+        ..Default::default()
+    }
+}
+
+fn lean_compilation(job: &str, adl: &str) -> pb::Compilation {
+    let compilation = compilation(job, adl);
+    pb::Compilation { adl: compilation.adl.map(lean), ..compilation }
+}
+
+fn submit_request(job: &str, adl: &str) -> pb::SubmitRequest {
+    pb::SubmitRequest { compilation: Some(compilation(job, adl)) }
+}
+
+async fn submit(client: &mut Client, job: &str, adl: &str) -> Result<pb::Plan, Status> {
+    Ok(soon(client.submit(submit_request(job, adl))).await?.into_inner().plan.unwrap())
+}
+
+/// A resize of `P` that names its inputs by digest.
+fn lean_resize(job: &str, adl: &str, layout: &[u8], width: i64) -> pb::ResizeRequest {
+    pb::ResizeRequest {
+        compilation: Some(lean_compilation(job, adl)),
+        layout: Some(lean(blob(layout))),
+        widths: vec![pb::RegionWidth { region: "P".into(), width }],
+        ..Default::default()
+    }
+}
+
+/// The same with the content of its inputs.
+fn full_resize(job: &str, adl: &str, layout: &[u8], width: i64) -> pb::ResizeRequest {
+    pb::ResizeRequest {
+        compilation: Some(compilation(job, adl)),
+        layout: Some(blob(layout)),
+        ..lean_resize(job, adl, layout, width)
+    }
+}
+
+fn render_request(job: &str, adl: &str, layout: &[u8], pe_ids: &[u64]) -> pb::RenderRequest {
+    pb::RenderRequest {
+        compilation: Some(compilation(job, adl)),
+        layout: Some(blob(layout)),
+        compiler: "toy".into(),
+        pe_ids: pe_ids.to_vec(),
+    }
+}
+
+/// All texts of a stream, checked against what it announces.
+async fn texts(client: &mut Client, request: pb::RenderRequest) -> Result<Vec<(u64, Vec<u8>)>, Status> {
+    use pb::render_response::Part;
+    let mut stream = soon(client.render(request)).await?.into_inner();
+    let mut texts: Vec<(pb::render_response::Start, Vec<u8>)> = Vec::new();
+    while let Some(message) = soon(stream.message()).await? {
+        match message.part.unwrap() {
+            Part::Start(start) => texts.push((start, Vec::new())),
+            Part::Chunk(chunk) => {
+                assert!(!chunk.is_empty() && chunk.len() <= 256 << 10, "a chunk of {} bytes", chunk.len());
+                texts.last_mut().unwrap().1.extend_from_slice(&chunk);
+            }
+        }
+    }
+    let checked = texts.into_iter().map(|(start, text)| {
+        assert_eq!(start.size, text.len() as u64);
+        assert_eq!(start.content_id, hex::encode(sha2::Sha256::digest(&text)));
+        (start.pe_id, text)
+    });
+    Ok(checked.collect())
+}

@@ -1,0 +1,205 @@
+//! A compiler whose results are obvious and whose steps can be held.
+
+use crate::{
+    budget::Budget,
+    error::{Error, Problem, Stage},
+    server::{
+        compiler::{Compiler, Measure},
+        errors::Failure,
+        request::Change,
+    },
+};
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
+use streams_proto::fusion::v1 as pb;
+
+/// Where steps wait while they are held, and what they did.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeSet<&'static str>,
+    begun: Vec<String>,
+    ended_early: Vec<String>,
+}
+
+impl Gate {
+    /// From now on this step does not get through.
+    pub(crate) fn hold(&self, step: &'static str) {
+        self.state.lock().unwrap().held.insert(step);
+    }
+
+    pub(crate) fn release(&self, step: &'static str) {
+        self.state.lock().unwrap().held.remove(step);
+        self.changed.notify_all();
+    }
+
+    /// Steps that began, with the job: `submit a`.
+    pub(crate) fn begun(&self) -> Vec<String> {
+        self.state.lock().unwrap().begun.clone()
+    }
+
+    /// Steps that ended because of their budget.
+    pub(crate) fn ended_early(&self) -> Vec<String> {
+        self.state.lock().unwrap().ended_early.clone()
+    }
+
+    /// As a stage of the compiler would: asks the budget now and then.
+    fn pass(&self, step: &'static str, job: &str, budget: &Budget) -> Result<(), Failure> {
+        let mut state = self.state.lock().unwrap();
+        state.begun.push(format!("{step} {job}"));
+        while state.held.contains(step) {
+            if let Err(error) = budget.check() {
+                state.ended_early.push(format!("{step} {job}"));
+                return Err(error.into());
+            }
+            state = self.changed.wait_timeout(state, Duration::from_millis(2)).unwrap().0;
+        }
+        Ok(())
+    }
+}
+
+/// Compiles `PES BYTES`: so many PEs with texts of so many bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Toy {
+    pub(crate) gate: Arc<Gate>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ToyApplication {
+    pes: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct ToyJob {
+    application: Arc<ToyApplication>,
+    name: String,
+    layout: String,
+}
+
+impl Toy {
+    fn job(application: &Arc<ToyApplication>, compilation: &pb::Compilation, layout: String) -> (ToyJob, pb::Plan) {
+        let job =
+            ToyJob { application: Arc::clone(application), name: compilation.job_name.clone(), layout: layout.clone() };
+        let pe = |id| pb::ProcessingElement {
+            id,
+            content_id: hex::encode(Sha256::digest(job.text(id))),
+            size: application.bytes as u64,
+            ..Default::default()
+        };
+        let plan = pb::Plan {
+            compiler: "toy".into(),
+            adl_sha256: compilation.adl.clone().unwrap_or_default().sha256,
+            layout: Bytes::from(layout),
+            processing_elements: (0..application.pes).map(pe).collect(),
+            ..Default::default()
+        };
+        (job, plan)
+    }
+}
+
+impl ToyJob {
+    pub(crate) fn text(&self, pe: u64) -> Vec<u8> {
+        let line = format!("{} {} {pe}\n", self.name, self.layout);
+        line.bytes().cycle().take(self.application.bytes).collect()
+    }
+}
+
+fn rejected(message: &str) -> Failure {
+    Error::from(Problem::new(Stage::LogicalModel, message)).into()
+}
+
+impl Compiler for Toy {
+    type Application = ToyApplication;
+    type Job = ToyJob;
+
+    fn version(&self) -> &'static str {
+        "toy"
+    }
+
+    fn parse(&self, adl: &[u8], budget: &Budget) -> Result<ToyApplication, Failure> {
+        self.gate.pass("parse", "", budget)?;
+        let text = std::str::from_utf8(adl).map_err(|_| rejected("not UTF-8"))?;
+        assert_ne!(text, "panic", "the compiler has a defect");
+        let (pes, bytes) = text.split_once(' ').ok_or_else(|| rejected("not two numbers"))?;
+        match (pes.parse(), bytes.parse()) {
+            (Ok(pes), Ok(bytes)) => Ok(ToyApplication { pes, bytes }),
+            _ => Err(rejected("not two numbers")),
+        }
+    }
+
+    fn submit(
+        &self,
+        application: &Arc<ToyApplication>,
+        compilation: &pb::Compilation,
+        budget: &Budget,
+    ) -> Result<(ToyJob, pb::SubmitResponse), Failure> {
+        self.gate.pass("submit", &compilation.job_name, budget)?;
+        let (job, plan) = Self::job(application, compilation, format!("layout of {}", compilation.job_name));
+        Ok((job, pb::SubmitResponse { plan: Some(plan), warnings: Vec::new() }))
+    }
+
+    fn resize(
+        &self,
+        prior: &ToyJob,
+        compilation: &pb::Compilation,
+        change: &Change,
+        budget: &Budget,
+    ) -> Result<(ToyJob, pb::ResizeResponse), Failure> {
+        self.gate.pass("resize", &compilation.job_name, budget)?;
+        let mut layout = prior.layout.clone();
+        for width in &change.widths {
+            layout.push_str(&format!(" {}={}", width.region, width.width));
+        }
+        let (job, plan) = Self::job(&prior.application, compilation, layout);
+        Ok((job, pb::ResizeResponse { plan: Some(plan), ..Default::default() }))
+    }
+
+    fn restore(
+        &self,
+        application: &Arc<ToyApplication>,
+        compilation: &pb::Compilation,
+        layout: &[u8],
+        budget: &Budget,
+    ) -> Result<ToyJob, Failure> {
+        self.gate.pass("restore", &compilation.job_name, budget)?;
+        let layout = String::from_utf8(layout.to_vec()).ok().filter(|layout| layout.starts_with("layout"));
+        let layout = layout.ok_or_else(|| Failure::LayoutRejected("is damaged".into()))?;
+        Ok(Self::job(application, compilation, layout).0)
+    }
+
+    fn measure(&self, job: &ToyJob, pe: u64) -> Option<Measure> {
+        (pe < job.application.pes).then(|| Measure {
+            content_id: hex::encode(Sha256::digest(job.text(pe))),
+            size: job.application.bytes as u64,
+        })
+    }
+
+    fn render(&self, job: &ToyJob, pe: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), Failure> {
+        self.gate.pass("render", &job.name, budget)?;
+        for piece in job.text(pe).chunks(10_000) {
+            budget.check()?;
+            sink.write_all(piece).map_err(|_| Error::Cancelled)?;
+        }
+        Ok(())
+    }
+
+    fn application_size(&self, _: &ToyApplication, adl_bytes: usize) -> u64 {
+        adl_bytes as u64
+    }
+
+    fn job_size(&self, job: &ToyJob) -> u64 {
+        job.layout.len() as u64
+    }
+}
