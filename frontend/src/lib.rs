@@ -9,3 +9,4 @@ pub mod elasticity;
 pub mod fusion;
 pub mod kubernetes;
 pub mod metrics;
+pub mod telemetry;

@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn the_manifests_in_deploy_are_those_of_the_types() {
-        let mut files: Vec<_> = std::fs::read_dir(manifests()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut files: Vec<_> =
+            std::fs::read_dir(manifests()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         files.retain(|name| name != "kustomization.yaml");
         files.sort();
         let crds = crds().unwrap();
@@ -124,7 +125,9 @@ mod tests {
                 let bounded = |bound: &str| assert!(schema[bound].is_u64(), "{path} has no {bound}");
                 match schema["type"].as_str() {
                     Some("array") => bounded("maxItems"),
-                    Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => bounded("maxLength"),
+                    Some("string") if schema.get("enum").is_none() && schema["format"] != "date-time" => {
+                        bounded("maxLength")
+                    }
                     Some("object") if schema.get("additionalProperties").is_some() => bounded("maxProperties"),
                     _ => {}
                 }

@@ -5,6 +5,7 @@
 //! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics |
 //! | [`apply`] | writing desired state: server-side apply, create-or-match, compare-and-swap of a status, deletion |
 //! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups |
+//! | [`mirrors`] | all shared watches of the process |
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key |
 //! | [`events`] | Kubernetes Events, in the background |
 //! | [`leadership`] | one replica leads, by a Lease |
@@ -17,6 +18,7 @@ pub mod error;
 pub mod events;
 mod key;
 pub mod leadership;
+pub mod mirrors;
 pub mod queue;
 pub mod watch;
 
