@@ -9,4 +9,5 @@ pub mod elasticity;
 pub mod fusion;
 pub mod kubernetes;
 pub mod metrics;
+pub mod settings;
 pub mod telemetry;

@@ -1,0 +1,194 @@
+//! What whoever runs the frontend chooses for all jobs.
+//!
+//! Knows: options and their defaults. Must not know: what is done with them.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use crate::api::BuildType;
+
+/// How pods are made, where a PE's own options do not say it.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Pods")]
+pub struct PodSettings {
+    /// Registry of the runtime image
+    #[arg(long, env = "IMAGE_REGISTRY", default_value = "docker.io", value_name = "HOST")]
+    pub image_registry: String,
+
+    /// Name of the runtime image in the registry
+    #[arg(long, env = "IMAGE_NAME", default_value = "openstreams/streams-runtime", value_name = "NAME")]
+    pub image_name: String,
+
+    /// Version of the runtime image; its tag is <VERSION>.<BUILD TYPE>
+    #[arg(long, env = "IMAGE_VERSION", default_value = "6", value_name = "VERSION")]
+    pub image_version: String,
+
+    /// Build of the runtime, where a PE's options name none
+    #[arg(long, env = "BUILD_TYPE", value_enum, default_value = "debug", value_name = "TYPE")]
+    pub build_type: BuildType,
+
+    /// Directory of the node that PEs see as their data directory, where their options name none
+    #[arg(long, env = "STREAMS_DATA_PATH", value_name = "PATH")]
+    pub data_path: Option<String>,
+
+    /// Directory of the node for checkpoints, where a PE's options name no volume
+    #[arg(long, env = "STREAMS_CHECKPOINT_PATH", value_name = "PATH")]
+    pub checkpoint_path: Option<String>,
+}
+
+impl Default for PodSettings {
+    fn default() -> Self {
+        Self {
+            image_registry: "docker.io".to_owned(),
+            image_name: "openstreams/streams-runtime".to_owned(),
+            image_version: "6".to_owned(),
+            build_type: BuildType::Debug,
+            data_path: None,
+            checkpoint_path: None,
+        }
+    }
+}
+
+impl PodSettings {
+    /// The runtime image of this build.
+    pub fn image(&self, build_type: BuildType) -> String {
+        format!("{}/{}:{}.{}", self.image_registry, self.image_name, self.image_version, build_type.name())
+    }
+}
+
+/// How jobs are submitted and resized.
+#[derive(Clone, Debug, PartialEq, Args)]
+#[command(next_help_heading = "Jobs")]
+pub struct JobSettings {
+    /// How long a pod must have been running before the roll-out of a generation goes on
+    #[arg(long, env = "MIN_READY_SECONDS", default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    pub min_ready_seconds: Duration,
+
+    /// How often a job is submitted before it has failed
+    #[arg(long, env = "SUBMISSION_ATTEMPTS", default_value = "3", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub submission_attempts: u32,
+
+    /// How long a resize may take before the job says that it is delayed
+    #[arg(long, env = "RESIZE_SECONDS", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
+    pub resize_seconds: Duration,
+
+    /// Part of the cluster's free CPU that a job with automatic fusion may take
+    #[arg(long, env = "CPU_SHARE", default_value = "0.5", value_name = "PART", value_parser = part)]
+    pub cpu_share: f64,
+
+    /// Keys that each controller works on at the same time
+    #[arg(long, env = "WORKERS", default_value = "8", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: u16,
+
+    /// Jobs that are fetched, compiled or written at the same time
+    #[arg(long, env = "LONG_WORKERS", default_value = "4", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub long_workers: u16,
+
+    /// AADL text that is written for one generation, at most
+    #[arg(long, env = "MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub max_generation_mib: u64,
+}
+
+impl Default for JobSettings {
+    fn default() -> Self {
+        Self {
+            min_ready_seconds: Duration::ZERO,
+            submission_attempts: 3,
+            resize_seconds: Duration::from_secs(300),
+            cpu_share: 0.5,
+            workers: 8,
+            long_workers: 4,
+            max_generation_mib: 4096,
+        }
+    }
+}
+
+/// Where bundles come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Bundles")]
+pub struct BundleSettings {
+    /// Directory that `bundle.file` and `file` URLs of jobs refer to; without it they are refused
+    #[arg(long, env = "BUNDLE_DIRECTORY", value_name = "DIRECTORY")]
+    pub bundle_directory: Option<PathBuf>,
+
+    /// Address that the name of a bundle without url or file is appended to
+    #[arg(long, env = "BUNDLE_BASE_URL", value_name = "URL")]
+    pub bundle_base_url: Option<url::Url>,
+
+    /// Fetch bundles by `http` too, not only by `https`
+    #[arg(long, env = "ALLOW_HTTP_BUNDLES")]
+    pub allow_http_bundles: bool,
+}
+
+/// A duration in seconds, e.g. `2` or `0.5`.
+///
+/// # Errors
+/// A sentence that says what is wrong with the text.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err(format!("'{text}' is not between 0 and 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct All {
+        #[command(flatten)]
+        pods: PodSettings,
+        #[command(flatten)]
+        jobs: JobSettings,
+        #[command(flatten)]
+        bundles: BundleSettings,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<All, String> {
+        All::try_parse_from(["program"].iter().chain(arguments)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_of_the_options_are_those_of_the_types() {
+        let all = parse(&[]).unwrap();
+        assert_eq!(all.pods, PodSettings::default());
+        assert_eq!(all.jobs, JobSettings::default());
+        assert_eq!(all.bundles, BundleSettings::default());
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        // arguments -> part of the error
+        let table: [(&[&str], &str); 6] = [
+            (&["--min-ready-seconds", "soon"], "not a number of seconds"),
+            (&["--min-ready-seconds=-1"], "negative"),
+            (&["--cpu-share", "1.5"], "not between 0 and 1"),
+            (&["--workers", "0"], "0 is not in 1"),
+            (&["--build-type", "fast"], "possible values: debug, release"),
+            (&["--bundle-base-url", "here"], "relative URL"),
+        ];
+        for (arguments, expected) in table {
+            let error = parse(arguments).unwrap_err();
+            assert!(error.contains(expected), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_image_follows_from_registry_name_version_and_build() {
+        let image = PodSettings::default().image(BuildType::Release);
+        assert_eq!(image, "docker.io/openstreams/streams-runtime:6.release");
+    }
+}
