@@ -82,7 +82,7 @@ pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut server = Server::start(args, Library::default()).await?;
+    let mut server = Server::start(args, Library).await?;
     write_port(args.port_file.as_deref(), server.address)?;
     if let Some(address) = server.http_address {
         write_port(args.http_port_file.as_deref(), address)?;

@@ -106,6 +106,11 @@ fn batches(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
     batches
 }
 
+/// What a layout says about a text is not true of it: it belongs to another compilation.
+fn other_text() -> Failure {
+    Failure::LayoutRejected("a text is not the one that the layout names".to_owned())
+}
+
 /// Turns pieces of text into messages, and keeps them until the worker is done, or until there are too many of them.
 struct Outlet {
     messages: mpsc::Sender<pb::RenderResponse>,
@@ -136,11 +141,11 @@ impl Outlet {
 
     fn end(&mut self, rendered: Result<(), Failure>) -> Result<(), Failure> {
         if self.overrun {
-            return Err(Failure::Defect("a text is longer than its measure"));
+            return Err(other_text());
         }
         rendered?;
         if self.missing > 0 {
-            return Err(Failure::Defect("a text is shorter than its measure"));
+            return Err(other_text());
         }
         let rest = self.chunk.split().freeze();
         if rest.is_empty() { Ok(()) } else { Ok(self.push_chunk(rest)?) }
@@ -247,14 +252,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_text_of_another_size_than_announced_is_a_defect() {
+    async fn a_text_of_another_size_than_announced_is_of_another_job() {
         let (messages, _unread) = mpsc::channel(UNREAD);
         let mut outlet = Outlet::new(messages, Budget::default());
         outlet.begin(&wanted(0, 3)).unwrap();
         outlet.write_all(b"12").unwrap();
-        assert!(matches!(outlet.end(Ok(())), Err(Failure::Defect(_))));
+        assert!(matches!(outlet.end(Ok(())), Err(Failure::LayoutRejected(_))));
         outlet.begin(&wanted(0, 3)).unwrap();
         assert!(outlet.write_all(b"1234").is_err());
-        assert!(matches!(outlet.end(Err(Error::Cancelled.into())), Err(Failure::Defect(_))));
+        assert!(matches!(outlet.end(Err(Error::Cancelled.into())), Err(Failure::LayoutRejected(_))));
     }
 }

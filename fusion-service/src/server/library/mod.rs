@@ -1,0 +1,106 @@
+//! The compiler of this crate, as the server needs it: requests in the contract's words become the library's, plans the other way.
+//!
+//! * `request` reads checked messages;
+//! * `plan` writes plans.
+//!
+//! Knows: both vocabularies. Must not know: calls, caches, and any rule of compilation.
+//!
+//! Invariants: nothing is decided here; the same plan always gives the same message.
+
+mod plan;
+mod request;
+
+use super::{
+    cache::Digest,
+    compiler::{Compiler, Measure},
+    errors::Failure,
+    request::Change,
+};
+use crate::{
+    aadl::WriteError,
+    budget::Budget,
+    error::Error,
+    plan::{COMPILER, Compiled, RenderError, RestoreError, Source},
+};
+use std::{io, sync::Arc};
+use streams_proto::fusion::v1 as pb;
+
+/// Bytes of memory per byte of ADL.
+const APPLICATION_PER_BYTE: u64 = 4;
+
+/// The compiler of this crate.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Library;
+
+impl Compiler for Library {
+    type Application = Source;
+    type Job = Compiled;
+
+    fn version(&self) -> &'static str {
+        COMPILER
+    }
+
+    fn parse(&self, adl: &[u8], budget: &Budget) -> Result<Source, Failure> {
+        Ok(Source::parse(adl, budget)?)
+    }
+
+    fn submit(
+        &self,
+        application: &Arc<Source>,
+        compilation: &pb::Compilation,
+        budget: &Budget,
+    ) -> Result<(Compiled, pb::SubmitResponse), Failure> {
+        let request = Arc::new(request::request(compilation)?);
+        let job = crate::plan::submit(application, &request, budget)?;
+        let answer = plan::submitted(&job, budget)?;
+        Ok((job, answer))
+    }
+
+    fn resize(
+        &self,
+        prior: &Compiled,
+        _compilation: &pb::Compilation,
+        change: &Change,
+        budget: &Budget,
+    ) -> Result<(Compiled, pb::ResizeResponse), Failure> {
+        let (widths, policy, in_use) = request::change(change);
+        let job = crate::plan::resize(prior, &widths, policy, &in_use, budget)?;
+        let answer = plan::resized(&job, budget)?;
+        Ok((job, answer))
+    }
+
+    fn restore(
+        &self,
+        application: &Arc<Source>,
+        compilation: &pb::Compilation,
+        layout: &[u8],
+        budget: &Budget,
+    ) -> Result<Compiled, Failure> {
+        let request = Arc::new(request::request(compilation)?);
+        crate::plan::restore(application, &request, layout, budget).map_err(|error| match error {
+            RestoreError::Layout(error) => Failure::LayoutRejected(error.to_string()),
+            RestoreError::Compilation(error) => error.into(),
+        })
+    }
+
+    fn measure(&self, job: &Compiled, pe: u64) -> Option<Measure> {
+        let element = job.layout().element(pe)?;
+        Some(Measure { content_id: Digest::from(element.content_id).to_string(), size: element.bytes })
+    }
+
+    fn render(&self, job: &Compiled, pe: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), Failure> {
+        job.render(pe, sink, budget).map_err(|error| match error {
+            RenderError::Write(WriteError::Refused(error)) => error.into(),
+            RenderError::Write(WriteError::Sink(_)) => Error::Cancelled.into(),
+            RenderError::OtherText(_) | RenderError::UnknownElement(_) => Failure::LayoutRejected(error.to_string()),
+        })
+    }
+
+    fn application_size(&self, _: &Source, adl_bytes: usize) -> u64 {
+        adl_bytes as u64 * APPLICATION_PER_BYTE
+    }
+
+    fn job_size(&self, job: &Compiled) -> u64 {
+        job.weight()
+    }
+}

@@ -1,0 +1,234 @@
+//! Plans to messages.
+
+use crate::{
+    budget::Budget,
+    error::{Error, Problem, Stage},
+    fuser::Automatic,
+    logical::HostPool,
+    plan::{
+        Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedRegion, PortLabel,
+        ProcessingElement, RemovedElement, Warning,
+    },
+};
+use bytes::Bytes;
+use streams_proto::fusion::v1 as pb;
+
+/// Isolation labels of all PEs together: each PE has those of all others.
+const LABELS: usize = 4_000_000;
+
+/// The answer to a submission.
+pub(super) fn submitted(job: &Compiled, budget: &Budget) -> Result<pb::SubmitResponse, Error> {
+    Ok(pb::SubmitResponse { plan: Some(message(job, budget)?), warnings: warnings(&job.plan().warnings) })
+}
+
+/// The answer to a resize.
+pub(super) fn resized(job: &Compiled, budget: &Budget) -> Result<pb::ResizeResponse, Error> {
+    let change = job.plan().change.clone().unwrap_or_default();
+    Ok(pb::ResizeResponse {
+        plan: Some(message(job, budget)?),
+        added_operators: change.operators.added,
+        removed_operators: change.operators.removed,
+        changed_operators: change.operators.changed,
+        warnings: warnings(&job.plan().warnings),
+    })
+}
+
+fn warnings(warnings: &[Warning]) -> Vec<pb::Warning> {
+    let warning = |w: &Warning| pb::Warning { reason: w.reason.to_owned(), message: w.message.clone() };
+    warnings.iter().map(warning).collect()
+}
+
+fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
+    let (plan, job_id) = (job.plan(), job.request().job_id);
+    if plan.isolated.len().saturating_mul(plan.elements.len()) > LABELS {
+        let message = format!("{} isolated operators in {} PEs are too many", plan.isolated.len(), plan.elements.len());
+        return Err(Problem::new(Stage::HostIsolation, message).into());
+    }
+    let mut elements = Vec::with_capacity(plan.elements.len());
+    let mut pace = budget.pace();
+    for present in &plan.elements {
+        pace.steps(u32::try_from(present.operators.len() + plan.isolated.len()).unwrap_or(u32::MAX))?;
+        elements.push(element(plan, job_id, present)?);
+    }
+    if let Some(change) = &plan.change {
+        elements.extend(change.removed.iter().map(removed));
+        elements.sort_by_key(|element| element.id);
+    }
+    Ok(pb::Plan {
+        compiler: plan.compiler.clone(),
+        adl_sha256: Bytes::copy_from_slice(&plan.adl),
+        layout: Bytes::copy_from_slice(&plan.layout),
+        application_name: plan.application_name.clone(),
+        application_scope: plan.application_scope.clone(),
+        parallel_regions: plan.regions.iter().map(region).collect(),
+        host_pools: plan.host_pools.iter().map(host_pool).collect(),
+        consistent_regions: plan.consistent_regions.iter().map(consistent_region).collect(),
+        processing_elements: elements,
+        automatic: plan.automatic.as_ref().map(automatic),
+    })
+}
+
+fn automatic(found: &Automatic) -> pb::AutomaticFusion {
+    pb::AutomaticFusion {
+        threads_min: found.least_threads,
+        threads_max: found.most_threads,
+        low: u64::from(found.low),
+        high: u64::from(found.high),
+        resolved: u64::from(found.count),
+    }
+}
+
+fn region(planned: &PlannedRegion) -> pb::ParallelRegion {
+    pb::ParallelRegion {
+        index: planned.region.index,
+        name: planned.region.name.clone(),
+        width: planned.region.width,
+        global_max_channels: planned.region.global_max,
+        channels_have_own_pes: planned.channels_have_own_pes,
+        touches_consistent_region: planned.touches_consistent_region,
+    }
+}
+
+fn host_pool(pool: &HostPool) -> pb::HostPool {
+    let mut tags = pool.tags.clone();
+    tags.sort_unstable();
+    pb::HostPool {
+        index: pool.index,
+        name: pool.name.clone(),
+        exclusive: pool.exclusive,
+        size: pool.size,
+        hosts: pool.hosts.clone(),
+        tags,
+    }
+}
+
+fn consistent_region(region: &ConsistentRegion) -> pb::ConsistentRegion {
+    let members = region.members.iter().map(|member| pb::consistent_region::Member {
+        operator: member.operator.clone(),
+        is_start: member.is_start,
+        is_trigger: member.is_trigger,
+    });
+    pb::ConsistentRegion {
+        index: region.index,
+        logical_index: region.logical_index,
+        trigger: region.trigger.name().to_owned(),
+        period: region.trigger.period(),
+        drain_timeout: region.drain_timeout,
+        reset_timeout: region.reset_timeout,
+        max_consecutive_reset_attempts: region.max_consecutive_reset_attempts,
+        pe_ids: region.pe_ids.clone(),
+        members: members.collect(),
+    }
+}
+
+fn removed(gone: &RemovedElement) -> pb::ProcessingElement {
+    pb::ProcessingElement {
+        id: gone.id,
+        fate: pb::Fate::Removed.into(),
+        reason: gone.reason.clone(),
+        content_id: hex(&gone.content_id),
+        runtime_id: hex(&gone.runtime_id),
+        ..Default::default()
+    }
+}
+
+fn element(plan: &Plan, job_id: u64, pe: &ProcessingElement) -> Result<pb::ProcessingElement, Error> {
+    let fate = match pe.fate {
+        Fate::Added => pb::Fate::Added,
+        Fate::Kept => pb::Fate::Kept,
+        Fate::KeptUnobservable => pb::Fate::KeptUnobservable,
+        Fate::Restarted => pb::Fate::Restarted,
+    };
+    let placement = pb::Placement {
+        host: pe.placement.host.clone(),
+        co_locations: pe.placement.co_locations.clone(),
+        ex_locations: pe.placement.ex_locations.clone(),
+        isolation: pe.placement.isolation.clone(),
+        isolation_labels: plan.isolation_labels(pe.id).map(str::to_owned).collect(),
+        pool: pe.placement.pool.map(|pool| pb::placement::Pool { index: pool.pool, in_pool_index: pool.in_pool }),
+    };
+    Ok(pb::ProcessingElement {
+        id: pe.id,
+        fate: fate.into(),
+        reason: pe.reason.clone(),
+        content_id: hex(&pe.content_id),
+        runtime_id: hex(&pe.runtime_id),
+        size: pe.bytes,
+        operators: pe.operators.clone(),
+        operator_indexes: pe.operator_indexes.clone(),
+        restartable: pe.restartable,
+        port_labels: pe.port_labels.iter().map(|label| port_label(job_id, pe.id, label)).collect(),
+        exports: pe.exports.iter().map(export).collect::<Result<_, _>>()?,
+        imports: pe.imports.iter().map(import).collect::<Result<_, _>>()?,
+        placement: Some(placement),
+        environment: pe.environment.clone(),
+        consistent_regions: pe.consistent_regions.clone(),
+    })
+}
+
+/// How senders find a port (aadl 3.3).
+fn port_label(job_id: u64, pe: u64, label: &PortLabel) -> pb::PortLabel {
+    let PortLabel { port_id, operator_index, operator_port } = label;
+    pb::PortLabel {
+        port_id: *port_id,
+        operator_port_label: format!("{job_id}.{operator_index}.{operator_port}"),
+        pe_port_label: format!("{pe}.{port_id}@{job_id}"),
+    }
+}
+
+fn export(port: &ExportedPort) -> Result<pb::Export, Error> {
+    let export = &port.export;
+    let property = |p: &crate::logical::Property| pb::export::Property {
+        name: p.name.clone(),
+        r#type: p.r#type.clone(),
+        values: p.values.clone(),
+    };
+    Ok(pb::Export {
+        port_id: port.port_id,
+        operator_index: port.operator_index,
+        operator_port: operator_port(port.operator_port)?,
+        splitter_index: port.via.map(|via| via.splitter),
+        channel_index: port.via.map(|via| via.channel),
+        name: export.name.clone(),
+        export_operator_name: export.operator_name.clone(),
+        allow_filter: export.allow_filter,
+        congestion_policy: if export.drop_connection { "dropConnection" } else { "wait" }.to_owned(),
+        by_properties: export.properties.is_some(),
+        properties: export.properties.iter().flatten().map(property).collect(),
+    })
+}
+
+fn import(port: &ImportedPort) -> Result<pb::Import, Error> {
+    let imports = &port.imports;
+    let by_name = (0_u32..).zip(&imports.by_name).map(|(key, import)| pb::import::ByName {
+        key,
+        application_name: import.application_name.clone(),
+        application_scope: import.application_scope.clone(),
+        stream_name: import.stream_name.clone(),
+        import_operator_name: import.operator_name.clone(),
+    });
+    let by_properties = imports.by_properties.as_ref().map(|import| pb::import::ByProperties {
+        subscription: import.subscription.clone(),
+        application_scope: import.application_scope.clone(),
+        import_operator_name: import.operator_name.clone(),
+        index: import.index,
+    });
+    Ok(pb::Import {
+        port_id: port.port_id,
+        operator_index: port.operator_index,
+        operator_port: operator_port(port.operator_port)?,
+        filter: imports.filter.clone(),
+        by_name: by_name.collect(),
+        by_properties,
+    })
+}
+
+/// The contract has 32 bits for what the ADL has 64.
+fn operator_port(index: u64) -> Result<u32, Error> {
+    let refuse = |_| Problem::new(Stage::Aadl, format!("the operator port index {index} is too large")).into();
+    u32::try_from(index).map_err(refuse)
+}
+
+fn hex(digest: &Digest) -> String {
+    hex::encode(digest)
+}
