@@ -327,6 +327,14 @@ impl Elements {
         self.incoming[range].iter().map(|&number| &self.topology.connections[number as usize])
     }
 
+    /// All connections that begin or end at an operator.
+    pub fn connections_of(&self, operator: Node) -> impl Iterator<Item = &Connection> {
+        let start = self.topology.connections.partition_point(|c| c.source < operator);
+        let leaving = self.topology.connections[start..].iter().take_while(move |c| c.source == operator);
+        let inputs = self.input_range(operator).len();
+        leaving.chain((0..inputs).flat_map(move |port| self.incoming(operator, port as u32)))
+    }
+
     fn input(&self, operator: Node, port: u32) -> usize {
         self.first_input[operator.index()] as usize + port as usize
     }

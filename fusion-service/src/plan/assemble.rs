@@ -1,0 +1,225 @@
+//! From a topology and its PEs to a compiled job.
+
+use super::element::processing_elements;
+use super::layout::{self, Digest, Layout, SplitterTree};
+use super::ports::{self, InUse};
+use super::request::{Bound, CheckedFusion, Request, Source, warnings};
+use super::{COMPILER, Compiled, Plan, PlannedRegion, change, consistent, placement};
+use crate::aadl::{Elements, Measure, Writer};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
+use crate::topology::{Numbering, Splitter, Topology};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A job whose PEs and ports have numbers.
+pub(super) struct Assembled {
+    pub(super) bound: Bound,
+    pub(super) elements: Elements,
+    pub(super) automatic: Option<Automatic>,
+}
+
+/// Which operators share a PE, and what the PEs are called.
+pub(super) struct Grouping {
+    pub(super) partition: Partition,
+    pub(super) ids: PrimaryMap<Pe, PeId>,
+    pub(super) automatic: Option<Automatic>,
+}
+
+/// Fuses a new job.
+pub(super) fn from_scratch(
+    bound: Bound,
+    topology: Topology,
+    fusion: &CheckedFusion,
+    budget: &Budget,
+) -> Result<Assembled, Error> {
+    let topology = Arc::new(topology);
+    let graph = Graph::from_topology(&topology)?;
+    let (fusion, automatic) = fusion.resolve(&graph)?;
+    let partition = fuser::fuse(&graph, &fusion, budget)?;
+    let ids = partition.pes().map(|pe| pe.index() as u64).collect();
+    Assembled::new(bound, &topology, &graph, Grouping { partition, ids, automatic }, None, &InUse::default(), budget)
+}
+
+impl Assembled {
+    /// Numbers the ports and finds out about threads.
+    pub(super) fn new(
+        bound: Bound,
+        topology: &Arc<Topology>,
+        graph: &Graph<'_>,
+        grouping: Grouping,
+        prior: Option<&Layout>,
+        in_use: &InUse,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let Grouping { partition, ids, automatic } = grouping;
+        let mut elements = Elements::new(Arc::clone(topology), partition, ids);
+        ports::assign(&mut elements, graph, prior, in_use, budget)?;
+        let pes: Vec<Pe> = elements.pes().to_vec();
+        let mut pace = budget.pace();
+        for pe in pes {
+            pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
+            let threads = fuser::threads(graph, elements.partition(), pe);
+            elements.set_threads(pe, &threads);
+        }
+        Ok(Self { bound, elements, automatic })
+    }
+
+    /// Measures the documents and collects what the plan says.
+    pub(super) fn finish(
+        self,
+        source: &Source,
+        request: &Arc<Request>,
+        prior: Option<change::Prior<'_>>,
+        budget: &Budget,
+    ) -> Result<Compiled, Error> {
+        let writer = Writer::new(&self.elements, &request.job_name, request.job_id, budget)?;
+        let measures = writer.measure_all(&self.elements, budget)?;
+        self.with_measures(source, request, writer, &measures, prior, budget)
+    }
+
+    /// The same where ids and sizes of the documents are known.
+    pub(super) fn with_measures(
+        self,
+        source: &Source,
+        request: &Arc<Request>,
+        writer: Writer,
+        measures: &[Measure],
+        prior: Option<change::Prior<'_>>,
+        budget: &Budget,
+    ) -> Result<Compiled, Error> {
+        let Self { bound, elements, automatic } = self;
+        let consistent_regions = consistent::consistent_regions(&elements, &bound.bindings)?;
+        let mut list = processing_elements(&elements, measures, budget)?;
+        let topology = Arc::clone(elements.topology());
+        let layout = layout_of(source.digest, &elements, measures);
+        let change = prior.map(|prior| change::change(&prior, &elements, &mut list));
+        let plan = Plan {
+            compiler: COMPILER.to_owned(),
+            adl: source.digest,
+            layout: layout.to_bytes(),
+            application_name: topology.application.name.clone(),
+            application_scope: topology.application.scope.clone(),
+            regions: regions(&elements),
+            host_pools: topology.host_pools.clone(),
+            consistent_regions,
+            isolated: placement::isolated(&elements),
+            elements: list,
+            automatic,
+            change,
+            warnings: warnings(request, &bound.bindings, &topology),
+        };
+        Ok(Compiled {
+            source: source.clone(),
+            request: Arc::clone(request),
+            bindings: bound.bindings,
+            elements,
+            writer,
+            layout,
+            plan,
+        })
+    }
+}
+
+fn layout_of(adl: Digest, elements: &Elements, measures: &[Measure]) -> Layout {
+    let topology = elements.topology();
+    let index = |node| topology.operators[node].index;
+    let list = elements.pes().iter().zip(measures).map(|(&pe, measure)| layout::Element {
+        id: elements.id(pe),
+        content_id: measure.content_id,
+        runtime_id: measure.runtime_id,
+        bytes: measure.bytes,
+        operators: elements.members(pe).iter().map(|&node| index(node)).collect(),
+        inputs: (elements.input_ports(pe))
+            .map(|(id, port)| layout::InputPort { operator: index(port.operator), port: port.port, id })
+            .collect(),
+        outputs: (elements.output_ports(pe))
+            .map(|(id, port)| layout::OutputPort {
+                operator: index(port.operator),
+                port: port.port,
+                via: port.via,
+                id,
+            })
+            .collect(),
+    });
+    Layout {
+        adl,
+        compiler: COMPILER.to_owned(),
+        widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),
+        numbering: Numbering::of(topology),
+        splitter_trees: splitter_trees(topology),
+        elements: list.collect(),
+    }
+}
+
+/// Trees of which some splitter carries no connection itself: [`Numbering`] does not have these.
+fn splitter_trees(topology: &Topology) -> Vec<SplitterTree> {
+    let mut trees = Vec::new();
+    for (node, operator) in &topology.operators {
+        for (port, output) in (0_u32..).zip(&operator.outputs) {
+            if output.splitters.is_empty() {
+                continue;
+            }
+            let indexes = pre_order(&output.splitters);
+            let start = topology.connections.partition_point(|c| (c.source, c.source_port) < (node, port));
+            let own = topology.connections[start..].iter();
+            let mut own = own.take_while(|c| (c.source, c.source_port) == (node, port)).filter_map(|c| c.via());
+            let all_carry = match indexes.as_slice() {
+                [only] => own.any(|via| via.splitter == *only),
+                several => {
+                    let carrying: BTreeSet<u32> = own.map(|via| via.splitter).collect();
+                    several.iter().all(|index| carrying.contains(index))
+                }
+            };
+            if !all_carry {
+                trees.push(SplitterTree { operator: operator.index, port, indexes });
+            }
+        }
+    }
+    trees
+}
+
+/// Numbers of the splitters of a port, each before those under its channels.
+pub(super) fn pre_order(splitters: &[Splitter]) -> Vec<u32> {
+    let mut indexes = Vec::new();
+    // Depth is bounded by the nesting of regions in the ADL.
+    let mut open: Vec<&Splitter> = splitters.iter().rev().collect();
+    while let Some(splitter) = open.pop() {
+        indexes.push(splitter.index);
+        open.extend(splitter.nested.iter().rev().map(|(_, nested)| nested));
+    }
+    indexes
+}
+
+fn regions(elements: &Elements) -> Vec<PlannedRegion> {
+    let topology = elements.topology();
+    let mut touching: BTreeSet<u64> = BTreeSet::new();
+    for connection in &topology.connections {
+        let (source, target) = (&topology.operators[connection.source], &topology.operators[connection.target]);
+        if source.consistent_region.is_some() || target.consistent_region.is_some() {
+            touching.extend(source.channels.iter().chain(&target.channels).map(|channel| channel.region));
+        }
+    }
+    let mut shared: BTreeSet<u64> = BTreeSet::new();
+    for operator in topology.operators.values().filter(|operator| operator.consistent_region.is_some()) {
+        touching.extend(operator.channels.iter().map(|channel| channel.region));
+    }
+    for &pe in elements.pes() {
+        let members = elements.members(pe);
+        let channels = |node| topology.operators[node].channels.iter().map(|c| (c.region, c.global));
+        let all: BTreeSet<(u64, u32)> = members.iter().flat_map(|&node| channels(node)).collect();
+        for (region, channel) in all {
+            if !members.iter().all(|&node| channels(node).any(|own| own == (region, channel))) {
+                shared.insert(region);
+            }
+        }
+    }
+    let planned = topology.regions.iter().map(|region| PlannedRegion {
+        region: region.clone(),
+        channels_have_own_pes: !shared.contains(&region.index),
+        touches_consistent_region: touching.contains(&region.index),
+    });
+    planned.collect()
+}

@@ -1,0 +1,162 @@
+//! What the controller of consistent regions needs to know (plan command, `consistentRegions`).
+
+use crate::aadl::Elements;
+use crate::error::{Error, Problem, Stage, excerpt};
+use crate::logical::submission::Bindings;
+use crate::logical::{Annotation, OperatorId};
+use crate::topology::Topology;
+use std::collections::BTreeSet;
+
+/// A consistent region.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConsistentRegion {
+    /// Index: the smallest of those merged.
+    pub index: u64,
+    /// Index of its declaration.
+    pub logical_index: u64,
+    /// Periodic, or driven by an operator.
+    pub trigger: Trigger,
+    /// Seconds to drain.
+    pub drain_timeout: f64,
+    /// Seconds to reset.
+    pub reset_timeout: f64,
+    /// Attempts to reset before giving up.
+    pub max_consecutive_reset_attempts: u32,
+    /// Ids of PEs with a member, ascending.
+    pub pe_ids: Vec<u64>,
+    /// Members, ascending operator index.
+    pub members: Vec<Member>,
+}
+
+/// What makes a region save its state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trigger {
+    /// Every so many seconds.
+    Periodic(f64),
+    /// An operator.
+    OperatorDriven,
+}
+
+impl Trigger {
+    /// The name that the runtime knows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Periodic(_) => "periodic",
+            Self::OperatorDriven => "operator driven",
+        }
+    }
+
+    /// Seconds; 0 where there is no period.
+    pub fn period(self) -> f64 {
+        match self {
+            Self::Periodic(period) => period,
+            Self::OperatorDriven => 0.0,
+        }
+    }
+}
+
+/// An operator of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Physical name.
+    pub operator: String,
+    /// Starts the region.
+    pub is_start: bool,
+    /// May trigger it.
+    pub is_trigger: bool,
+}
+
+/// The regions of a job, ascending index.
+///
+/// Errors at stage `consistent-regions`: a declaration lacks something, or has a number that is none.
+pub(super) fn consistent_regions(elements: &Elements, bindings: &Bindings) -> Result<Vec<ConsistentRegion>, Error> {
+    let topology = elements.topology();
+    let mut problems = Vec::new();
+    let mut regions = Vec::with_capacity(topology.consistent_regions.len());
+    for region in &topology.consistent_regions {
+        match Declaration::find(topology, region.declaration, region.logical_index, bindings) {
+            Ok(declaration) => {
+                let pe_ids: BTreeSet<u64> =
+                    region.members.iter().map(|(node, _, _)| elements.id(elements.partition().pe(*node))).collect();
+                let member = |(node, is_start, is_trigger): &(crate::topology::Node, bool, bool)| Member {
+                    operator: topology.operators[*node].name.clone(),
+                    is_start: *is_start,
+                    is_trigger: *is_trigger,
+                };
+                regions.push(ConsistentRegion {
+                    index: region.index,
+                    logical_index: region.logical_index,
+                    trigger: declaration.trigger,
+                    drain_timeout: declaration.drain_timeout,
+                    reset_timeout: declaration.reset_timeout,
+                    max_consecutive_reset_attempts: declaration.attempts,
+                    pe_ids: pe_ids.into_iter().collect(),
+                    members: region.members.iter().map(member).collect(),
+                });
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.is_empty() { Ok(regions) } else { Err(Error::Rejected(problems)) }
+}
+
+struct Declaration {
+    trigger: Trigger,
+    drain_timeout: f64,
+    reset_timeout: f64,
+    attempts: u32,
+}
+
+impl Declaration {
+    fn find(
+        topology: &Topology,
+        composite: Option<OperatorId>,
+        logical_index: u64,
+        bindings: &Bindings,
+    ) -> Result<Self, Problem> {
+        let problem = |what: &str| {
+            let message = format!("consistent region {logical_index}: {what}");
+            Problem::new(Stage::ConsistentRegions, message)
+        };
+        let written = composite.and_then(|composite| topology.application.operators.get(composite));
+        let values = |annotation: &Annotation, key: &str| value(annotation, key, bindings);
+        let annotation = written
+            .and_then(|composite| {
+                composite.annotations.iter().find(|annotation| {
+                    let index = values(annotation, "index").and_then(|text| text.parse::<u64>().ok());
+                    annotation.tag == "consistentRegion" && index == Some(logical_index)
+                })
+            })
+            .ok_or_else(|| problem("nothing declares it"))?;
+        let required = |key: &'static str| {
+            values(annotation, key).ok_or_else(|| problem(&format!("{key} is missing")).at(annotation.place))
+        };
+        let seconds = |key: &'static str| {
+            let text = required(key)?;
+            let number: Option<f64> = text.trim().parse().ok().filter(|number: &f64| number.is_finite());
+            number.ok_or_else(|| problem(&format!("{key} \"{}\" is no number", excerpt(&text))).at(annotation.place))
+        };
+        let attempts = required("maxConsecutiveResetAttempts")?;
+        Ok(Self {
+            trigger: match values(annotation, "trigger").as_deref() {
+                Some("periodic") => Trigger::Periodic(seconds("period")?),
+                _ => Trigger::OperatorDriven,
+            },
+            drain_timeout: seconds("drainTimeout")?,
+            reset_timeout: seconds("resetTimeout")?,
+            attempts: attempts.trim().parse().map_err(|_| {
+                problem(&format!("maxConsecutiveResetAttempts \"{}\" is no number", excerpt(&attempts)))
+                    .at(annotation.place)
+            })?,
+        })
+    }
+}
+
+/// The value of an annotation's key; of a repeated key the last one.
+fn value(annotation: &Annotation, key: &str, bindings: &Bindings) -> Option<String> {
+    let (_, text) = annotation.values.iter().rev().find(|(name, _)| name == key)?;
+    match text.submission_value {
+        None => Some(text.literal.clone()),
+        Some(index) => bindings.literal(index).unquoted().map(str::to_owned),
+    }
+}

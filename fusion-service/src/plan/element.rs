@@ -1,0 +1,224 @@
+//! One PE of a plan: what its controller needs to know besides the document.
+
+use super::placement::{self, Placement};
+use crate::aadl::{Elements, Measure};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, excerpt};
+use crate::fuser::Pe;
+use crate::topology::{Export, Imports, Via};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A PE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessingElement {
+    /// Id, unique in the job.
+    pub id: u64,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Why it is added or restarted, for people; empty otherwise.
+    pub reason: String,
+    /// SHA-256 of its document.
+    pub content_id: [u8; 32],
+    /// SHA-256 of what a running PE can observe of its document.
+    pub runtime_id: [u8; 32],
+    /// Bytes of its document.
+    pub bytes: u64,
+    /// Names of its operators, sorted.
+    pub operators: Vec<String>,
+    /// Indexes of its operators, ascending.
+    pub operator_indexes: Vec<u32>,
+    /// All its operators may be restarted.
+    pub restartable: bool,
+    /// Its input ports, ascending id.
+    pub port_labels: Vec<PortLabel>,
+    /// Its output ports with an exported stream, ascending id.
+    pub exports: Vec<ExportedPort>,
+    /// Its input ports with an import, ascending id.
+    pub imports: Vec<ImportedPort>,
+    /// Where its pod may run.
+    pub placement: Placement,
+    /// Environment variables that its operators ask for.
+    pub environment: BTreeMap<String, String>,
+    /// Indexes of the consistent regions that it takes part in.
+    pub consistent_regions: Vec<u64>,
+}
+
+/// What a resize does to a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fate {
+    /// New.
+    Added,
+    /// Goes on, and its document is the same.
+    Kept,
+    /// Goes on; its document changed only where a running PE does not look.
+    KeptUnobservable,
+    /// Is replaced by a pod with another document.
+    Restarted,
+}
+
+/// How senders find an input port (aadl 3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortLabel {
+    /// Id of the PE's input port.
+    pub port_id: u32,
+    /// Operator behind it.
+    pub operator_index: u32,
+    /// ADL index of the operator's input port.
+    pub operator_port: u64,
+}
+
+impl PortLabel {
+    /// `<job>.<operator>.<port>`: what a sender looks up.
+    pub fn operator_label(&self, job_id: u64) -> String {
+        format!("{job_id}.{}.{}", self.operator_index, self.operator_port)
+    }
+
+    /// `<pe>.<port id>@<job>`: what it finds.
+    pub fn pe_label(&self, pe_id: u64, job_id: u64) -> String {
+        format!("{pe_id}.{}@{job_id}", self.port_id)
+    }
+}
+
+/// An output port with an exported stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportedPort {
+    /// Id of the PE's output port.
+    pub port_id: u32,
+    /// Operator behind it.
+    pub operator_index: u32,
+    /// ADL index of the operator's output port.
+    pub operator_port: u64,
+    /// Channel, unless the port is taken directly.
+    pub via: Option<Via>,
+    /// What is exported.
+    pub export: Export,
+}
+
+/// An input port with an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedPort {
+    /// Id of the PE's input port.
+    pub port_id: u32,
+    /// Operator behind it.
+    pub operator_index: u32,
+    /// ADL index of the operator's input port.
+    pub operator_port: u64,
+    /// What is imported.
+    pub imports: Imports,
+}
+
+/// All PEs, ascending id, as added.
+///
+/// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their environment.
+pub(super) fn processing_elements(
+    elements: &Elements,
+    measures: &[Measure],
+    budget: &Budget,
+) -> Result<Vec<ProcessingElement>, Error> {
+    let placements = placement::placements(elements).map_err(Error::Rejected)?;
+    let topology = elements.topology();
+    let mut pace = budget.pace();
+    let mut problems = Vec::new();
+    let mut list = Vec::with_capacity(measures.len());
+    for ((&pe, measure), placement) in elements.pes().iter().zip(measures).zip(placements) {
+        let members = elements.members(pe);
+        pace.steps(u32::try_from(members.len() * 8).unwrap_or(u32::MAX))?;
+        let environment = environment(elements, pe).unwrap_or_else(|problem| {
+            problems.push(problem);
+            BTreeMap::new()
+        });
+        let mut operators: Vec<String> = members.iter().map(|&node| topology.operators[node].name.clone()).collect();
+        operators.sort_unstable();
+        let regions: BTreeSet<u64> =
+            members.iter().filter_map(|&node| topology.operators[node].consistent_region).collect();
+        let (port_labels, imports) = inputs(elements, pe);
+        list.push(ProcessingElement {
+            id: elements.id(pe),
+            fate: Fate::Added,
+            reason: String::new(),
+            content_id: measure.content_id,
+            runtime_id: measure.runtime_id,
+            bytes: measure.bytes,
+            operators,
+            operator_indexes: members.iter().map(|&node| topology.operators[node].index).collect(),
+            restartable: members.iter().all(|&node| {
+                topology.operators[node].primitive(&topology.application).is_none_or(|primitive| primitive.restartable)
+            }),
+            port_labels,
+            exports: exports(elements, pe),
+            imports,
+            placement,
+            environment,
+            consistent_regions: regions.into_iter().collect(),
+        });
+    }
+    if problems.is_empty() { Ok(list) } else { Err(Error::Rejected(problems)) }
+}
+
+fn inputs(elements: &Elements, pe: Pe) -> (Vec<PortLabel>, Vec<ImportedPort>) {
+    let topology = elements.topology();
+    let (mut labels, mut imported) = (Vec::new(), Vec::new());
+    for (port_id, port) in elements.input_ports(pe) {
+        let operator = &topology.operators[port.operator];
+        let (operator_index, operator_port) = (operator.index, elements.input_index(port.operator, port.port));
+        labels.push(PortLabel { port_id, operator_index, operator_port });
+        let imports = operator.inputs.get(port.port as usize).and_then(|input| input.imports.as_deref());
+        if let Some(imports) = imports.filter(|i| !i.by_name.is_empty() || i.by_properties.is_some()) {
+            imported.push(ImportedPort { port_id, operator_index, operator_port, imports: imports.clone() });
+        }
+    }
+    labels.sort_unstable_by_key(|label| label.port_id);
+    imported.sort_unstable_by_key(|port| port.port_id);
+    (labels, imported)
+}
+
+fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
+    let topology = elements.topology();
+    let exporting = elements.members(pe).iter().any(|&node| {
+        topology.operators[node].outputs.iter().any(|output| output.export.is_some())
+    });
+    if !exporting {
+        return Vec::new();
+    }
+    // Channel ports of an exported port carry the export too (plan command, "Kept and corrected").
+    let mut exports: Vec<ExportedPort> = (elements.output_ports(pe))
+        .filter_map(|(port_id, port)| {
+            let operator = &topology.operators[port.operator];
+            let export = operator.outputs.get(port.port as usize)?.export.as_deref()?;
+            Some(ExportedPort {
+                port_id,
+                operator_index: operator.index,
+                operator_port: elements.output_index(port.operator, port.port),
+                via: port.via,
+                export: export.clone(),
+            })
+        })
+        .collect();
+    exports.sort_unstable_by_key(|port| port.port_id);
+    exports
+}
+
+/// Variables of all operators of a PE (decisions, "operator environment variables").
+fn environment(elements: &Elements, pe: Pe) -> Result<BTreeMap<String, String>, Problem> {
+    let topology = elements.topology();
+    let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    for &node in elements.members(pe) {
+        let operator = &topology.operators[node];
+        let Some(primitive) = operator.primitive(&topology.application) else { continue };
+        for (name, value) in &primitive.environment {
+            let (known, by) = environment.entry(name).or_insert((value, &operator.name));
+            if known != value {
+                let message = format!(
+                    "PE {}: operators {} and {} ask for different values of the environment variable {}",
+                    elements.id(pe),
+                    excerpt(by),
+                    excerpt(&operator.name),
+                    excerpt(name)
+                );
+                let place = topology.application.operators[operator.logical].place;
+                return Err(Problem::new(Stage::Aadl, message).at(place));
+            }
+        }
+    }
+    Ok(environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect())
+}

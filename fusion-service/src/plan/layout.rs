@@ -1,0 +1,161 @@
+//! The layout: which number everything has, so that it keeps it.
+//!
+//! A plan carries its layout as opaque bytes; the next resize and every rendering begin with it. It names operators by identity
+//! (ADL index and local channels), so it survives changes of the compiler, and it records what each document was, so that a resize can say
+//! which PEs restart without making the old documents again.
+//!
+//! Knows: identities, numbers, ids, widths. Must not know: names, constraints, XML.
+//!
+//! Invariants (checked on input, so a [`Layout`] always has them): operators ascend by index and identities are unique; elements
+//! ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what they stand for and their ids
+//! are unique per element and direction; splitters name operators that exist.
+
+use crate::topology::{Identity, Numbering, Via};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// SHA-256.
+pub type Digest = [u8; 32];
+
+/// The numbers of one generation of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// SHA-256 of the ADL.
+    pub adl: Digest,
+    /// Version of the compiler that made it.
+    pub compiler: String,
+    /// Widths in force, by ADL index of the region, ascending.
+    pub widths: Vec<(u64, u32)>,
+    /// Numbers of operators, splitters and host pools.
+    pub numbering: Numbering,
+    /// Numbers of all splitters, in pre-order, of output ports where [`Numbering`] does not say all.
+    pub splitter_trees: Vec<SplitterTree>,
+    /// PEs, ascending id.
+    pub elements: Vec<Element>,
+}
+
+/// Numbers of the splitters of one output port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SplitterTree {
+    /// Operator index.
+    pub operator: u32,
+    /// Position of the output port.
+    pub port: u32,
+    /// Numbers in pre-order.
+    pub indexes: Vec<u32>,
+}
+
+/// A PE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// Id.
+    pub id: u64,
+    /// SHA-256 of its document.
+    pub content_id: Digest,
+    /// SHA-256 of what can be observed of its document.
+    pub runtime_id: Digest,
+    /// Bytes of its document.
+    pub bytes: u64,
+    /// Indexes of its operators, ascending.
+    pub operators: Vec<u32>,
+    /// Input ports, ascending.
+    pub inputs: Vec<InputPort>,
+    /// Output ports, ascending.
+    pub outputs: Vec<OutputPort>,
+}
+
+/// An input port of a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InputPort {
+    /// Operator index.
+    pub operator: u32,
+    /// Position of the operator's input port.
+    pub port: u32,
+    /// Id.
+    pub id: u32,
+}
+
+/// An output port of a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OutputPort {
+    /// Operator index.
+    pub operator: u32,
+    /// Position of the operator's output port.
+    pub port: u32,
+    /// Channel, unless the port is taken directly.
+    pub via: Option<Via>,
+    /// Id.
+    pub id: u32,
+}
+
+/// Why bytes are no layout, or not the layout of this application.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// It is no layout, or was damaged.
+    #[error("the layout is damaged: {0}")]
+    Damaged(&'static str),
+    /// A newer or much older compiler wrote it.
+    #[error("the layout has version {0}, this compiler reads version {VERSION}")]
+    Version(u8),
+    /// It belongs to another application.
+    #[error("the layout belongs to another application: {0}")]
+    Foreign(String),
+}
+
+/// Version that is written; it and the one before are read (decisions, "A new compiler version").
+pub(super) const VERSION: u8 = 1;
+
+impl Layout {
+    /// The element of this id.
+    pub fn element(&self, id: u64) -> Option<&Element> {
+        let position = self.elements.binary_search_by_key(&id, |element| element.id).ok()?;
+        self.elements.get(position)
+    }
+
+    /// The PE of each operator, by identity.
+    pub(super) fn element_of(&self) -> BTreeMap<&Identity, u64> {
+        let by_index: BTreeMap<u32, u64> =
+            self.elements.iter().flat_map(|e| e.operators.iter().map(|&index| (index, e.id))).collect();
+        let of = |index: &u32| by_index.get(index).copied();
+        self.numbering.operators.iter().filter_map(|(identity, index)| Some((identity, of(index)?))).collect()
+    }
+
+    /// Checks the invariants that the encoding does not give by itself.
+    pub(super) fn verify(&self) -> Result<(), LayoutError> {
+        use LayoutError::Damaged;
+        let ensure = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(Damaged(what)) };
+        let numbering = &self.numbering;
+        ensure(numbering.operators.is_sorted_by(|a, b| a.0 < b.0), "an operator is there twice")?;
+        let indexes: BTreeSet<u32> = numbering.operators.iter().map(|(_, index)| *index).collect();
+        ensure(indexes.len() == numbering.operators.len(), "an operator index is there twice")?;
+        ensure(self.widths.is_sorted_by(|a, b| a.0 < b.0), "a region is there twice")?;
+        ensure(self.elements.is_sorted_by(|a, b| a.id < b.id), "a PE is there twice")?;
+        let mut placed = BTreeSet::new();
+        for element in &self.elements {
+            ensure(!element.operators.is_empty(), "a PE has no operator")?;
+            ensure(element.operators.is_sorted_by(|a, b| a < b), "operators of a PE are out of order")?;
+            for index in &element.operators {
+                ensure(indexes.contains(index), "a PE has an unknown operator")?;
+                ensure(placed.insert(*index), "an operator is in two PEs")?;
+            }
+            let key = |o: &OutputPort| (o.operator, o.port, o.via);
+            ensure(element.inputs.is_sorted_by(|a, b| (a.operator, a.port) < (b.operator, b.port)), "input ports")?;
+            ensure(element.outputs.is_sorted_by(|a, b| key(a) < key(b)), "output ports")?;
+            let own = |index: &u32| element.operators.binary_search(index).is_ok();
+            ensure(element.inputs.iter().all(|port| own(&port.operator)), "an input port of another PE")?;
+            ensure(element.outputs.iter().all(|port| own(&port.operator)), "an output port of another PE")?;
+            ensure(unique(element.inputs.iter().map(|port| port.id)), "an input port id is there twice")?;
+            ensure(unique(element.outputs.iter().map(|port| port.id)), "an output port id is there twice")?;
+        }
+        ensure(placed.len() == indexes.len(), "an operator is in no PE")?;
+        ensure(numbering.splitters.is_sorted_by(|a, b| a < b), "splitters are out of order")?;
+        ensure(numbering.host_pools.is_sorted_by(|a, b| a < b), "host pools are out of order")?;
+        let of_tree = |tree: &SplitterTree| (tree.operator, tree.port);
+        ensure(self.splitter_trees.is_sorted_by(|a, b| of_tree(a) < of_tree(b)), "splitter trees are out of order")
+    }
+}
+
+fn unique(ids: impl Iterator<Item = u32>) -> bool {
+    let mut ids: Vec<u32> = ids.collect();
+    ids.sort_unstable();
+    ids.is_sorted_by(|a, b| a < b)
+}

@@ -1,0 +1,383 @@
+//! Layouts as bytes: `SPLL`, a version, then a compressed message.
+//!
+//! Numbers are stored by column, as differences where neighbours are alike, and runs of PE ports with consecutive ids as one entry, so
+//! that the layout of a job with millions of ports stays small. The same layout always gives the same bytes. Bytes from outside are
+//! taken apart without trusting any length or number in them.
+
+use super::layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree, VERSION};
+use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
+use prost::Message as _;
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+const MAGIC: &[u8; 4] = b"SPLL";
+/// Good compression at little cost.
+const LEVEL: i32 = 3;
+/// Unpacked size that is accepted. The largest job that is supported needs less.
+const MOST: u64 = 96 << 20;
+
+/// Version 1. Fields are only added.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Version1 {
+    #[prost(bytes = "vec", tag = "1")]
+    adl: Vec<u8>,
+    #[prost(string, tag = "2")]
+    compiler: String,
+    #[prost(uint64, repeated, tag = "3")]
+    region: Vec<u64>,
+    #[prost(uint32, repeated, tag = "4")]
+    width: Vec<u32>,
+    /// Operators, sorted by identity. Differences to the operator before.
+    #[prost(sint64, repeated, tag = "5")]
+    logical_index: Vec<i64>,
+    #[prost(uint32, repeated, tag = "6")]
+    depth: Vec<u32>,
+    /// Channels of all operators; differences to the same level of the operator before.
+    #[prost(sint64, repeated, tag = "7")]
+    channel: Vec<i64>,
+    #[prost(sint64, repeated, tag = "8")]
+    index: Vec<i64>,
+    /// Position of the operator's PE; differences.
+    #[prost(sint64, repeated, tag = "9")]
+    element: Vec<i64>,
+    #[prost(message, repeated, tag = "10")]
+    splitters: Vec<Splitter1>,
+    #[prost(message, repeated, tag = "11")]
+    trees: Vec<Tree1>,
+    #[prost(message, repeated, tag = "12")]
+    pools: Vec<Pool1>,
+    /// PEs, ascending id; differences.
+    #[prost(uint64, repeated, tag = "13")]
+    id: Vec<u64>,
+    #[prost(bytes = "vec", tag = "14")]
+    content_ids: Vec<u8>,
+    #[prost(bytes = "vec", tag = "15")]
+    runtime_ids: Vec<u8>,
+    #[prost(uint64, repeated, tag = "16")]
+    bytes: Vec<u64>,
+    /// Runs of input ports: how many per PE; operator index, port, number of consecutive ports, first id.
+    #[prost(uint32, repeated, tag = "17")]
+    inputs: Vec<u32>,
+    #[prost(uint32, repeated, tag = "18")]
+    input: Vec<u32>,
+    /// Runs of output ports: how many per PE; operator index, port, splitter + 1 or 0, first channel, number of consecutive
+    /// channels, first id.
+    #[prost(uint32, repeated, tag = "19")]
+    outputs: Vec<u32>,
+    #[prost(uint32, repeated, tag = "20")]
+    output: Vec<u32>,
+}
+
+/// A splitter; operators by position in the sorted list.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Splitter1 {
+    #[prost(uint32, tag = "1")]
+    source: u32,
+    #[prost(uint32, tag = "2")]
+    source_port: u32,
+    #[prost(uint32, tag = "3")]
+    target: u32,
+    #[prost(uint32, tag = "4")]
+    target_port: u32,
+    #[prost(uint32, tag = "5")]
+    index: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Tree1 {
+    #[prost(uint32, tag = "1")]
+    operator: u32,
+    #[prost(uint32, tag = "2")]
+    port: u32,
+    #[prost(uint32, repeated, tag = "3")]
+    indexes: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Pool1 {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+}
+
+impl Layout {
+    /// As bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let message = self.to_message().encode_to_vec();
+        let mut bytes = Vec::with_capacity(message.len() / 2 + 5);
+        bytes.extend_from_slice(MAGIC);
+        bytes.push(VERSION);
+        // Compressing memory to memory cannot fail; if it did, the result would be refused when it is read.
+        bytes.extend(compress(&message).unwrap_or_default());
+        bytes
+    }
+
+    /// From bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let damaged = LayoutError::Damaged;
+        let rest = bytes.strip_prefix(MAGIC).ok_or(damaged("it does not begin like one"))?;
+        let (&version, packed) = rest.split_first().ok_or(damaged("it ends early"))?;
+        if version != VERSION {
+            return Err(LayoutError::Version(version));
+        }
+        let decoder = zstd::Decoder::new(packed).map_err(|_| damaged("it cannot be unpacked"))?;
+        let mut message = Vec::new();
+        decoder.take(MOST + 1).read_to_end(&mut message).map_err(|_| damaged("it cannot be unpacked"))?;
+        if message.len() as u64 > MOST {
+            return Err(damaged("it is too large"));
+        }
+        let message = Version1::decode(message.as_slice()).map_err(|_| damaged("it is no message"))?;
+        let layout = from_message(message).ok_or(damaged("its parts do not fit together"))?;
+        layout.verify()?;
+        Ok(layout)
+    }
+
+    fn to_message(&self) -> Version1 {
+        let mut message = Version1 {
+            adl: self.adl.to_vec(),
+            compiler: self.compiler.clone(),
+            region: self.widths.iter().map(|(region, _)| *region).collect(),
+            width: self.widths.iter().map(|(_, width)| *width).collect(),
+            ..Version1::default()
+        };
+        let mut element_of: BTreeMap<u32, usize> = BTreeMap::new();
+        for (position, element) in self.elements.iter().enumerate() {
+            element_of.extend(element.operators.iter().map(|&index| (index, position)));
+        }
+        let mut logical = Difference::default();
+        let mut index = Difference::default();
+        let mut element = Difference::default();
+        let mut levels: Vec<Difference> = Vec::new();
+        let mut positions: BTreeMap<&Identity, u32> = BTreeMap::new();
+        for (position, (identity, number)) in (0..).zip(&self.numbering.operators) {
+            positions.insert(identity, position);
+            message.logical_index.push(logical.to(identity.logical_index));
+            message.depth.push(identity.channels.len() as u32);
+            levels.resize(levels.len().max(identity.channels.len()), Difference::default());
+            message.channel.extend(identity.channels.iter().zip(&mut levels).map(|(c, level)| level.to(u64::from(*c))));
+            message.index.push(index.to(u64::from(*number)));
+            message.element.push(element.to(element_of.get(number).map_or(0, |&position| position as u64)));
+        }
+        let position = |identity: &Identity| positions.get(identity).copied().unwrap_or(u32::MAX);
+        message.splitters = (self.numbering.splitters.iter())
+            .map(|s| Splitter1 {
+                source: position(&s.source),
+                source_port: s.source_port,
+                target: position(&s.target),
+                target_port: s.target_port,
+                index: s.index,
+            })
+            .collect();
+        message.trees = (self.splitter_trees.iter())
+            .map(|t| Tree1 { operator: t.operator, port: t.port, indexes: t.indexes.clone() })
+            .collect();
+        message.pools = (self.numbering.host_pools.iter())
+            .map(|(name, index)| Pool1 { name: name.clone(), index: *index })
+            .collect();
+        let mut last = 0;
+        for element in &self.elements {
+            message.id.push(element.id - last);
+            last = element.id;
+            message.content_ids.extend_from_slice(&element.content_id);
+            message.runtime_ids.extend_from_slice(&element.runtime_id);
+            message.bytes.push(element.bytes);
+            let runs = input_runs(&element.inputs);
+            message.inputs.push(runs.len() as u32);
+            message.input.extend(runs.into_iter().flatten());
+            let runs = output_runs(&element.outputs);
+            message.outputs.push(runs.len() as u32);
+            message.output.extend(runs.into_iter().flatten());
+        }
+        message
+    }
+}
+
+fn compress(message: &[u8]) -> std::io::Result<Vec<u8>> {
+    use std::io::Write as _;
+    let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+    encoder.include_checksum(true)?;
+    encoder.write_all(message)?;
+    encoder.finish()
+}
+
+/// Ports of one operator with consecutive numbers and ids.
+fn input_runs(ports: &[InputPort]) -> Vec<[u32; 4]> {
+    let mut runs: Vec<[u32; 4]> = Vec::new();
+    for port in ports {
+        match runs.last_mut() {
+            Some([operator, first, count, id])
+                if (*operator, *first + *count, *id + *count) == (port.operator, port.port, port.id) =>
+            {
+                *count += 1;
+            }
+            _ => runs.push([port.operator, port.port, 1, port.id]),
+        }
+    }
+    runs
+}
+
+/// Channels of one splitter with consecutive numbers and ids.
+fn output_runs(ports: &[OutputPort]) -> Vec<[u32; 6]> {
+    let mut runs: Vec<[u32; 6]> = Vec::new();
+    for port in ports {
+        let (splitter, channel) = port.via.map_or((0, 0), |via| (via.splitter.saturating_add(1), via.channel));
+        match runs.last_mut() {
+            Some([operator, of, run, first, count, id])
+                if splitter > 0
+                    && (*operator, *of, *run, *first + *count, *id + *count)
+                        == (port.operator, port.port, splitter, channel, port.id) =>
+            {
+                *count += 1;
+            }
+            _ => runs.push([port.operator, port.port, splitter, channel, 1, port.id]),
+        }
+    }
+    runs
+}
+
+fn from_message(message: Version1) -> Option<Layout> {
+    let count = message.index.len();
+    let alike = [message.logical_index.len(), message.depth.len(), message.element.len()];
+    let elements = message.id.len();
+    let per_element = [message.bytes.len(), message.inputs.len(), message.outputs.len()];
+    if alike.iter().any(|len| *len != count)
+        || per_element.iter().any(|len| *len != elements)
+        || message.region.len() != message.width.len()
+    {
+        return None;
+    }
+    let mut layout_elements = elements_of(&message)?;
+    let (mut logical, mut index, mut element) = (Sum::default(), Sum::default(), Sum::default());
+    let mut levels: Vec<Sum> = Vec::new();
+    let mut channels = message.channel.iter();
+    let mut operators = Vec::with_capacity(count);
+    for at in 0..count {
+        let logical_index = logical.add(*message.logical_index.get(at)?)?;
+        let depth = *message.depth.get(at)? as usize;
+        if depth > channels.len() {
+            return None;
+        }
+        levels.resize(levels.len().max(depth), Sum::default());
+        let channels = levels
+            .iter_mut()
+            .take(depth)
+            .map(|level| u32::try_from(level.add(*channels.next()?)?).ok())
+            .collect::<Option<_>>()?;
+        let number = u32::try_from(index.add(*message.index.get(at)?)?).ok()?;
+        let position = usize::try_from(element.add(*message.element.get(at)?)?).ok()?;
+        layout_elements.get_mut(position)?.operators.push(number);
+        operators.push((Identity { logical_index, channels }, number));
+    }
+    if channels.next().is_some() {
+        return None;
+    }
+    for element in &mut layout_elements {
+        element.operators.sort_unstable();
+    }
+    let identity = |position: u32| Some(operators.get(position as usize)?.0.clone());
+    let splitters = (message.splitters.iter())
+        .map(|s| {
+            Some(NumberedSplitter {
+                source: identity(s.source)?,
+                source_port: s.source_port,
+                target: identity(s.target)?,
+                target_port: s.target_port,
+                index: s.index,
+            })
+        })
+        .collect::<Option<_>>()?;
+    Some(Layout {
+        adl: Digest::try_from(message.adl.as_slice()).ok()?,
+        compiler: message.compiler,
+        widths: message.region.into_iter().zip(message.width).collect(),
+        numbering: Numbering {
+            splitters,
+            host_pools: message.pools.into_iter().map(|pool| (pool.name, pool.index)).collect(),
+            operators,
+        },
+        splitter_trees: (message.trees.into_iter())
+            .map(|t| SplitterTree { operator: t.operator, port: t.port, indexes: t.indexes })
+            .collect(),
+        elements: layout_elements,
+    })
+}
+
+/// PEs without their operators.
+fn elements_of(message: &Version1) -> Option<Vec<Element>> {
+    let digests = |bytes: &[u8]| -> Option<Vec<Digest>> {
+        let (digests, rest) = bytes.as_chunks::<32>();
+        (rest.is_empty() && digests.len() == message.id.len()).then(|| digests.to_vec())
+    };
+    let (content_ids, runtime_ids) = (digests(&message.content_ids)?, digests(&message.runtime_ids)?);
+    let (inputs, rest) = message.input.as_chunks::<4>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let (outputs, rest) = message.output.as_chunks::<6>();
+    if !rest.is_empty() {
+        return None;
+    }
+    let (mut inputs, mut outputs) = (inputs.iter(), outputs.iter());
+    // What runs may unpack to.
+    let mut left = MOST_PORTS;
+    let mut id = 0_u64;
+    let mut elements = Vec::with_capacity(message.id.len());
+    for (at, difference) in message.id.iter().enumerate() {
+        id = id.checked_add(*difference)?;
+        let mut element = Element {
+            id,
+            content_id: *content_ids.get(at)?,
+            runtime_id: *runtime_ids.get(at)?,
+            bytes: *message.bytes.get(at)?,
+            operators: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        };
+        for _ in 0..*message.inputs.get(at)? {
+            let &[operator, port, count, id] = inputs.next()?;
+            left = left.checked_sub(count)?;
+            port.checked_add(count)?;
+            id.checked_add(count)?;
+            element.inputs.extend((0..count).map(|n| InputPort { operator, port: port + n, id: id + n }));
+        }
+        for _ in 0..*message.outputs.get(at)? {
+            let &[operator, port, splitter, channel, count, id] = outputs.next()?;
+            left = left.checked_sub(count)?;
+            channel.checked_add(count)?;
+            id.checked_add(count)?;
+            element.outputs.extend((0..count).map(|n| {
+                let via = splitter.checked_sub(1).map(|splitter| Via { splitter, channel: channel + n });
+                OutputPort { operator, port, via, id: id + n }
+            }));
+        }
+        elements.push(element);
+    }
+    (inputs.next().is_none() && outputs.next().is_none()).then_some(elements)
+}
+
+/// PE ports that a layout may have. Each takes several hundred bytes of AADL, which is limited to a few gigabytes.
+const MOST_PORTS: u32 = 10_000_000;
+
+/// Numbers as differences.
+#[derive(Clone, Copy, Default)]
+struct Difference(u64);
+
+impl Difference {
+    fn to(&mut self, number: u64) -> i64 {
+        let difference = number.wrapping_sub(self.0).cast_signed();
+        self.0 = number;
+        difference
+    }
+}
+
+/// Numbers from differences.
+#[derive(Clone, Copy, Default)]
+struct Sum(u64);
+
+impl Sum {
+    fn add(&mut self, difference: i64) -> Option<u64> {
+        self.0 = self.0.wrapping_add(difference.cast_unsigned());
+        Some(self.0)
+    }
+}

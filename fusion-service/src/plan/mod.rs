@@ -1,0 +1,217 @@
+//! The stages put together: submitting a job, resizing it, and going on from a layout.
+//!
+//! ```text
+//! Source, Request --submit--> Compiled --resize--> Compiled        Compiled: Plan (what a controller needs), render (texts)
+//!                             layout bytes --restore--> Compiled
+//! ```
+//!
+//! [`submit`], [`resize`], [`replay`] and [`restore`] are pure functions. A [`Plan`] says which PEs there are, what they need around them, and
+//! what becomes of each; texts are written later, by [`Compiled::render`], from the plan's layout alone if need be. The [`Layout`] keeps numbers stable:
+//! operator indexes, splitters, host pools, PE ids, PE port ids. A PE restarts only if something changed that a running PE can observe.
+//!
+//! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
+//!
+//! Invariants: the same arguments give the same plan, bytes included; what [`restore`] gives renders the same texts as what made
+//! the layout; a stage reports only its own problems and the first stage with problems ends the compilation.
+
+mod assemble;
+mod change;
+mod consistent;
+mod element;
+mod layout;
+mod layout_bytes;
+mod placement;
+mod ports;
+mod request;
+mod resize;
+mod restore;
+#[cfg(test)]
+mod tests;
+
+pub use consistent::{ConsistentRegion, Member, Trigger};
+pub use element::{ExportedPort, Fate, ImportedPort, PortLabel, ProcessingElement};
+pub use layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree};
+pub use placement::Placement;
+pub use ports::{InUse, PortsInUse};
+pub use request::{FusionOption, Request, Source};
+pub use resize::{Policy, Replay, replay, resize};
+pub use restore::{RestoreError, restore};
+
+use crate::aadl::{Elements, WriteError, Writer};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fuser::Automatic;
+use crate::logical::HostPool;
+use crate::logical::submission::Bindings;
+use crate::topology::{Difference, Region, Topology};
+use std::io;
+use std::sync::Arc;
+
+/// Version of this compiler, as plans record it.
+pub const COMPILER: &str = env!("CARGO_PKG_VERSION");
+
+/// The result of a compilation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Version of the compiler.
+    pub compiler: String,
+    /// SHA-256 of the ADL.
+    pub adl: Digest,
+    /// The layout, encoded.
+    pub layout: Vec<u8>,
+    /// Name of the application.
+    pub application_name: String,
+    /// Its scope.
+    pub application_scope: String,
+    /// Parallel regions, ascending index.
+    pub regions: Vec<PlannedRegion>,
+    /// Host pools, ascending index.
+    pub host_pools: Vec<HostPool>,
+    /// Consistent regions, ascending index.
+    pub consistent_regions: Vec<ConsistentRegion>,
+    /// PEs, ascending id.
+    pub elements: Vec<ProcessingElement>,
+    /// Operators that want a host for their PE alone, with the id of that PE, sorted.
+    pub isolated: Vec<(String, u64)>,
+    /// How automatic fusion found the number of PEs.
+    pub automatic: Option<Automatic>,
+    /// What a resize changed; none for a submission.
+    pub change: Option<Change>,
+    /// What a user should know although the compilation succeeded.
+    pub warnings: Vec<Warning>,
+}
+
+/// A parallel region of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedRegion {
+    /// Index, name and width.
+    pub region: Region,
+    /// Each channel has PEs that no other channel and nothing outside shares.
+    pub channels_have_own_pes: bool,
+    /// Operators of a consistent region are inside, or connected to one that is.
+    pub touches_consistent_region: bool,
+}
+
+/// What a resize changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Operators, by name.
+    pub operators: Difference,
+    /// PEs that are gone, ascending id.
+    pub removed: Vec<RemovedElement>,
+}
+
+/// A PE that a resize removes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedElement {
+    /// Id.
+    pub id: u64,
+    /// SHA-256 of its document.
+    pub content_id: Digest,
+    /// SHA-256 of what could be observed of its document.
+    pub runtime_id: Digest,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// Something that was ignored.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Warning {
+    /// A word for conditions and Events.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+}
+
+impl Plan {
+    /// The PE of this id.
+    pub fn element(&self, id: u64) -> Option<&ProcessingElement> {
+        let position = self.elements.binary_search_by_key(&id, |element| element.id).ok()?;
+        self.elements.get(position)
+    }
+
+    /// Operators of other PEs that want their host for themselves, sorted: what the pod of this PE keeps away from.
+    pub fn isolation_labels(&self, id: u64) -> impl Iterator<Item = &str> {
+        self.isolated.iter().filter(move |(_, pe)| *pe != id).map(|(name, _)| name.as_str())
+    }
+}
+
+/// A compiled job: its plan, and all that is needed to write its documents or to resize it.
+#[derive(Debug)]
+pub struct Compiled {
+    source: Source,
+    request: Arc<Request>,
+    bindings: Bindings,
+    elements: Elements,
+    writer: Writer,
+    layout: Layout,
+    plan: Plan,
+}
+
+impl Compiled {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The layout, decoded.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The PEs with their operators and ports.
+    pub fn elements(&self) -> &Elements {
+        &self.elements
+    }
+
+    /// The application as it runs.
+    pub fn topology(&self) -> &Arc<Topology> {
+        self.elements.topology()
+    }
+
+    /// What was asked for.
+    pub fn request(&self) -> &Arc<Request> {
+        &self.request
+    }
+
+    /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names.
+    pub fn render(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), RenderError> {
+        let (Some(pe), Some(element)) = (self.elements.find(id), self.layout.element(id)) else {
+            return Err(RenderError::UnknownElement(id));
+        };
+        let (content_id, _) = self.writer.render(&self.elements, pe, sink, budget)?;
+        if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
+    }
+
+    /// Bytes of memory that it takes, roughly.
+    pub fn weight(&self) -> u64 {
+        let topology = self.topology();
+        let (operators, connections) = (topology.operators.len() as u64, topology.connections.len() as u64);
+        operators * 2048 + connections * 48 + self.layout.elements.len() as u64 * 1024 + self.plan.layout.len() as u64
+    }
+}
+
+/// Why a document was not rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The plan has no such PE.
+    #[error("the plan has no PE {0}")]
+    UnknownElement(u64),
+    /// The layout was made from something else, or by another compiler; the bytes that were passed on are of no use.
+    #[error("the text of PE {0} is not the one that the plan names")]
+    OtherText(u64),
+    /// It could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Compiles an application for a new job.
+///
+/// Fails with the problems of the first stage that has any.
+pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
+    let fusion = request.fusion.check(request.fusion_type)?;
+    let bound = request::Bound::new(source, request)?;
+    let topology = bound.expand(source, request.widths.clone(), budget)?;
+    let compiled = assemble::from_scratch(bound, topology, &fusion, budget)?;
+    compiled.finish(source, request, None, budget)
+}

@@ -1,0 +1,104 @@
+//! Where the pod of a PE may run, from the placement of its operators (aadl 5.3; decisions, "aadl Q15, B38").
+
+use crate::aadl::Elements;
+use crate::error::{Problem, Stage, excerpt};
+use crate::fuser::Pe;
+use crate::logical::{HostPool, PoolLocation};
+use crate::topology::Operator;
+use std::collections::BTreeSet;
+
+/// The pool that the language's compiler puts everything into that has no other.
+const DEFAULT_POOL: &str = "$default";
+
+/// Placement of one PE.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Host name or address.
+    pub host: Option<String>,
+    /// Ids of PEs that share a host, sorted.
+    pub co_locations: Vec<String>,
+    /// Ids of PEs that must not share a host, sorted.
+    pub ex_locations: Vec<String>,
+    /// The operator that wants the host for its PE alone: the one with the lowest index.
+    pub isolation: Option<String>,
+    /// Place in a host pool other than the default one.
+    pub pool: Option<PoolLocation>,
+}
+
+/// Placement of all PEs, in order of ids. Operators with the same host or pool may share a PE; different ones are an error.
+///
+/// Problems at stages `host-placement` and `host-pool-location`, those of the first stage only.
+pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Vec<Problem>> {
+    let topology = elements.topology();
+    let (mut hosts, mut pools) = (Vec::new(), Vec::new());
+    let placements = elements.pes().iter().map(|&pe| {
+        let operators = || elements.members(pe).iter().map(|&node| &topology.operators[node]);
+        let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
+            .unwrap_or_else(|(a, b)| {
+                hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
+                None
+            });
+        let pool = agreed(operators().map(|o| (o, o.resources.pool.filter(|l| !is_default(&topology.host_pools, *l)))))
+            .unwrap_or_else(|(a, b)| {
+                pools.push(disagreement(Stage::HostPoolLocation, elements, pe, a, b, "host pool locations"));
+                None
+            });
+        let ids = |of: fn(&Operator) -> &[String]| {
+            let ids: BTreeSet<&String> = operators().flat_map(of).collect();
+            ids.into_iter().cloned().collect()
+        };
+        Placement {
+            host: host.map(str::to_owned),
+            co_locations: ids(|o| &o.resources.co_locations),
+            ex_locations: ids(|o| &o.resources.ex_locations),
+            isolation: operators().find(|o| o.resources.isolation).map(|o| o.name.clone()),
+            pool,
+        }
+    });
+    let placements = placements.collect();
+    if !hosts.is_empty() {
+        return Err(hosts);
+    }
+    if !pools.is_empty() {
+        return Err(pools);
+    }
+    Ok(placements)
+}
+
+/// Operators that want a host for their PE alone, with the id of that PE, sorted.
+pub(super) fn isolated(elements: &Elements) -> Vec<(String, u64)> {
+    let topology = elements.topology();
+    let mut isolated: Vec<(String, u64)> = (topology.operators.iter())
+        .filter(|(_, operator)| operator.resources.isolation)
+        .map(|(node, operator)| (operator.name.clone(), elements.id(elements.partition().pe(node))))
+        .collect();
+    isolated.sort_unstable();
+    isolated
+}
+
+fn is_default(pools: &[HostPool], location: PoolLocation) -> bool {
+    let found = pools.binary_search_by_key(&location.pool, |pool| pool.index);
+    found.is_ok_and(|position| pools.get(position).is_some_and(|pool| pool.name == DEFAULT_POOL))
+}
+
+/// The one value that operators have, or two operators with different ones.
+fn agreed<'o, T: PartialEq + Copy>(
+    mut values: impl Iterator<Item = (&'o Operator, Option<T>)>,
+) -> Result<Option<T>, (&'o Operator, &'o Operator)> {
+    let Some((first, value)) = values.find_map(|(operator, value)| Some((operator, value?))) else { return Ok(None) };
+    match values.find(|(_, other)| other.is_some_and(|other| other != value)) {
+        Some((other, _)) => Err((first, other)),
+        None => Ok(Some(value)),
+    }
+}
+
+fn disagreement(stage: Stage, elements: &Elements, pe: Pe, a: &Operator, b: &Operator, what: &str) -> Problem {
+    let place = elements.topology().application.operators[b.logical].place;
+    let message = format!(
+        "PE {}: operators {} and {} have different {what}",
+        elements.id(pe),
+        excerpt(&a.name),
+        excerpt(&b.name)
+    );
+    Problem::new(stage, message).at(place)
+}

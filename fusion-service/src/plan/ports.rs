@@ -1,0 +1,129 @@
+//! Ids of PE ports.
+//!
+//! A port keeps its id as long as its operator, its port and its channel stay in their PE; it is recognised by operator index, port,
+//! splitter and channel, which are stable themselves. New ports get the smallest ids that are free, in order, because a PE listens on
+//! 10000 plus the id (decisions, "topology 1, 10.10"). At a submission that is the position of the port.
+
+use super::layout;
+use crate::aadl::Elements;
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage};
+use crate::fuser::{self, Graph, Pe};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ids of ports of one PE that must not be given to anybody else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortsInUse {
+    /// Of input ports.
+    pub inputs: BTreeSet<u32>,
+    /// Of output ports.
+    pub outputs: BTreeSet<u32>,
+}
+
+/// Ids that things which are not part of the layout any more, or not yet, still have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// Ids of PEs.
+    pub elements: BTreeSet<u64>,
+    /// Ids of ports, by PE.
+    pub ports: BTreeMap<u64, PortsInUse>,
+}
+
+/// The largest id. TCP ports end at 65535, but that is for whoever opens them to say.
+const MOST: u32 = u32::MAX - 1;
+
+/// Gives every port of every PE its id: that of `prior` where it has one, else a free one.
+pub(super) fn assign(
+    elements: &mut Elements,
+    graph: &Graph<'_>,
+    prior: Option<&layout::Layout>,
+    in_use: &InUse,
+    budget: &Budget,
+) -> Result<(), Error> {
+    let mut pace = budget.pace();
+    let nobody = PortsInUse::default();
+    let pes: Vec<Pe> = elements.pes().to_vec();
+    for pe in pes {
+        let id = elements.id(pe);
+        let ports = fuser::ports(graph, elements.partition(), pe);
+        pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;
+        let taken = in_use.ports.get(&id).unwrap_or(&nobody);
+        let before = prior.and_then(|prior| prior.element(id));
+        let index = |node| graph.operators()[node].index;
+
+        let known = before.map_or(&[][..], |before| &before.inputs);
+        let mut known = known.iter().peekable();
+        let kept: Vec<Option<u32>> = (ports.inputs.iter())
+            .map(|port| {
+                let key = (index(port.operator), port.port);
+                while known.next_if(|k| (k.operator, k.port) < key).is_some() {}
+                known.next_if(|k| (k.operator, k.port) == key).map(|k| k.id)
+            })
+            .collect();
+        for (port, id) in ports.inputs.iter().zip(fill(&kept, &taken.inputs)?) {
+            elements.set_input_id(*port, id);
+        }
+
+        let known = before.map_or(&[][..], |before| &before.outputs);
+        let mut known = known.iter().peekable();
+        let kept: Vec<Option<u32>> = (ports.outputs.iter())
+            .map(|port| {
+                let key = (index(port.operator), port.port, port.via);
+                while known.next_if(|k| (k.operator, k.port, k.via) < key).is_some() {}
+                known.next_if(|k| (k.operator, k.port, k.via) == key).map(|k| k.id)
+            })
+            .collect();
+        for (port, id) in ports.outputs.iter().zip(fill(&kept, &taken.outputs)?) {
+            elements.set_output_id(*port, id);
+        }
+    }
+    Ok(())
+}
+
+/// Completes the ids with the smallest free ones, in order.
+fn fill(kept: &[Option<u32>], taken: &BTreeSet<u32>) -> Result<Vec<u32>, Problem> {
+    if taken.is_empty() && kept.iter().all(Option::is_none) {
+        return Ok((0..).take(kept.len()).collect());
+    }
+    let mut used: Vec<u32> = kept.iter().flatten().chain(taken).copied().collect();
+    used.sort_unstable();
+    let mut used = used.into_iter().peekable();
+    let mut next = 0_u32;
+    let free = |next: &mut u32, used: &mut std::iter::Peekable<std::vec::IntoIter<u32>>| {
+        while let Some(id) = used.next_if(|id| *id <= *next) {
+            if id == *next {
+                *next += 1;
+            }
+        }
+        let id = *next;
+        *next += 1;
+        id
+    };
+    kept.iter()
+        .map(|id| {
+            let id = id.unwrap_or_else(|| free(&mut next, &mut used));
+            if id > MOST {
+                return Err(Problem::new(Stage::Aadl, "a PE has no port id left"));
+            }
+            Ok(id)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_ports_fill_the_gaps() {
+        for (kept, taken, ids) in [
+            (vec![None, None, None], vec![], vec![0, 1, 2]),
+            (vec![None, Some(0), None], vec![], vec![1, 0, 2]),
+            (vec![Some(3), None, None, None], vec![1], vec![3, 0, 2, 4]),
+            (vec![None, None], vec![0, 1, 2], vec![3, 4]),
+            (vec![Some(5), Some(2)], vec![2, 5], vec![5, 2]),
+        ] {
+            assert_eq!(fill(&kept, &taken.into_iter().collect()).unwrap(), ids);
+        }
+    }
+}

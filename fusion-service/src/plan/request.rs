@@ -1,0 +1,155 @@
+//! What is compiled: an application and what a job adds to it.
+
+use super::{Digest, Warning};
+use crate::adl;
+use crate::budget::Budget;
+use crate::error::{Error, excerpt};
+use crate::fuser::{Automatic, Cpus, Fusion, FusionType, Graph, automatic};
+use crate::logical::Application;
+use crate::logical::submission::{Bindings, bind};
+use crate::topology::{self, Configuration, Parameters, Topology};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An application with the digest of its ADL.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The application as written.
+    pub application: Arc<Application>,
+    /// SHA-256 of the ADL.
+    pub digest: Digest,
+}
+
+impl Source {
+    /// Reads an ADL document. Errors at stage `logical-model`.
+    pub fn parse(document: &[u8], budget: &Budget) -> Result<Self, Error> {
+        let application = Arc::new(adl::parse(document, budget)?);
+        Ok(Self { application, digest: Sha256::digest(document).into() })
+    }
+}
+
+/// What a job adds to its application. The same for the whole life of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Name of the job, part of every document.
+    pub job_name: String,
+    /// Number of the job, part of every document and of port labels.
+    pub job_id: u64,
+    /// How operators are grouped.
+    pub fusion: FusionOption,
+    /// What channels of parallel regions mean for that.
+    pub fusion_type: FusionType,
+    /// Submission-time values by name.
+    pub submission_values: BTreeMap<String, String>,
+    /// Threading, tracing, directories.
+    pub configuration: Configuration,
+    /// Widths at submission: pattern of region names -> width, in the order of the job (adl 5.3).
+    pub widths: Vec<(String, i128)>,
+}
+
+impl Request {
+    /// Says what is wrong whatever the application is. Errors at stage `fusion-option`.
+    pub fn check(&self) -> Result<(), Error> {
+        self.fusion.check(self.fusion_type).map(|_| ())
+    }
+}
+
+/// How operators are grouped, as asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FusionOption {
+    /// Only what must be together is.
+    #[default]
+    Legacy,
+    /// This many PEs; fewer than one is a user error.
+    Manual(i128),
+    /// A number that follows from the application and the cluster.
+    Automatic {
+        /// What the cluster has.
+        cpus: Cpus,
+        /// The number that was found at the submission; it stays the same.
+        resolved: Option<u64>,
+    },
+}
+
+/// A fusion option that is not wrong in itself.
+pub(super) enum CheckedFusion {
+    Known(Fusion),
+    Automatic(Cpus, FusionType),
+}
+
+impl FusionOption {
+    /// Errors at stage `fusion-option`.
+    pub(super) fn check(&self, kind: FusionType) -> Result<CheckedFusion, Error> {
+        Ok(match self {
+            Self::Legacy => CheckedFusion::Known(Fusion::Legacy),
+            Self::Manual(count) => CheckedFusion::Known(Fusion::manual(*count, kind)?),
+            Self::Automatic { resolved: Some(count), .. } => {
+                CheckedFusion::Known(Fusion::manual(i128::from(*count), kind)?)
+            }
+            Self::Automatic { cpus, resolved: None } => CheckedFusion::Automatic(*cpus, kind),
+        })
+    }
+}
+
+impl CheckedFusion {
+    /// Counts PEs where the application has to be known for it.
+    pub(super) fn resolve(&self, graph: &Graph<'_>) -> Result<(Fusion, Option<Automatic>), Error> {
+        match self {
+            Self::Known(fusion) => Ok((*fusion, None)),
+            Self::Automatic(cpus, kind) => {
+                let found = automatic(graph, cpus);
+                Ok((Fusion::manual(i128::from(found.count), *kind)?, Some(found)))
+            }
+        }
+    }
+}
+
+/// A request whose submission-time values are bound.
+pub(super) struct Bound {
+    pub(super) bindings: Bindings,
+    pub(super) configuration: Configuration,
+}
+
+impl Bound {
+    /// Errors at stage `logical-model`.
+    pub(super) fn new(source: &Source, request: &Request) -> Result<Self, Error> {
+        let bindings = bind(&source.application, &request.submission_values)?;
+        Ok(Self { bindings, configuration: request.configuration.clone() })
+    }
+
+    /// The application as it runs with these widths. Errors at stage `topology`.
+    pub(super) fn expand(
+        &self,
+        source: &Source,
+        widths: Vec<(String, i128)>,
+        budget: &Budget,
+    ) -> Result<Topology, Error> {
+        let parameters =
+            Parameters { bindings: self.bindings.clone(), configuration: self.configuration.clone(), widths };
+        topology::expand(&source.application, &parameters, budget)
+    }
+}
+
+/// What of a request had no effect.
+pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: &Topology) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for name in bindings.ignored() {
+        let message = format!("the application has no submission-time value {}", excerpt(name));
+        warnings.push(Warning { reason: "UnknownSubmissionValue", message });
+    }
+    for (pattern, _) in &request.widths {
+        let matches = |region: &topology::Region| {
+            topology::Pattern::parse(pattern).is_ok_and(|pattern| pattern.matches(&region.name))
+        };
+        if !topology.regions.iter().any(matches) {
+            let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
+            warnings.push(Warning { reason: "UnmatchedRegion", message });
+        }
+    }
+    if request.fusion == FusionOption::Legacy && request.fusion_type != FusionType::NoChannelInfluence {
+        let message = format!("the fusion type {} has no effect on legacy fusion", request.fusion_type.name());
+        warnings.push(Warning { reason: "FusionTypeWithoutEffect", message });
+    }
+    warnings
+}
