@@ -123,6 +123,10 @@ impl Composites {
                 }
                 "splAnnotation" => {
                     let annotation = annotation(reader, &child)?;
+                    if annotation.tag == "consistentRegion" && annotation.index().is_none() {
+                        let message = "@consistentRegion: its index is not an unsigned integer".to_owned();
+                        reader.problem(annotation.place, message);
+                    }
                     let operator = &mut self.operators[owner];
                     if let (Dialect::V4200, "threading", OperatorKind::Composite(composite)) =
                         (dialect, annotation.tag.as_str(), &mut operator.kind)

@@ -71,6 +71,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) problems: Vec<Problem>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "tokens are matched at once and never stored")]
 enum Token<'a> {
     Start(Element<'a>),
     End,

@@ -10,6 +10,8 @@
 //! and the owner chain of every operator ends at [`Application::main`]; tables are sorted by their ADL index and the index is unique
 //! within its table. References *between* operators and tables are by ADL index and may dangle: the stage that follows them reports it.
 
+pub mod submission;
+
 use crate::error::Place;
 use cranelift_entity::{PrimaryMap, entity_impl};
 
@@ -213,6 +215,14 @@ pub struct Annotation {
     pub values: Vec<(String, Text)>,
     /// Where it is.
     pub place: Place,
+}
+
+impl Annotation {
+    /// The value of the key `index`, which the annotations of consistent regions have; of several the last.
+    pub fn index(&self) -> Option<u64> {
+        let (_, text) = self.values.iter().rev().find(|(key, _)| key == "index")?;
+        text.literal.trim().parse().ok()
+    }
 }
 
 /// Which end of an operator a connection ends at.

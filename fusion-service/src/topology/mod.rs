@@ -12,11 +12,30 @@
 //! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports; operators are
 //!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
 
+mod annotations;
+mod connect;
+mod consistent;
+mod expand;
+mod imports;
+mod links;
+mod locations;
+mod names;
+mod operators;
+mod order;
+mod parameters;
+mod problems;
 mod relabel;
+mod shape;
+mod texts;
+mod threading;
 mod verify;
+mod widths;
 
+pub use expand::expand;
+pub use parameters::{Configuration, Parameters};
 pub use relabel::{Difference, NumberedSplitter, Numbering, difference, relabel};
 pub use verify::verify;
+pub use widths::{Pattern, find_region};
 
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
@@ -145,7 +164,7 @@ pub struct InputPort {
     /// Imports that feed it.
     pub imports: Option<Box<Imports>>,
     /// Region (ADL index) and position of each merger passed on the way upstream (topology 4.15).
-    pub mergers: SmallVec<[Merger; 1]>,
+    pub mergers: Arc<[Merger]>,
 }
 
 /// A point where channels come together. Not written to the AADL.

@@ -34,20 +34,17 @@ impl Pattern {
         !self.text.contains('*')
     }
 
-    /// Whether it matches the whole of `name`. A `*` stands for any characters but white space.
+    /// Whether it matches the whole of `name`; a `*` stands for any characters.
     pub fn matches(&self, name: &str) -> bool {
         let mut pieces = self.text.split('*');
-        let Some(mut rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else { return false };
+        let Some(rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else { return false };
         let Some(last) = pieces.next_back() else { return rest.is_empty() };
-        let Some(mut middle) = rest.strip_suffix(last) else { return false };
-        let whole = middle;
+        let Some(mut rest) = rest.strip_suffix(last) else { return false };
         for piece in pieces {
-            let Some(at) = middle.find(piece) else { return false };
-            middle = middle.get(at + piece.len()..).unwrap_or_default();
+            let Some(at) = rest.find(piece) else { return false };
+            rest = rest.get(at + piece.len()..).unwrap_or_default();
         }
-        rest = whole;
-        // Names hold no white space; should one do so, only the literal parts may match it.
-        !rest.contains(|c: char| c.is_ascii_whitespace()) || self.is_exact()
+        true
     }
 }
 
@@ -67,7 +64,8 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
         }
         several => {
             let names: Vec<&str> = several.iter().map(|region| region.name.as_str()).collect();
-            let message = format!("\"{}\" matches several parallel regions: {}", excerpt(pattern), excerpt(&names.join(", ")));
+            let message =
+                format!("\"{}\" matches several parallel regions: {}", excerpt(pattern), excerpt(&names.join(", ")));
             Err(Problem::new(Stage::Transfer, message).code(code::SEVERAL_REGIONS).into())
         }
     }
@@ -84,7 +82,11 @@ impl Overrides {
     /// The override for a region: an exact name before patterns, then the last one (decisions, topology 2).
     fn of(&self, name: &str) -> Option<i128> {
         let found = |exact: bool| {
-            self.0.iter().rev().find(|(pattern, _)| pattern.is_exact() == exact && pattern.matches(name)).map(|(_, w)| *w)
+            self.0
+                .iter()
+                .rev()
+                .find(|(pattern, _)| pattern.is_exact() == exact && pattern.matches(name))
+                .map(|(_, w)| *w)
         };
         found(true).or_else(|| found(false))
     }

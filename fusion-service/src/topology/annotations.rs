@@ -1,0 +1,190 @@
+//! Annotations as the AADL has them (adl 4.6, topology 7.5, 7.7, aadl 2.6).
+//!
+//! Order: the operator's own in the order of the ADL, then `consistentRegionEntry` if it is in a region, then `threading` if a model
+//! applies. Values that refer to submission-time values are resolved. `eventTimeContext` keeps the triples of the ADL: they name
+//! operators by ADL index, and the operators' own indexes are only final after a resize has given them; the AADL stage puts them in.
+
+use super::consistent::Membership;
+use super::names;
+use super::shape::Shape;
+use super::texts::Texts;
+use super::threading;
+use super::{Annotation, AnnotationValue, Channel, Parameters};
+use crate::error::{Error, Problem, Stage, excerpt};
+use crate::logical;
+use crate::logical::submission::{Bindings, Literal};
+use crate::logical::{OperatorId, Text};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The annotations of one operator.
+pub(super) struct Annotations {
+    own: Vec<Own>,
+    threading: Option<Annotation>,
+    /// By the channel of the composite around it where a view needs it, and the membership in a consistent region.
+    made: HashMap<(u32, Option<u64>), Arc<[Annotation]>>,
+    varies: bool,
+}
+
+enum Own {
+    Same(Annotation),
+    View { before: Vec<(String, AnnotationValue)>, name: String, after: Vec<(String, AnnotationValue)>, tag: String },
+}
+
+impl Annotations {
+    /// Resolves what does not depend on the channel.
+    pub(super) fn of(shape: &Shape<'_>, id: OperatorId, parameters: &Parameters) -> Result<Self, Problem> {
+        let operator = &shape.application.operators[id];
+        let bindings = &parameters.bindings;
+        let mut own = Vec::with_capacity(operator.annotations.len());
+        let mut varies = false;
+        for annotation in &operator.annotations {
+            let is_view = annotation.tag == "view";
+            let mut values = Vec::with_capacity(annotation.values.len());
+            for (key, text) in &annotation.values {
+                let value = match key.as_str() {
+                    "filter" if is_view => view_filter(&text.literal),
+                    "attributes" if is_view => view_attributes(&text.literal),
+                    _ => AnnotationValue::Text(resolve(bindings, text, annotation)?),
+                };
+                values.push((key.clone(), value));
+            }
+            let tag = annotation.tag.clone();
+            let name = values.iter().position(|(key, _)| key == "name").filter(|_| is_view);
+            own.push(match name {
+                Some(at) => {
+                    varies = true;
+                    let after = values.split_off(at + 1);
+                    match values.pop() {
+                        Some((_, AnnotationValue::Text(name))) => Own::View { before: values, name, after, tag },
+                        _ => Own::Same(Annotation { tag, values: after }),
+                    }
+                }
+                None => Own::Same(Annotation { tag, values }),
+            });
+        }
+        let threading = threading::model(shape, id, parameters)?;
+        Ok(Self { own, threading, made: HashMap::new(), varies })
+    }
+
+    /// The value of the key `model` of the threading annotation.
+    pub(super) fn threading_model(&self) -> Option<&str> {
+        let (_, value) = self.threading.as_ref()?.values.iter().find(|(key, _)| key == "model")?;
+        match value {
+            AnnotationValue::Text(model) => Some(model),
+            _ => None,
+        }
+    }
+
+    /// All annotations in one channel.
+    pub(super) fn fill(
+        &mut self,
+        shape: &Shape<'_>,
+        id: OperatorId,
+        channels: &[Channel],
+        membership: Option<&Membership>,
+        texts: &mut Texts,
+    ) -> Result<Arc<[Annotation]>, Error> {
+        let outer = channels.get(usize::from(shape.region_of[id].is_some()));
+        let channel = if self.varies { outer.map_or(0, |channel| channel.global) } else { 0 };
+        let key = (channel, membership.map(|membership| membership.region));
+        if let Some(made) = self.made.get(&key) {
+            return Ok(made.clone());
+        }
+        let mut all = Vec::with_capacity(self.own.len() + 2);
+        for own in &self.own {
+            all.push(match own {
+                Own::Same(annotation) => annotation.clone(),
+                Own::View { before, name, after, tag } => {
+                    let scope = names::scope_of(shape, id).fill(channels);
+                    let logical = names::logical_scope_of(shape.application, id);
+                    let mut values = before.clone();
+                    values.push(("name".to_owned(), AnnotationValue::Text(format!("{scope}{name}"))));
+                    values.push(("logicalName".to_owned(), AnnotationValue::Text(format!("{logical}{name}"))));
+                    values.extend(after.iter().cloned());
+                    Annotation { tag: tag.clone(), values }
+                }
+            });
+        }
+        all.extend(membership.map(|membership| membership.annotation.clone()));
+        all.extend(self.threading.clone());
+        for annotation in &all {
+            texts.charge(size(annotation))?;
+        }
+        let all: Arc<[Annotation]> = all.into();
+        self.made.insert(key, all.clone());
+        Ok(all)
+    }
+}
+
+/// Bytes of an annotation, roughly.
+fn size(annotation: &Annotation) -> usize {
+    fn of(value: &AnnotationValue) -> usize {
+        match value {
+            AnnotationValue::Text(text) => text.len(),
+            // Two levels at most: nothing here nests deeper.
+            AnnotationValue::List(list) => list.iter().map(of).sum(),
+            AnnotationValue::Tuple(values) => values.iter().map(|(key, value)| key.len() + of(value)).sum(),
+        }
+    }
+    annotation.tag.len() + annotation.values.iter().map(|(key, value)| key.len() + of(value)).sum::<usize>()
+}
+
+/// The text of an annotation's value.
+pub(super) fn resolve(bindings: &Bindings, text: &Text, annotation: &logical::Annotation) -> Result<String, Problem> {
+    let Some(index) = text.submission_value else { return Ok(text.literal.clone()) };
+    let literal = bindings.literal(index);
+    literal.unquoted().map(str::to_owned).ok_or_else(|| {
+        let what = if literal == Literal::Undeclared { "does not exist" } else { "has no value" };
+        let message = format!("@{}: the submission-time value {index} {what}", excerpt(&annotation.tag));
+        Problem::new(Stage::Topology, message).at(annotation.place)
+    })
+}
+
+/// `["a","b"]` as a list of its entries, quotes taken off (adl 4.6).
+fn view_attributes(text: &str) -> AnnotationValue {
+    let entries = without_ends(text).split(',').map(|entry| without_ends(entry.trim()).to_owned());
+    AnnotationValue::List(entries.map(AnnotationValue::Text).collect())
+}
+
+/// `{k="v",...}` as a tuple (adl 4.6). What has no `=` is a key without text.
+fn view_filter(text: &str) -> AnnotationValue {
+    let entries = without_ends(text).split(',').map(|entry| {
+        let mut parts = entry.split('=');
+        let key = parts.next().unwrap_or_default().trim();
+        let value = without_ends(parts.next().unwrap_or_default().trim());
+        (key.to_owned(), AnnotationValue::Text(value.to_owned()))
+    });
+    AnnotationValue::Tuple(entries.collect())
+}
+
+/// A text without its first and last character.
+fn without_ends(text: &str) -> &str {
+    let mut characters = text.chars();
+    characters.next();
+    characters.next_back();
+    characters.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> AnnotationValue {
+        AnnotationValue::Text(text.to_owned())
+    }
+
+    #[test]
+    fn views_list_attributes_and_filters() {
+        for (written, expected) in
+            [(r#"["a","b"]"#, vec!["a", "b"]), (r#"[ "a" , "b" ]"#, vec!["a", "b"]), ("[]", vec![""]), ("", vec![""])]
+        {
+            let expected = AnnotationValue::List(expected.into_iter().map(text).collect());
+            assert_eq!(view_attributes(written), expected, "{written}");
+        }
+        for (written, expected) in [(r#"{k="v",l = "w"}"#, vec![("k", "v"), ("l", "w")]), (r#"{k}"#, vec![("k", "")])] {
+            let expected = expected.into_iter().map(|(key, value)| (key.to_owned(), text(value))).collect();
+            assert_eq!(view_filter(written), AnnotationValue::Tuple(expected), "{written}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Connections and splitters of output ports (topology 4.15).
+//!
+//! For every copy of a port the ends that [`super::links`] found are turned into connections between copies: a splitter adds a digit to
+//! the global channel, a merger takes one away. The order is that of the reference, because of two paths between the same two ports
+//! the last one counts; splitters are numbered in pre-order.
+
+use super::links::{End, Links, Reach};
+use super::shape::{Shape, SplitterId};
+use super::{Connection, Merger, Node, Splitter, Via};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage};
+use crate::logical::{OperatorId, OperatorKind, SplitterKind};
+use cranelift_entity::{EntityRef, SecondaryMap};
+use std::sync::Arc;
+
+/// The copies of every real operator: its node per global channel.
+#[derive(Default)]
+pub(super) struct Copies {
+    nodes: SecondaryMap<OperatorId, Vec<Node>>,
+}
+
+impl Copies {
+    /// From (operator index, operator, global channel), ascending.
+    pub(super) fn new(shape: &Shape<'_>, numbered: &[(u32, OperatorId, u32)]) -> Self {
+        let mut nodes: SecondaryMap<OperatorId, Vec<Node>> = SecondaryMap::new();
+        for (at, (_, id, channel)) in numbered.iter().enumerate() {
+            let copies = &mut nodes[*id];
+            if copies.is_empty() {
+                copies.resize(shape.scopes[shape.scope_of[*id]].channels as usize, Node::new(0));
+            }
+            if let Some(copy) = copies.get_mut(*channel as usize) {
+                *copy = Node::new(at);
+            }
+        }
+        Self { nodes }
+    }
+
+    /// The copy of an operator in a global channel.
+    pub(super) fn node(&self, id: OperatorId, channel: u32) -> Node {
+        self.nodes[id].get(channel as usize).copied().unwrap_or(Node::new(0))
+    }
+}
+
+/// Per output port, per connection of the ADL: what is behind it.
+pub(super) type Outputs = Vec<Vec<Reach>>;
+
+/// What is behind the output ports of all primitives, and before their input ports.
+pub(super) struct Ports {
+    /// Output ports by operator.
+    pub(super) outputs: SecondaryMap<OperatorId, Outputs>,
+    /// Mergers before input ports, by operator.
+    pub(super) mergers: SecondaryMap<OperatorId, Vec<Arc<[Merger]>>>,
+    /// By splitter: it is fed by a merger.
+    drop_window_punctuation: SecondaryMap<SplitterId, bool>,
+    /// Number of connections, duplicates included.
+    pub(super) connections: u64,
+}
+
+impl Ports {
+    /// Follows all ports of real operators that have copies, and counts what will come of it.
+    ///
+    /// # Errors
+    ///
+    /// Stage `topology`: connections that lead astray, or more than the limit.
+    pub(super) fn follow(shape: &Shape<'_>, links: &mut Links<'_, '_>, budget: &Budget) -> Result<Self, Error> {
+        let mut ports = Self {
+            outputs: SecondaryMap::new(),
+            mergers: SecondaryMap::new(),
+            drop_window_punctuation: SecondaryMap::new(),
+            connections: 0,
+        };
+        let (mut splitters, most) = (0_u64, budget.limits.connections);
+        let mut pace = budget.pace();
+        for (id, operator) in shape.application.operators.iter() {
+            pace.step()?;
+            let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
+            let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
+            for position in 0..primitive.outputs.len() {
+                let reached = links.follow_output(id, position, budget)?;
+                for reach in &reached {
+                    ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
+                    splitters = splitters.saturating_add(reach.splitters.saturating_mul(copies));
+                }
+                ports.outputs[id].push(reached);
+            }
+            for position in 0..primitive.inputs.len() {
+                let before = links.mergers_before(id, position, budget)?;
+                let regions = &shape.application.regions;
+                let mergers = before.iter().flat_map(|mergers| {
+                    (0..).zip(mergers).map(|(index, region)| Merger { index, region: regions[*region].index })
+                });
+                ports.mergers[id].push(mergers.collect());
+            }
+        }
+        for (count, what) in [(ports.connections, "connections"), (splitters, "splitters")] {
+            if count > most {
+                let message =
+                    format!("the application has {count} {what} at these widths; at most {most} are supported");
+                return Err(Problem::new(Stage::Topology, message).into());
+            }
+        }
+        for id in shape.splitters.keys() {
+            ports.drop_window_punctuation[id] = links.fed_by_merger(id, budget)?;
+        }
+        Ok(ports)
+    }
+}
+
+/// Makes the connections of one output port after the other.
+pub(super) struct Connector<'r, 's, 'a> {
+    shape: &'s Shape<'a>,
+    links: &'r Links<'s, 'a>,
+    ports: &'r Ports,
+    copies: &'r Copies,
+    /// All connections so far.
+    pub(super) connections: Vec<Connection>,
+    /// Connections of the port at work: (target, target port, via).
+    port: Vec<(Node, u32, Option<Via>)>,
+    /// Splitters of the port at work, in pre-order, with the splitter and channel that each hangs under.
+    splitters: Vec<(Splitter, Option<(usize, u32)>)>,
+    work: Vec<Work>,
+}
+
+/// What is still to be done for a port.
+enum Work {
+    /// Number the splitters behind an end.
+    Split { end: End, channel: u32, under: Option<(usize, u32)> },
+    /// Connect a channel of a splitter and those after it.
+    Channel { splitter: SplitterId, number: usize, channel: u32, next: u32 },
+}
+
+/// The connected port: its outermost splitters, and the Export behind it with its global channel.
+pub(super) struct Connected {
+    pub(super) splitters: Vec<Splitter>,
+    pub(super) export: Option<(OperatorId, u32)>,
+}
+
+impl<'r, 's, 'a> Connector<'r, 's, 'a> {
+    pub(super) fn new(shape: &'s Shape<'a>, links: &'r Links<'s, 'a>, ports: &'r Ports, copies: &'r Copies) -> Self {
+        Self {
+            shape,
+            links,
+            ports,
+            copies,
+            connections: Vec::with_capacity(usize::try_from(ports.connections).unwrap_or_default()),
+            port: Vec::new(),
+            splitters: Vec::new(),
+            work: Vec::new(),
+        }
+    }
+
+    /// Connects an output port of an operator in a global channel. Ports come in ascending order.
+    pub(super) fn connect(&mut self, source: Node, id: OperatorId, position: usize, channel: u32) -> Connected {
+        let ports = self.ports;
+        self.port.clear();
+        self.splitters.clear();
+        let mut export = None;
+        for reach in ports.outputs[id].get(position).into_iter().flatten() {
+            if reach.destinations > 0 || reach.exports {
+                let found = self.destinations(&reach.ends, channel, None);
+                // A later connection of the ADL overwrites an earlier one (topology 4.15).
+                export = found.or(export);
+            }
+            if reach.splitters > 0 {
+                let split = |end: &End| Work::Split { end: *end, channel, under: None };
+                self.work.extend(reach.ends.iter().rev().map(split));
+                self.split();
+            }
+        }
+        self.finish_port((source, u32::try_from(position).unwrap_or(u32::MAX)));
+        Connected { splitters: self.assemble(), export }
+    }
+
+    /// Connects what is reached without a splitter. Tells the first Export.
+    fn destinations(&mut self, ends: &[End], channel: u32, via: Option<Via>) -> Option<(OperatorId, u32)> {
+        let mut export = None;
+        let mut stack: Vec<(End, u32)> = Vec::new();
+        let mut ends = ends.iter();
+        loop {
+            let (end, channel) = match stack.pop() {
+                Some(next) => next,
+                None => match ends.next() {
+                    Some(end) => (*end, channel),
+                    None => return export,
+                },
+            };
+            match end {
+                End::Port(id, port) => self.port.push((self.copies.node(id, channel), port, via)),
+                End::Export(id) => export = export.or(Some((id, channel))),
+                End::Merger(id) => {
+                    let reach = self.links.merger(id);
+                    let outside = channel / self.shape.width(self.shape.mergers[id].region);
+                    if reach.destinations > 0 || reach.exports {
+                        stack.extend(reach.ends.iter().rev().map(|end| (*end, outside)));
+                    }
+                }
+                End::Splitter(id) if self.shape.splitters[id].kind == SplitterKind::Broadcast => {
+                    let reach = self.links.splitter(id);
+                    let width = self.shape.width(self.shape.splitters[id].region);
+                    if reach.destinations > 0 {
+                        for local in (0..width).rev() {
+                            stack.extend(reach.ends.iter().rev().map(|end| (*end, channel * width + local)));
+                        }
+                    }
+                }
+                End::Splitter(_) => {}
+            }
+        }
+    }
+
+    /// Makes the splitters that were asked for, and those below them.
+    fn split(&mut self) {
+        while let Some(work) = self.work.pop() {
+            match work {
+                Work::Split { end: End::Merger(id), channel, under } => {
+                    let reach = self.links.merger(id);
+                    if reach.splitters > 0 {
+                        let channel = channel / self.shape.width(self.shape.mergers[id].region);
+                        let split = |end: &End| Work::Split { end: *end, channel, under };
+                        self.work.extend(reach.ends.iter().rev().map(split));
+                    }
+                }
+                Work::Split { end: End::Splitter(id), channel, under } => {
+                    let splitter = &self.shape.splitters[id];
+                    let width = self.shape.width(splitter.region);
+                    if splitter.kind == SplitterKind::Broadcast {
+                        let reach = self.links.splitter(id);
+                        if reach.splitters > 0 {
+                            for local in (0..width).rev() {
+                                let channel = channel * width + local;
+                                let split = |end: &End| Work::Split { end: *end, channel, under };
+                                self.work.extend(reach.ends.iter().rev().map(split));
+                            }
+                        }
+                    } else {
+                        let number = self.splitters.len();
+                        self.splitters.push((self.splitter(id, number, width), under));
+                        let reach = self.links.splitter(id);
+                        if reach.connections > 0 || reach.splitters > 0 {
+                            self.work.push(Work::Channel { splitter: id, number, channel, next: 0 });
+                        }
+                    }
+                }
+                Work::Split { end: End::Port(..) | End::Export(_), .. } => {}
+                Work::Channel { splitter, number, channel, next } => self.channels(splitter, number, channel, next),
+            }
+        }
+    }
+
+    /// Connects channels of a splitter from `next` on, up to one with splitters below it.
+    fn channels(&mut self, splitter: SplitterId, number: usize, channel: u32, next: u32) {
+        let width = self.shape.width(self.shape.splitters[splitter].region);
+        let reach = self.links.splitter(splitter);
+        let index = u32::try_from(number).unwrap_or(u32::MAX);
+        for local in next..width {
+            let inside = channel * width + local;
+            self.destinations(&reach.ends, inside, Some(Via { splitter: index, channel: local }));
+            if reach.splitters > 0 {
+                self.work.push(Work::Channel { splitter, number, channel, next: local + 1 });
+                let under = Some((number, local));
+                let split = |end: &End| Work::Split { end: *end, channel: inside, under };
+                self.work.extend(reach.ends.iter().rev().map(split));
+                return;
+            }
+        }
+    }
+
+    fn splitter(&self, id: SplitterId, number: usize, width: u32) -> Splitter {
+        let splitter = &self.shape.splitters[id];
+        Splitter {
+            index: u32::try_from(number).unwrap_or(u32::MAX),
+            input_port: splitter.input_port,
+            kind: splitter.kind,
+            region: self.shape.application.regions[splitter.region].index,
+            drop_window_punctuation: self.ports.drop_window_punctuation[id],
+            attributes: splitter.attributes.clone(),
+            width,
+            nested: Vec::new(),
+        }
+    }
+
+    /// Sorts the connections of a port; of several between the same ports the last one stays.
+    fn finish_port(&mut self, source: (Node, u32)) {
+        let ends = |connection: &(Node, u32, Option<Via>)| (connection.0, connection.1);
+        if !self.port.is_sorted_by(|a, b| ends(a) < ends(b)) {
+            self.port.reverse();
+            self.port.sort_by_key(ends);
+            self.port.dedup_by_key(|connection| ends(connection));
+        }
+        let connections = self.port.iter().map(|(node, port, via)| Connection::new(source, (*node, *port), *via));
+        self.connections.extend(connections);
+    }
+
+    /// Hangs the splitters of a port under each other.
+    fn assemble(&mut self) -> Vec<Splitter> {
+        let mut top = Vec::new();
+        // Those below a splitter come after it, so from the end every splitter is complete when its turn comes.
+        while let Some((mut splitter, under)) = self.splitters.pop() {
+            splitter.nested.reverse();
+            match under.and_then(|(number, channel)| Some((self.splitters.get_mut(number)?, channel))) {
+                Some(((parent, _), channel)) => parent.nested.push((channel, splitter)),
+                None => top.push(splitter),
+            }
+        }
+        top.reverse();
+        top
+    }
+}

@@ -1,0 +1,371 @@
+//! Consistent regions (adl 6, topology 7.4).
+//!
+//! A region is declared by an annotation of a composite and entered by an annotation of each operator. Start operators are looked up in the
+//! order of the walk: each global channel of a parallel start operator has a region of its own. A region is everything that is
+//! reached downstream from its start operators, up to end operators and to operators that take no part. Regions that share an operator
+//! are one; the smallest index stays (plan command, "Kept and corrected").
+//!
+//! An operator that was reached is not followed again: whoever reaches it joins its region, and with it everything downstream. So the
+//! work is linear in the connections, however many channels start.
+
+use super::annotations::resolve;
+use super::connect::Copies;
+use super::order::Order;
+use super::problems::Problems;
+use super::shape::Shape;
+use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::logical;
+use crate::logical::{ConsistentEntry, OperatorId, OperatorKind};
+use cranelift_entity::{EntityRef, SecondaryMap};
+use spl_expression::java_float;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// An operator's part in a region.
+#[derive(Debug)]
+pub(super) struct Membership {
+    /// Index of the region after merging.
+    pub(super) region: u64,
+    /// Its `consistentRegionEntry`.
+    pub(super) annotation: Annotation,
+    is_start: bool,
+    is_trigger: bool,
+}
+
+/// The regions of an application at its widths.
+#[derive(Default)]
+pub(super) struct ConsistentRegions {
+    /// By index, ascending.
+    pub(super) regions: Vec<ConsistentRegion>,
+    /// By node.
+    pub(super) members: SecondaryMap<Node, Option<Arc<Membership>>>,
+}
+
+/// A `consistentRegion` annotation.
+struct Declaration<'a> {
+    index: u64,
+    composite: OperatorId,
+    annotation: &'a logical::Annotation,
+}
+
+/// A region before merging.
+struct Found {
+    index: u64,
+    /// Position of its declaration.
+    declaration: usize,
+    /// Another region that it was merged with.
+    merged: usize,
+    /// Operators as written that start it.
+    starts: BTreeSet<OperatorId>,
+}
+
+/// The state of the search.
+struct Search<'r, 'a> {
+    shape: &'r Shape<'a>,
+    parameters: &'r Parameters,
+    declarations: Vec<Declaration<'a>>,
+    found: Vec<Found>,
+    problems: Problems,
+}
+
+/// Finds the regions. `numbered` has the operator and global channel of every node; `connections` are sorted.
+pub(super) fn find(
+    shape: &Shape<'_>,
+    order: &Order,
+    parameters: &Parameters,
+    copies: &Copies,
+    numbered: &[(u32, OperatorId, u32)],
+    connections: &[Connection],
+    budget: &Budget,
+) -> Result<ConsistentRegions, Error> {
+    let application = shape.application;
+    let takes_part = |id: OperatorId| entry(shape, id).is_some();
+    if !application.operators.keys().any(takes_part) {
+        return Ok(ConsistentRegions::default());
+    }
+    let mut search = Search {
+        shape,
+        parameters,
+        declarations: declarations(application),
+        found: Vec::new(),
+        problems: Problems::default(),
+    };
+    search.check_entries();
+    let starts = search.starts(order);
+    let mut region_of: SecondaryMap<Node, Option<usize>> = SecondaryMap::new();
+    for (id, channel, region) in &starts {
+        let node = copies.node(*id, *channel);
+        search.join(&mut region_of, node, *region);
+    }
+    let mut first: Vec<usize> = Vec::with_capacity(numbered.len() + 1);
+    for at in 0..=numbered.len() {
+        let from = first.last().copied().unwrap_or_default();
+        let rest = connections.get(from..).unwrap_or_default();
+        first.push(from + rest.iter().take_while(|connection| connection.source.index() < at).count());
+    }
+    let mut followed: SecondaryMap<Node, bool> = SecondaryMap::new();
+    let mut pace = budget.pace();
+    for (id, channel, region) in starts {
+        let mut stack = vec![copies.node(id, channel)];
+        while let Some(node) = stack.pop() {
+            let at = node.index();
+            let is_end = numbered.get(at).and_then(|(_, id, _)| entry(shape, *id)).is_none_or(|entry| entry.is_end);
+            if is_end || std::mem::replace(&mut followed[node], true) {
+                continue;
+            }
+            let range = first.get(at).copied().unwrap_or_default()..first.get(at + 1).copied().unwrap_or_default();
+            for connection in connections.get(range).unwrap_or_default() {
+                pace.step()?;
+                let target = connection.target;
+                if numbered.get(target.index()).is_some_and(|(_, id, _)| takes_part(*id)) {
+                    search.join(&mut region_of, target, region);
+                    if !followed[target] {
+                        stack.push(target);
+                    }
+                }
+            }
+        }
+    }
+    search.check_triggers();
+    let regions = search.describe(numbered, &region_of);
+    search.problems.into_result().map(|()| regions)
+}
+
+fn entry<'a>(shape: &Shape<'a>, id: OperatorId) -> Option<&'a ConsistentEntry> {
+    match &shape.application.operators[id].kind {
+        OperatorKind::Primitive(primitive) => primitive.consistent.as_ref(),
+        _ => None,
+    }
+}
+
+/// Declared regions; of equal indexes the last.
+fn declarations(application: &logical::Application) -> Vec<Declaration<'_>> {
+    let mut declarations: BTreeMap<u64, Declaration<'_>> = BTreeMap::new();
+    for (composite, operator) in application.operators.iter() {
+        if let OperatorKind::Composite(_) = operator.kind {
+            for annotation in operator.annotations.iter().filter(|annotation| annotation.tag == "consistentRegion") {
+                if let Some(index) = annotation.index() {
+                    declarations.insert(index, Declaration { index, composite, annotation });
+                }
+            }
+        }
+    }
+    declarations.into_values().collect()
+}
+
+impl<'a> Search<'_, 'a> {
+    fn declaration(&self, index: u64) -> Option<usize> {
+        self.declarations.binary_search_by_key(&index, |declaration| declaration.index).ok()
+    }
+
+    fn check_entries(&mut self) {
+        for (id, operator) in self.shape.application.operators.iter() {
+            let name = || excerpt(&operator.logical_name);
+            if let Some(entry) = entry(self.shape, id)
+                && self.declaration(entry.region).is_none()
+            {
+                let message = format!("{}: no composite declares the consistent region {}", name(), entry.region);
+                let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
+                self.problems.push(problem.at(entry.place));
+            }
+        }
+    }
+
+    /// Start operators in the order of the walk, with their regions: (operator, global channel, region).
+    fn starts(&mut self, order: &Order) -> Vec<(OperatorId, u32, usize)> {
+        let shape = self.shape;
+        let mut starts = Vec::new();
+        for id in shape.application.operators.keys() {
+            if let Some(entry) = entry(shape, id).filter(|entry| entry.is_start) {
+                let channels = 0..shape.scopes[shape.scope_of[id]].channels;
+                starts.extend(
+                    channels.map(|channel| (order.walk_position(shape, id, channel), id, channel, entry.region)),
+                );
+            }
+        }
+        starts.sort_unstable();
+        let mut known: HashMap<(u64, u32), usize> = HashMap::new();
+        for (declaration, declared) in self.declarations.iter().enumerate() {
+            known.insert((declared.index, 0), self.found.len());
+            let merged = self.found.len();
+            self.found.push(Found { index: declared.index, declaration, merged, starts: BTreeSet::new() });
+        }
+        let mut next = self.found.len() as u64;
+        let mut found = Vec::with_capacity(starts.len());
+        for (_, id, channel, region) in starts {
+            let Some(declaration) = self.declaration(region) else { continue };
+            let at = *known.entry((region, channel)).or_insert_with(|| {
+                while self.declarations.binary_search_by_key(&next, |declaration| declaration.index).is_ok() {
+                    next += 1;
+                }
+                let merged = self.found.len();
+                self.found.push(Found { index: next, declaration, merged, starts: BTreeSet::new() });
+                next += 1;
+                merged
+            });
+            self.found[at].starts.insert(id);
+            found.push((id, channel, at));
+        }
+        found
+    }
+
+    /// Puts an operator into a region; if it is in another one already, the two become one.
+    fn join(&mut self, region_of: &mut SecondaryMap<Node, Option<usize>>, node: Node, region: usize) {
+        match region_of[node] {
+            None => region_of[node] = Some(region),
+            Some(other) => self.merge(region, other),
+        }
+    }
+
+    fn merge(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.root(one), self.root(other));
+        if one == other {
+            return;
+        }
+        let (stays, goes) = if self.found[one].index < self.found[other].index { (one, other) } else { (other, one) };
+        self.found[goes].merged = stays;
+    }
+
+    /// The region that a region became part of.
+    fn root(&mut self, mut region: usize) -> usize {
+        while self.found[region].merged != region {
+            let next = self.found[region].merged;
+            self.found[region].merged = self.found[next].merged;
+            region = next;
+        }
+        region
+    }
+
+    /// An operator-driven region has one start operator in the program; its channels are one (plan command, CDISR1359E).
+    fn check_triggers(&mut self) {
+        let mut starts: BTreeMap<(bool, u64), (BTreeSet<OperatorId>, bool, usize)> = BTreeMap::new();
+        for at in 0..self.found.len() {
+            let root = self.root(at);
+            let declaration = self.found[at].declaration;
+            let driven = self.value(declaration, "trigger").is_some_and(|trigger| trigger == "operatorDriven");
+            // Together with what it was merged with, and with the other channels of the same declaration.
+            for key in [(false, root as u64), (true, self.declarations[declaration].index)] {
+                let (all, any_driven, _) = starts.entry(key).or_insert((BTreeSet::new(), false, declaration));
+                all.extend(&self.found[at].starts);
+                *any_driven |= driven;
+            }
+        }
+        let several = starts.into_values().find(|(starts, driven, _)| *driven && starts.len() > 1);
+        if let Some((starts, _, declaration)) = several {
+            let declaration = &self.declarations[declaration];
+            let names: Vec<&str> =
+                starts.iter().map(|id| self.shape.application.operators[*id].logical_name.as_str()).collect();
+            let message = format!(
+                "the operator-driven consistent region {} has several start operators: {}",
+                declaration.index,
+                excerpt(&names.join(", "))
+            );
+            let problem = Problem::new(Stage::Topology, message).code(code::SEVERAL_STARTS);
+            self.problems.push(problem.at(declaration.annotation.place));
+        }
+    }
+
+    /// A value of a declaration, if it has one.
+    fn value(&self, declaration: usize, key: &str) -> Option<String> {
+        let annotation = self.declarations[declaration].annotation;
+        let (_, text) = annotation.values.iter().rev().find(|(other, _)| other == key)?;
+        resolve(&self.parameters.bindings, text, annotation).ok()
+    }
+
+    fn describe(
+        &mut self,
+        numbered: &[(u32, OperatorId, u32)],
+        region_of: &SecondaryMap<Node, Option<usize>>,
+    ) -> ConsistentRegions {
+        let mut regions: BTreeMap<u64, ConsistentRegion> = BTreeMap::new();
+        let mut members: SecondaryMap<Node, Option<Arc<Membership>>> = SecondaryMap::new();
+        let mut known: HashMap<(OperatorId, usize), Option<Arc<Membership>>> = HashMap::new();
+        let mut timeouts: HashMap<usize, Option<[String; 2]>> = HashMap::new();
+        for (at, (_, id, _)) in numbered.iter().enumerate() {
+            let node = Node::new(at);
+            let Some(region) = region_of.get(node).copied().flatten().map(|region| self.root(region)) else { continue };
+            let membership = match known.get(&(*id, region)) {
+                Some(membership) => membership.clone(),
+                None => {
+                    let declaration = self.found[region].declaration;
+                    let timeouts = match timeouts.get(&declaration) {
+                        Some(timeouts) => Option::clone(timeouts),
+                        None => {
+                            let read = self.timeouts(declaration);
+                            timeouts.insert(declaration, read.clone());
+                            read
+                        }
+                    };
+                    let membership = timeouts.and_then(|timeouts| self.membership(*id, region, timeouts)).map(Arc::new);
+                    known.insert((*id, region), membership.clone());
+                    membership
+                }
+            };
+            let Some(membership) = membership else { continue };
+            let declaration = &self.declarations[self.found[region].declaration];
+            let described = regions.entry(membership.region).or_insert_with(|| ConsistentRegion {
+                index: membership.region,
+                logical_index: declaration.index,
+                declaration: Some(declaration.composite),
+                members: Vec::new(),
+            });
+            described.members.push((node, membership.is_start, membership.is_trigger));
+            members[node] = Some(membership);
+        }
+        ConsistentRegions { regions: regions.into_values().collect(), members }
+    }
+
+    /// `drainTimeout` and `resetTimeout` as Java writes 32-bit floats. They may be submission-time values.
+    fn timeouts(&mut self, declaration: usize) -> Option<[String; 2]> {
+        let mut read = |key: &str| {
+            let text = self.value(declaration, key);
+            let number = text.as_deref().and_then(|text| text.trim().parse::<f32>().ok());
+            if number.is_none() {
+                let Declaration { index, annotation, .. } = &self.declarations[declaration];
+                let what = if text.is_some() { "is no number" } else { "is missing" };
+                let message = format!("consistent region {index}: its {key} {what}");
+                self.problems.push(Problem::new(Stage::Topology, message).at(annotation.place));
+            }
+            number.map(java_float)
+        };
+        let (drain, reset) = (read("drainTimeout"), read("resetTimeout"));
+        Some([drain?, reset?])
+    }
+
+    fn membership(&mut self, id: OperatorId, region: usize, timeouts: [String; 2]) -> Option<Membership> {
+        let entry = entry(self.shape, id)?;
+        let annotation =
+            logical::Annotation { tag: "consistentRegionEntry".to_owned(), values: Vec::new(), place: entry.place };
+        let index = self.found[region].index;
+        let logical_index = self.declarations[self.found[region].declaration].index;
+        let text = |text: &str| AnnotationValue::Text(text.to_owned());
+        let [drain, reset] = timeouts;
+        let mut values = vec![
+            ("index".to_owned(), AnnotationValue::Text(index.to_string())),
+            ("logicalIndex".to_owned(), AnnotationValue::Text(logical_index.to_string())),
+            ("drainTimeout".to_owned(), AnnotationValue::Text(drain)),
+            ("resetTimeout".to_owned(), AnnotationValue::Text(reset)),
+        ];
+        values.extend(entry.is_start.then(|| ("isStartOfRegion".to_owned(), text("true"))));
+        values.extend(entry.is_end.then(|| ("isEndOfRegion".to_owned(), text("true"))));
+        let bindings = &self.parameters.bindings;
+        let mut is_trigger = false;
+        let mut resolved = |text: &logical::Text| {
+            resolve(bindings, text, &annotation).map_err(|problem| self.problems.push(problem)).ok()
+        };
+        for (key, value) in &entry.values {
+            let value = resolved(value)?;
+            is_trigger |= key == "isTriggerOperator" && value == "true";
+            values.push((key.clone(), AnnotationValue::Text(value)));
+        }
+        if !entry.autonomous_inputs.is_empty() {
+            let ports: Option<Vec<_>> =
+                entry.autonomous_inputs.iter().map(|port| resolved(port).map(AnnotationValue::Text)).collect();
+            values.push(("autonomousInputPort".to_owned(), AnnotationValue::List(ports?)));
+        }
+        let annotation = Annotation { tag: annotation.tag, values };
+        Some(Membership { region: index, annotation, is_start: entry.is_start, is_trigger })
+    }
+}

@@ -1,0 +1,135 @@
+//! The expansion: an application and its parameters become a [`Topology`].
+//!
+//! ```text
+//! application --shape--> splitters, mergers, scopes --order--> numbers of copies --links--> what ports reach (all counted)
+//!             --operators, connect, imports, locations, consistent, annotations--> Topology
+//! ```
+//!
+//! Everything above the second arrow costs what the document weighs, whatever the widths; limits are checked there.
+
+use super::connect::{Connector, Copies, Ports};
+use super::links::Links;
+use super::locations::HostPools;
+use super::operators::Written;
+use super::order::Order;
+use super::problems::Problems;
+use super::shape::Shape;
+use super::texts::Texts;
+use super::widths::Overrides;
+use super::{Node, Operator, Parameters, Region, Topology, consistent, imports};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::logical::{Application, HostPool, Resources};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use std::sync::Arc;
+
+/// Expands an application for the widths in force, with fresh numbers (topology 4).
+///
+/// # Errors
+///
+/// Stage `topology`: everything that plan command lists for it, limits included.
+pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &Budget) -> Result<Topology, Error> {
+    budget.check()?;
+    let overrides = Overrides::parse(&parameters.widths)?;
+    let shape = Shape::build(application, &overrides, &parameters.bindings, &budget.limits)?;
+    let order = Order::new(&shape, &budget.limits)?;
+    let mut links = Links::new(&shape, &budget.limits);
+    let ports = Ports::follow(&shape, &mut links, budget)?;
+    let numbered = order.numbered(&shape)?;
+    let copies = Copies::new(&shape, &numbered);
+    let mut texts = Texts::new(&budget.limits);
+    let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget)?;
+
+    let mut written = Written::all(&shape, parameters, &mut texts)?;
+    let mut connector = Connector::new(&shape, &links, &ports, &copies);
+    let mut problems = Problems::default();
+    let mut operators: PrimaryMap<Node, Operator> = PrimaryMap::with_capacity(numbered.len());
+    let mut pace = budget.pace();
+    let mut imported = imported.into_iter().peekable();
+    for (index, id, channel) in &numbered {
+        pace.step()?;
+        let Some(written) = &written[*id] else { continue };
+        let node = Node::new(operators.len());
+        let mut operator = written.operator(&shape, (*index, *id, *channel), &mut texts, &mut problems)?;
+        for (position, port) in operator.outputs.iter_mut().enumerate() {
+            let before = connector.connections.len();
+            let connected = connector.connect(node, *id, position, *channel);
+            port.splitters = connected.splitters;
+            if let Some((id, channel)) = connected.export {
+                port.export = imports::export(&shape, id, channel, &mut texts)?.map(Box::new);
+            }
+            pace.steps(u32::try_from(connector.connections.len() - before).unwrap_or(u32::MAX))?;
+        }
+        for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
+            port.mergers = mergers.clone();
+            if let Some((_, imports)) = imported.next_if(|(at, _)| *at == (node, position)) {
+                port.imports = Some(Box::new(imports));
+            }
+        }
+        operators.push(operator);
+    }
+    let connections = std::mem::take(&mut connector.connections);
+    drop(connector);
+    let host_pools = replicate_host_pools(&shape, &order, &mut operators, &mut texts, &mut problems)?;
+    problems.into_result()?;
+
+    let regions = consistent::find(&shape, &order, parameters, &copies, &numbered, &connections, budget)?;
+    for (node, operator) in operators.iter_mut() {
+        let membership = regions.members.get(node).and_then(Option::as_deref);
+        operator.consistent_region = membership.map(|membership| membership.region);
+        if let Some(written) = &mut written[operator.logical] {
+            let id = operator.logical;
+            operator.annotations = written.annotations.fill(&shape, id, &operator.channels, membership, &mut texts)?;
+        }
+    }
+    Ok(Topology {
+        application: application.clone(),
+        data_directory: parameters.configuration.data_directory.clone().or_else(|| application.data_directory.clone()),
+        display: parameters.bindings.display().to_owned(),
+        host_pools,
+        regions: regions_in_force(&shape),
+        consistent_regions: regions.regions,
+        operators,
+        connections,
+    })
+}
+
+/// Regions with their widths, ascending index.
+fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
+    let named = |(position, region): (usize, &crate::logical::ParallelRegion)| {
+        let scope = shape.scope_of_region.get(position).copied().flatten()?;
+        let id = shape.application.operators.keys().find(|id| shape.scope_of[*id] == scope)?;
+        let scope = &shape.scopes[scope];
+        let name = shape.application.operators[id].logical_name.clone();
+        Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels })
+    };
+    shape.application.regions.iter().enumerate().filter_map(named).collect()
+}
+
+/// Gives operators the copies of host pools that their channels need, in the order of the walk (topology 4.11).
+fn replicate_host_pools(
+    shape: &Shape<'_>,
+    order: &Order,
+    operators: &mut PrimaryMap<Node, Operator>,
+    texts: &mut Texts,
+    problems: &mut Problems,
+) -> Result<Vec<HostPool>, Error> {
+    let mut pools = HostPools::new(&shape.application.host_pools);
+    let mut walk = Vec::new();
+    for (node, operator) in operators.iter() {
+        if pools.may_replicate(shape, operator.logical, &operator.resources) {
+            let channel = operator.channels.first().map_or(0, |channel| channel.global);
+            walk.push((order.walk_position(shape, operator.logical, channel), node));
+        }
+    }
+    walk.sort_unstable();
+    for (_, node) in walk {
+        let operator = &mut operators[node];
+        let Some(location) = operator.resources.pool else { continue };
+        let replicated = pools.replicate(shape, operator.logical, location, &operator.channels, texts, problems)?;
+        if replicated != location {
+            operator.resources = Arc::new(Resources { pool: Some(replicated), ..(*operator.resources).clone() });
+        }
+    }
+    Ok(pools.pools)
+}

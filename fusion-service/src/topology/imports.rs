@@ -1,0 +1,261 @@
+//! Imports and exports of each channel (adl 7, topology 7.1, 7.2).
+//!
+//! An Import has no node: what it subscribes to is put on every input port that it reaches. An Export has none either: what it publishes
+//! is put on the output port that feeds it. Channel functions in names and property values are replaced as text; subscriptions and
+//! filters are expressions, in which they are replaced by numbers and constants are folded.
+
+use super::connect::Copies;
+use super::links::{End, Links};
+use super::locations::region_channel;
+use super::names;
+use super::order::Order;
+use super::problems::Problems;
+use super::shape::Shape;
+use super::texts::Texts;
+use super::{Channel, Export, Imports, NameImport, Node, PropertyImport};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::logical;
+use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
+use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
+use spl_expression::{Expression, Intrinsics, Limits, substitute_intrinsics};
+
+/// Scope of an import that names none.
+const DEFAULT_SCOPE: &str = "Default";
+
+/// What is imported at each input port that imports: (node, port) -> imports.
+pub(super) type Imported = Vec<((Node, u32), Imports)>;
+
+/// Evaluates all imports in the order of the walk, which decides the order at a port. The result is sorted.
+pub(super) fn imports(
+    shape: &Shape<'_>,
+    order: &Order,
+    links: &mut Links<'_, '_>,
+    copies: &Copies,
+    texts: &mut Texts,
+    budget: &Budget,
+) -> Result<Imported, Error> {
+    let mut problems = Problems::default();
+    let mut written: SecondaryMap<OperatorId, Option<Written<'_>>> = SecondaryMap::new();
+    let mut walk = Vec::new();
+    for (id, operator) in shape.application.operators.iter() {
+        let OperatorKind::Import(import) = &operator.kind else { continue };
+        match Written::of(shape, id, import, links, budget)? {
+            Ok(import) => written[id] = Some(import),
+            Err(problem) => problems.push(problem),
+        }
+        let channels = 0..shape.scopes[shape.scope_of[id]].channels;
+        walk.extend(channels.map(|channel| (order.walk_position(shape, id, channel), id, channel)));
+    }
+    walk.sort_unstable();
+    let mut imported: std::collections::BTreeMap<(Node, u32), Imports> = std::collections::BTreeMap::new();
+    let mut pace = budget.pace();
+    for (_, id, channel) in walk {
+        let Some(import) = &written[id] else { continue };
+        let evaluated = match import.evaluate(shape, id, channel) {
+            Ok(evaluated) => evaluated,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        let bytes = evaluated.bytes();
+        for (target, port) in &import.targets {
+            pace.step()?;
+            texts.charge(bytes)?;
+            evaluated.add_to(imported.entry((copies.node(*target, channel), *port)).or_default());
+        }
+    }
+    problems.into_result().map(|()| imported.into_iter().collect())
+}
+
+/// An Import as written, its expressions parsed.
+#[derive(Clone)]
+struct Written<'a> {
+    import: &'a logical::Import,
+    subscription: Option<Expression>,
+    filter: Option<Expression>,
+    name: names::Template,
+    targets: Vec<(OperatorId, u32)>,
+}
+
+/// An Import in one channel.
+struct Evaluated {
+    filter: Option<String>,
+    by_name: Vec<NameImport>,
+    by_properties: Option<PropertyImport>,
+}
+
+impl<'a> Written<'a> {
+    fn of(
+        shape: &Shape<'_>,
+        id: OperatorId,
+        import: &'a logical::Import,
+        links: &mut Links<'_, '_>,
+        budget: &Budget,
+    ) -> Result<Result<Self, Problem>, Error> {
+        let operator = &shape.application.operators[id];
+        let mut targets = Vec::new();
+        for position in 0..import.outputs.len() {
+            for end in links.follow_output(id, position, budget)?.into_iter().flat_map(|reach| reach.ends) {
+                match end {
+                    End::Port(target, port) => targets.push((target, port)),
+                    End::Export(_) => {}
+                    End::Splitter(_) | End::Merger(_) => {
+                        let name = excerpt(&operator.logical_name);
+                        let message = format!("the Import {name} reaches across the border of a parallel region");
+                        let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
+                        return Ok(Err(problem.at(operator.place)));
+                    }
+                }
+            }
+        }
+        let subscription = match &import.streams {
+            ImportedStreams::ByProperties { subscription, .. } => Some(subscription.as_str()),
+            ImportedStreams::ByName(_) => None,
+        };
+        let parse = |text: Option<&str>, what: &str| {
+            let text = text.filter(|text| !text.is_empty());
+            let parsed = text.map(|text| Expression::parse(text, &Limits::default())).transpose();
+            parsed.map_err(|error| bad_expression(operator, what, &error))
+        };
+        Ok((|| {
+            Ok(Self {
+                import,
+                subscription: parse(subscription, "subscription")?,
+                filter: parse(import.filter.as_deref(), "filter")?,
+                name: names::operator(shape, id, 0),
+                targets,
+            })
+        })())
+    }
+
+    fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<Evaluated, Problem> {
+        let operator = &shape.application.operators[id];
+        let channels = channels(shape, id, channel);
+        let intrinsics = intrinsics(&channels);
+        let fold = |expression: &Option<Expression>, what: &str| match expression {
+            Some(expression) => expression
+                .substitute_and_fold(&intrinsics)
+                .map(|folded| folded.to_string())
+                .map_err(|error| bad_expression(operator, what, &error)),
+            None => Ok(String::new()),
+        };
+        let operator_name = self.name.fill(&channels);
+        let scope = |scope: &Option<String>| scope.clone().unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
+        let mut evaluated = Evaluated { filter: None, by_name: Vec::new(), by_properties: None };
+        if self.import.filter.is_some() {
+            evaluated.filter = Some(fold(&self.filter, "filter")?);
+        }
+        match &self.import.streams {
+            ImportedStreams::ByName(names) => {
+                evaluated.by_name = names
+                    .iter()
+                    .map(|name| NameImport {
+                        operator_name: operator_name.clone(),
+                        application_name: name.application_name.clone(),
+                        application_scope: scope(&name.application_scope),
+                        stream_name: substitute_intrinsics(&name.stream_name, &intrinsics).into_owned(),
+                    })
+                    .collect();
+            }
+            ImportedStreams::ByProperties { application_scope, index, .. } => {
+                evaluated.by_properties = Some(PropertyImport {
+                    operator_name,
+                    application_scope: scope(application_scope),
+                    subscription: fold(&self.subscription, "subscription")?,
+                    index: *index,
+                });
+            }
+        }
+        Ok(evaluated)
+    }
+}
+
+fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expression::Error) -> Problem {
+    let message =
+        format!("{}: its {what} is no expression: {}", excerpt(&operator.logical_name), excerpt(&error.to_string()));
+    Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
+}
+
+impl Evaluated {
+    fn bytes(&self) -> usize {
+        let names = self.by_name.iter().map(|import| {
+            let NameImport { operator_name, application_name, application_scope, stream_name } = import;
+            operator_name.len() + application_name.len() + application_scope.len() + stream_name.len()
+        });
+        let properties = self.by_properties.iter().map(|import| import.subscription.len() + import.operator_name.len());
+        names.chain(properties).sum::<usize>() + self.filter.as_ref().map_or(0, String::len)
+    }
+
+    /// Imports by name accumulate, the last one by properties wins, and so does the last filter; none does not clear it (plan command,
+    /// "Kept and corrected").
+    fn add_to(&self, imports: &mut Imports) {
+        imports.by_name.extend(self.by_name.iter().cloned());
+        if self.by_properties.is_some() {
+            imports.by_properties.clone_from(&self.by_properties);
+        }
+        if self.filter.is_some() {
+            imports.filter.clone_from(&self.filter);
+        }
+    }
+}
+
+/// The Export of an operator in a global channel.
+pub(super) fn export(
+    shape: &Shape<'_>,
+    id: OperatorId,
+    channel: u32,
+    texts: &mut Texts,
+) -> Result<Option<Export>, Error> {
+    let OperatorKind::Export(export) = &shape.application.operators[id].kind else { return Ok(None) };
+    let channels = channels(shape, id, channel);
+    let intrinsics = intrinsics(&channels);
+    let text = |text: &String| substitute_intrinsics(text, &intrinsics).into_owned();
+    let properties = export.properties.as_ref().map(|properties| {
+        properties
+            .iter()
+            .map(|property| logical::Property {
+                name: property.name.clone(),
+                r#type: property.r#type.clone(),
+                values: property.values.iter().map(&text).collect(),
+            })
+            .collect::<Vec<_>>()
+    });
+    let evaluated = Export {
+        operator_name: names::operator(shape, id, 0).fill(&channels),
+        name: export.stream_name.as_ref().map(&text),
+        allow_filter: export.allow_filter,
+        drop_connection: export.drop_connection,
+        properties,
+    };
+    let values = evaluated.properties.iter().flatten().flat_map(|property| &property.values);
+    let names = [Some(&evaluated.operator_name), evaluated.name.as_ref()].into_iter().flatten();
+    texts.charge(values.chain(names).map(|text| text.len() + size_of::<String>()).sum())?;
+    Ok(Some(evaluated))
+}
+
+/// The channels of an operator in a global channel, innermost first (topology 4.8).
+pub(super) fn channels(shape: &Shape<'_>, id: OperatorId, channel: u32) -> SmallVec<[Channel; 2]> {
+    let mut channels = SmallVec::new();
+    let (mut scope, mut global) = (&shape.scopes[shape.scope_of[id]], channel);
+    while let Some(region) = scope.region {
+        let local = global % scope.width;
+        channels.push(Channel {
+            region: shape.application.regions[region].index,
+            local,
+            local_max: scope.width,
+            global,
+            global_max: scope.channels,
+        });
+        global /= scope.width;
+        scope = &shape.scopes[scope.parent];
+    }
+    channels
+}
+
+fn intrinsics(channels: &[Channel]) -> Intrinsics {
+    let innermost: SmallVec<[_; 1]> = channels.first().map(region_channel).into_iter().collect();
+    Intrinsics::of(&innermost)
+}

@@ -1,0 +1,175 @@
+//! Host placement and fusion constraints of each channel (adl 5.4b, topology 4.11).
+
+use super::Channel;
+use super::problems::Problems;
+use super::shape::Shape;
+use super::texts::Texts;
+use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::logical::{HostPool, OperatorId, Partition, PoolLocation, Primitive, Resources};
+use spl_expression::{RegionChannel, substitute_location};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// The locations in one channel, or what is wrong with their placeholders.
+type Filled = Result<(Arc<Resources>, Arc<Partition>), String>;
+
+/// The locations of one operator as written; they are shared by all channels where nothing depends on the channel.
+pub(super) struct Locations {
+    resources: Arc<Resources>,
+    partition: Arc<Partition>,
+    resources_vary: bool,
+    partition_varies: bool,
+}
+
+impl Locations {
+    pub(super) fn of(primitive: &Primitive) -> Self {
+        // Every placeholder ends with a parenthesis.
+        let varies = |texts: &[String]| texts.iter().any(|text| text.contains(')'));
+        let (resources, partition) = (&primitive.resources, &primitive.partition);
+        Self {
+            resources_vary: resources.host.as_deref().is_some_and(|host| host.contains(')'))
+                || varies(&resources.co_locations)
+                || varies(&resources.ex_locations),
+            partition_varies: varies(&partition.co_locations) || varies(&partition.ex_locations),
+            resources: Arc::new(resources.clone()),
+            partition: Arc::new(partition.clone()),
+        }
+    }
+
+    /// The locations in one channel. Placeholders are substituted outside all regions too (plan command, "Kept and corrected").
+    pub(super) fn fill(
+        &self,
+        channels: &[Channel],
+        texts: &mut Texts,
+    ) -> Result<Filled, Error> {
+        if !self.resources_vary && !self.partition_varies {
+            return Ok(Ok((self.resources.clone(), self.partition.clone())));
+        }
+        let regions: Vec<RegionChannel> = channels.iter().map(region_channel).collect();
+        let mut bytes = 0;
+        let mut fill = || {
+            let mut text = |text: &String| {
+                let text = substitute_location(text, &regions).map_err(|e| e.to_string())?.into_owned();
+                bytes += text.len();
+                Ok::<String, String>(text)
+            };
+            let mut all = |texts: &[String]| texts.iter().map(&mut text).collect::<Result<Vec<String>, String>>();
+            let (mut resources, mut partition) = (self.resources.clone(), self.partition.clone());
+            if self.partition_varies {
+                partition = Arc::new(Partition {
+                    co_locations: all(&self.partition.co_locations)?,
+                    ex_locations: all(&self.partition.ex_locations)?,
+                    isolation: self.partition.isolation,
+                });
+            }
+            if self.resources_vary {
+                let co_locations = all(&self.resources.co_locations)?;
+                let ex_locations = all(&self.resources.ex_locations)?;
+                let host = self.resources.host.as_ref().map(&mut text).transpose()?;
+                let isolation = self.resources.isolation;
+                resources =
+                    Arc::new(Resources { host, pool: self.resources.pool, co_locations, ex_locations, isolation });
+            }
+            Ok((resources, partition))
+        };
+        let filled = fill();
+        texts.charge(bytes)?;
+        Ok(filled)
+    }
+}
+
+/// The channel of an operator as the expression language sees it.
+pub(super) fn region_channel(channel: &Channel) -> RegionChannel {
+    RegionChannel {
+        global_channel: u64::from(channel.global),
+        global_max_channels: u64::from(channel.global_max),
+        local_channel: u64::from(channel.local),
+        local_max_channels: u64::from(channel.local_max),
+    }
+}
+
+/// The host pools of an application with the copies that its channels need.
+pub(super) struct HostPools {
+    /// Pools of the ADL, then copies in the order in which they were first needed.
+    pub(super) pools: Vec<HostPool>,
+    /// Number of pools of the ADL.
+    declared: usize,
+    /// The next index to try.
+    next: u64,
+    /// (pool, region, global channels) -> index of the copy.
+    copies: HashMap<(u64, u64, Vec<u32>), u64>,
+}
+
+impl HostPools {
+    pub(super) fn new(declared: &[HostPool]) -> Self {
+        Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies: HashMap::new() }
+    }
+
+    /// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and only there;
+    /// elsewhere it is found when PEs are composed (plan command, stage `compose`).
+    pub(super) fn may_replicate(&self, shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {
+        resources.pool.is_some() && !replicated_tags(shape, id).is_empty()
+    }
+
+    /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies are numbered in
+    /// the order of the calls: the walk of topology 4.11.
+    pub(super) fn replicate(
+        &mut self,
+        shape: &Shape<'_>,
+        id: OperatorId,
+        location: PoolLocation,
+        channels: &[Channel],
+        texts: &mut Texts,
+        problems: &mut Problems,
+    ) -> Result<PoolLocation, Error> {
+        let declared = self.pools.get(..self.declared).unwrap_or_default();
+        let Ok(at) = declared.binary_search_by_key(&location.pool, |pool| pool.index) else {
+            let operator = &shape.application.operators[id];
+            let (name, pool) = (excerpt(&operator.logical_name), location.pool);
+            let message = format!("{name}: there is no host pool {pool}");
+            problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place));
+            return Ok(location);
+        };
+        let (tags, Some(pool), Some(innermost)) = (replicated_tags(shape, id), declared.get(at), channels.first())
+        else {
+            return Ok(location);
+        };
+        if !pool.tags.iter().any(|tag| tags.contains(tag)) {
+            return Ok(location);
+        }
+        let globals: Vec<u32> = channels.iter().map(|channel| channel.global).collect();
+        let key = (location.pool, innermost.region, globals);
+        if let Some(copy) = self.copies.get(&key) {
+            return Ok(PoolLocation { pool: *copy, ..location });
+        }
+        let mut next = self.next;
+        while declared.binary_search_by_key(&next, |pool| pool.index).is_ok() {
+            next += 1;
+        }
+        let mut suffix = String::new();
+        for global in &key.2 {
+            // Writing to a string cannot fail.
+            let _ = write!(suffix, "_{global}");
+        }
+        let copied = |tag: &String| if tags.contains(tag) { format!("{tag}{suffix}") } else { tag.clone() };
+        let copy = HostPool {
+            index: next,
+            name: format!("{}_{}{suffix}", pool.name, innermost.region),
+            tags: pool.tags.iter().map(copied).collect(),
+            ..pool.clone()
+        };
+        let strings = copy.hosts.iter().chain(&copy.tags);
+        texts.charge(copy.name.len() + strings.map(|text| text.len() + size_of::<String>()).sum::<usize>())?;
+        self.pools.push(copy);
+        self.next = next + 1;
+        self.copies.insert(key, next);
+        Ok(PoolLocation { pool: next, ..location })
+    }
+}
+
+/// The tags that the innermost region around an operator replicates; tags of outer regions do not count (adl 5.4b).
+fn replicated_tags<'a>(shape: &Shape<'a>, id: OperatorId) -> &'a [String] {
+    let region = shape.scopes[shape.scope_of[id]].region;
+    region.map_or(&[], |region| shape.application.regions[region].replicate_tags.as_slice())
+}

@@ -1,0 +1,153 @@
+//! Physical operators: what all channels share is resolved once, the rest is filled in per channel (topology 4.13).
+
+use super::annotations::Annotations;
+use super::imports::channels;
+use super::locations::Locations;
+use super::names::{self, Template};
+use super::problems::Problems;
+use super::shape::Shape;
+use super::texts::Texts;
+use super::{InputPort, Operator, OutputPort, Parameters};
+use crate::error::{Error, Problem, Stage, excerpt};
+use crate::logical::submission::Literal;
+use crate::logical::{OperatorId, OperatorKind, Primitive, TraceLevel};
+use cranelift_entity::PrimaryMap;
+use std::sync::Arc;
+
+/// Runtime constants with their values.
+type Constants = Arc<[(String, Option<String>)]>;
+
+/// What all channels of a primitive share, resolved.
+pub(super) struct Written {
+    name: Template,
+    streams: Vec<Template>,
+    inputs: usize,
+    /// Its annotations.
+    pub(super) annotations: Annotations,
+    locations: Locations,
+    threading_model: Option<Arc<str>>,
+    trace_level: TraceLevel,
+    runtime_constants: Constants,
+}
+
+impl Written {
+    /// Resolves all primitives; other operators have nothing.
+    ///
+    /// # Errors
+    ///
+    /// Stage `topology`: unknown definitions and submission-time values, streams of scopes that are not around their operator.
+    pub(super) fn all(
+        shape: &Shape<'_>,
+        parameters: &Parameters,
+        texts: &mut Texts,
+    ) -> Result<PrimaryMap<OperatorId, Option<Self>>, Error> {
+        let mut written = PrimaryMap::with_capacity(shape.application.operators.len());
+        let mut problems = Problems::default();
+        for (id, operator) in shape.application.operators.iter() {
+            let mut one = None;
+            if let OperatorKind::Primitive(primitive) = &operator.kind {
+                let constants = constants(shape, id, primitive, parameters, texts)?;
+                match constants.and_then(|constants| Self::of(shape, id, primitive, parameters, constants)) {
+                    Ok(resolved) => one = Some(resolved),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+            written.push(one);
+        }
+        problems.into_result().map(|()| written)
+    }
+
+    fn of(
+        shape: &Shape<'_>,
+        id: OperatorId,
+        primitive: &Primitive,
+        parameters: &Parameters,
+        runtime_constants: Constants,
+    ) -> Result<Self, Problem> {
+        let application = shape.application;
+        let operator = &application.operators[id];
+        if application.definitions.binary_search_by_key(&primitive.definition, |definition| definition.index).is_err() {
+            let name = excerpt(&operator.logical_name);
+            let message = format!("{name}: there is no operator definition {}", primitive.definition);
+            return Err(Problem::new(Stage::Topology, message).at(operator.place));
+        }
+        let streams = primitive.outputs.iter().map(|port| names::stream(shape, id, &port.stream_name));
+        let annotations = Annotations::of(shape, id, parameters)?;
+        Ok(Self {
+            name: names::operator(shape, id, 0),
+            streams: streams.collect::<Result<_, _>>()?,
+            inputs: primitive.inputs.len(),
+            locations: Locations::of(primitive),
+            threading_model: annotations.threading_model().map(Arc::from),
+            annotations,
+            trace_level: parameters.configuration.trace_level.unwrap_or(primitive.trace_level),
+            runtime_constants,
+        })
+    }
+
+    /// The operator in one channel, without connections, imports, exports, annotations.
+    pub(super) fn operator(
+        &self,
+        shape: &Shape<'_>,
+        (index, id, channel): (u32, OperatorId, u32),
+        texts: &mut Texts,
+        problems: &mut Problems,
+    ) -> Result<Operator, Error> {
+        let channels = channels(shape, id, channel);
+        let streams = self.streams.iter().map(|stream| stream.len(&channels)).sum::<usize>();
+        texts.charge(self.name.len(&channels) + streams)?;
+        let (resources, partition) = match self.locations.fill(&channels, texts)? {
+            Ok(filled) => filled,
+            Err(message) => {
+                let operator = &shape.application.operators[id];
+                let message = format!("{}: {}", excerpt(&operator.logical_name), excerpt(&message));
+                problems.push(Problem::new(Stage::Topology, message).at(operator.place));
+                Default::default()
+            }
+        };
+        let output = |stream: &Template| OutputPort { stream_name: stream.fill(&channels), ..OutputPort::default() };
+        Ok(Operator {
+            index,
+            logical: id,
+            name: self.name.fill(&channels),
+            annotations: Arc::default(),
+            resources,
+            partition,
+            consistent_region: None,
+            threading_model: self.threading_model.clone(),
+            trace_level: self.trace_level,
+            runtime_constants: self.runtime_constants.clone(),
+            inputs: std::iter::repeat_with(InputPort::default).take(self.inputs).collect(),
+            outputs: self.streams.iter().map(output).collect(),
+            channels,
+        })
+    }
+}
+
+/// Runtime constants: a reference to a submission-time value is replaced by its literal (adl 5.2).
+fn constants(
+    shape: &Shape<'_>,
+    id: OperatorId,
+    primitive: &Primitive,
+    parameters: &Parameters,
+    texts: &mut Texts,
+) -> Result<Result<Constants, Problem>, Error> {
+    let mut constants = Vec::with_capacity(primitive.runtime_constants.len());
+    for (name, text) in &primitive.runtime_constants {
+        let literal = text.submission_value.map_or(Literal::Text(&text.literal), |i| parameters.bindings.literal(i));
+        let value = match literal {
+            Literal::Text(text) => Some(text),
+            Literal::Absent => None,
+            Literal::Undeclared => {
+                let operator = &shape.application.operators[id];
+                let (operator, place) = (excerpt(&operator.logical_name), operator.place);
+                let (name, index) = (excerpt(name), text.submission_value.unwrap_or_default());
+                let message = format!("{operator}: its constant {name} is the unknown submission-time value {index}");
+                return Ok(Err(Problem::new(Stage::Topology, message).at(place)));
+            }
+        };
+        texts.charge(name.len() + value.map_or(0, str::len))?;
+        constants.push((name.clone(), value.map(str::to_owned)));
+    }
+    Ok(Ok(constants.into()))
+}
