@@ -1,38 +1,56 @@
-//! The program `streams-frontend`.
+//! The program `streams-frontend`: options, wiring, end.
 
-use std::path::PathBuf;
+mod options;
+mod run;
 
-use clap::{Parser, Subcommand};
-use streams_frontend::api::crds;
+use std::{path::Path, process::ExitCode};
 
-#[derive(Parser)]
-#[command(version, about)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use anyhow::Context as _;
+use clap::Parser;
+use streams_frontend::{api::crds, telemetry::Telemetry};
 
-#[derive(Subcommand)]
-enum Command {
-    /// Print the manifests of the custom resources, or write them into a directory.
-    Crds {
-        /// Write a file per kind into this directory instead.
-        #[arg(long, value_name = "DIRECTORY")]
-        directory: Option<PathBuf>,
-    },
-}
+use crate::options::{Arguments, Command, RunOptions};
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().command {
-        Command::Crds { directory } => {
-            for crd in crds::crds()? {
-                let manifest = crds::manifest(&crd)?;
-                match &directory {
-                    Some(directory) => std::fs::write(directory.join(crds::file_name(&crd)), manifest)?,
-                    None => print!("---\n{manifest}"),
-                }
-            }
-            Ok(())
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command() {
+        Command::Run(options) => start(*options),
+        Command::Crds { directory } => show_crds(directory.as_deref()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
         }
     }
+}
+
+fn start(options: RunOptions) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let result = runtime.block_on(async {
+        let telemetry = Telemetry::start(&options.telemetry, "streams-frontend")?;
+        let result = run::run(options).await;
+        if let Err(error) = &result {
+            tracing::error!(error = format!("{error:#}"), "ended");
+        }
+        telemetry.stop().await;
+        result
+    });
+    // Work that cannot be interrupted does not keep the process from ending.
+    runtime.shutdown_background();
+    result
+}
+
+fn show_crds(directory: Option<&Path>) -> anyhow::Result<()> {
+    for crd in crds::crds()? {
+        let manifest = crds::manifest(&crd)?;
+        match directory {
+            Some(directory) => {
+                let path = directory.join(crds::file_name(&crd));
+                std::fs::write(&path, manifest).with_context(|| path.display().to_string())?;
+            }
+            None => print!("---\n{manifest}"),
+        }
+    }
+    Ok(())
 }

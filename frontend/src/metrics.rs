@@ -5,7 +5,6 @@
 use std::{
     fmt,
     future::Future,
-    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -179,14 +178,13 @@ struct Endpoints {
 /// Serves `/metrics`, `/healthz` and `/readyz` until `stop` ends.
 ///
 /// # Errors
-/// The address cannot be listened on.
+/// The listener fails.
 pub async fn serve(
-    address: SocketAddr,
+    listener: TcpListener,
     metrics: Metrics,
     readiness: Readiness,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let listener = TcpListener::bind(address).await?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics and probes");
     axum::serve(listener, router(metrics, readiness)).with_graceful_shutdown(stop).await
 }

@@ -13,19 +13,19 @@ use crate::api::BuildType;
 #[command(next_help_heading = "Pods")]
 pub struct PodSettings {
     /// Registry of the runtime image
-    #[arg(long, env = "IMAGE_REGISTRY", default_value = "docker.io", value_name = "HOST")]
+    #[arg(long, env = "STREAMS_IMAGE_REGISTRY", default_value = "docker.io", value_name = "HOST")]
     pub image_registry: String,
 
     /// Name of the runtime image in the registry
-    #[arg(long, env = "IMAGE_NAME", default_value = "openstreams/streams-runtime", value_name = "NAME")]
+    #[arg(long, env = "STREAMS_IMAGE_NAME", default_value = "openstreams/streams-runtime", value_name = "NAME")]
     pub image_name: String,
 
     /// Version of the runtime image; its tag is <VERSION>.<BUILD TYPE>
-    #[arg(long, env = "IMAGE_VERSION", default_value = "6", value_name = "VERSION")]
+    #[arg(long, env = "STREAMS_IMAGE_VERSION", default_value = "6", value_name = "VERSION")]
     pub image_version: String,
 
     /// Build of the runtime, where a PE's options name none
-    #[arg(long, env = "BUILD_TYPE", value_enum, default_value = "debug", value_name = "TYPE")]
+    #[arg(long, env = "STREAMS_BUILD_TYPE", value_enum, default_value = "debug", value_name = "TYPE")]
     pub build_type: BuildType,
 
     /// Directory of the node that PEs see as their data directory, where their options name none
@@ -62,34 +62,34 @@ impl PodSettings {
 #[command(next_help_heading = "Jobs")]
 pub struct JobSettings {
     /// How long a pod must have been running before the roll-out of a generation goes on
-    #[arg(long, env = "MIN_READY_SECONDS", default_value = "0", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, env = "STREAMS_MIN_READY_SECONDS", default_value = "0", value_name = "SECONDS", value_parser = seconds)]
     pub min_ready_seconds: Duration,
 
     /// How often a job is submitted before it has failed
-    #[arg(long, env = "SUBMISSION_ATTEMPTS", default_value = "3", value_name = "N",
+    #[arg(long, env = "STREAMS_SUBMISSION_ATTEMPTS", default_value = "3", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub submission_attempts: u32,
 
     /// How long a resize may take before the job says that it is delayed
-    #[arg(long, env = "RESIZE_SECONDS", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, env = "STREAMS_RESIZE_SECONDS", default_value = "300", value_name = "SECONDS", value_parser = seconds)]
     pub resize_seconds: Duration,
 
     /// Part of the cluster's free CPU that a job with automatic fusion may take
-    #[arg(long, env = "CPU_SHARE", default_value = "0.5", value_name = "PART", value_parser = part)]
+    #[arg(long, env = "STREAMS_CPU_SHARE", default_value = "0.5", value_name = "PART", value_parser = part)]
     pub cpu_share: f64,
 
     /// Keys that each controller works on at the same time
-    #[arg(long, env = "WORKERS", default_value = "8", value_name = "N",
+    #[arg(long, env = "STREAMS_WORKERS", default_value = "8", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
 
     /// Jobs that are fetched, compiled or written at the same time
-    #[arg(long, env = "LONG_WORKERS", default_value = "4", value_name = "N",
+    #[arg(long, env = "STREAMS_LONG_WORKERS", default_value = "4", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub long_workers: u16,
 
     /// AADL text that is written for one generation, at most
-    #[arg(long, env = "MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
+    #[arg(long, env = "STREAMS_MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub max_generation_mib: u64,
 }
@@ -113,15 +113,15 @@ impl Default for JobSettings {
 #[command(next_help_heading = "Bundles")]
 pub struct BundleSettings {
     /// Directory that `bundle.file` and `file` URLs of jobs refer to; without it they are refused
-    #[arg(long, env = "BUNDLE_DIRECTORY", value_name = "DIRECTORY")]
+    #[arg(long, env = "STREAMS_BUNDLE_DIRECTORY", value_name = "DIRECTORY")]
     pub bundle_directory: Option<PathBuf>,
 
     /// Address that the name of a bundle without url or file is appended to
-    #[arg(long, env = "BUNDLE_BASE_URL", value_name = "URL")]
+    #[arg(long, env = "STREAMS_BUNDLE_BASE_URL", value_name = "URL")]
     pub bundle_base_url: Option<url::Url>,
 
     /// Fetch bundles by `http` too, not only by `https`
-    #[arg(long, env = "ALLOW_HTTP_BUNDLES")]
+    #[arg(long, env = "STREAMS_ALLOW_HTTP_BUNDLES")]
     pub allow_http_bundles: bool,
 }
 

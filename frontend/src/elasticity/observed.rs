@@ -1,6 +1,9 @@
 //! Where the elasticity API sees jobs and regions.
 
-use crate::api::{Job, ParallelRegion};
+use crate::{
+    api::{Job, ParallelRegion},
+    kubernetes::{Key, mirrors::Mirrors},
+};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -14,4 +17,21 @@ pub trait Observed: Send + Sync + 'static {
 
     /// Marked as changed whenever a job or region may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
+}
+
+impl Observed for Mirrors {
+    fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
+        self.jobs.get(&Key::new(namespace, name))
+    }
+
+    fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
+        match job {
+            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)),
+            None => self.parallel_regions.of_namespace(namespace),
+        }
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.job_changes()
+    }
 }

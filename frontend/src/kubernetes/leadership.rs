@@ -17,7 +17,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::lease::{Observed, Step};
@@ -88,7 +88,8 @@ pub async fn acquire(
     stop: &CancellationToken,
 ) -> Option<Leader> {
     let api = Api::namespaced(client, &options.namespace);
-    let mut candidate = Candidate { api, options, observed: Observed::default(), holder: String::new() };
+    let mut candidate =
+        Candidate { api, options, observed: Observed::default(), holder: String::new(), asked_at: Instant::now() };
     loop {
         match candidate.look().await {
             Ok(Some(lease)) => {
@@ -117,11 +118,14 @@ struct Candidate {
     observed: Observed,
     /// Who was seen to lead last, for the log.
     holder: String,
+    /// When the last look began.
+    asked_at: Instant,
 }
 
 impl Candidate {
     /// Looks at the Lease and takes it if it may. The Lease, if this replica holds it now.
     async fn look(&mut self) -> kube::Result<Option<Lease>> {
+        self.asked_at = Instant::now();
         let current = absent(self.api.get(&self.options.name).await)?;
         let spec = current.as_ref().and_then(|lease| lease.spec.as_ref());
         let now = Timestamp::now();
@@ -160,6 +164,8 @@ pub struct Leader {
     api: Api<Lease>,
     options: LeaseOptions,
     lease: Lease,
+    /// When the last successful renewal was sent; others wait from then, or later.
+    renewed_at: Instant,
     metrics: Metrics,
 }
 
@@ -186,8 +192,8 @@ impl Leader {
     }
 
     async fn renew_in_time(&mut self) -> Result<(), Lost> {
-        let patience = self.options.renew_deadline.saturating_sub(self.options.renew_interval);
-        match timeout(patience, self.renew()).await {
+        // Counted from the last success: a process that was frozen is late as soon as it goes on.
+        match timeout_at(self.renewed_at + self.options.renew_deadline, self.renew()).await {
             Ok(result) => result,
             Err(_) => Err(Lost::Expired(self.options.renew_deadline)),
         }
@@ -196,11 +202,13 @@ impl Leader {
     /// Tries until it succeeds, or somebody else has the Lease.
     async fn renew(&mut self) -> Result<(), Lost> {
         loop {
+            let sent_at = Instant::now();
             let mut renewed = self.lease.clone();
             renewed.spec = Some(lease::renewed(renewed.spec.as_ref(), &self.options, Timestamp::now()));
             match self.api.replace(&self.options.name, &PostParams::default(), &renewed).await {
                 Ok(lease) => {
                     self.lease = lease;
+                    self.renewed_at = sent_at;
                     return Ok(());
                 }
                 // Somebody wrote it: perhaps this replica, in a try whose answer was lost.

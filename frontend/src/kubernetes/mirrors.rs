@@ -3,6 +3,7 @@
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Client;
+use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
 use super::watch::{ConfigMapMeta, Scope, Watch, of_streams};
@@ -28,20 +29,39 @@ pub struct Mirrors {
     pub services: Watch<Service>,
     /// ConfigMaps of jobs and PEs, without their data.
     pub config_maps: Watch<ConfigMapMeta>,
+    job_changes: latest::Sender<u64>,
 }
 
 impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
+        let (jobs, parallel_regions) = (Watch::new(metrics), Watch::new(metrics));
+        let job_changes = latest::Sender::new(0);
+        let changed =
+            |sender: &latest::Sender<u64>| sender.send_modify(|number: &mut u64| *number = number.wrapping_add(1));
+        jobs.subscribe({
+            let sender = job_changes.clone();
+            move |_: &Job| changed(&sender)
+        });
+        parallel_regions.subscribe({
+            let sender = job_changes.clone();
+            move |_: &ParallelRegion| changed(&sender)
+        });
         Self {
-            jobs: Watch::new(metrics),
+            jobs,
             processing_elements: Watch::new(metrics),
-            parallel_regions: Watch::new(metrics),
+            parallel_regions,
             host_pools: Watch::new(metrics),
             pods: Watch::new(metrics),
             services: Watch::new(metrics),
             config_maps: Watch::new(metrics),
+            job_changes,
         }
+    }
+
+    /// A number that is another one after every change of a job or a region.
+    pub fn job_changes(&self) -> latest::Receiver<u64> {
+        self.job_changes.subscribe()
     }
 
     /// Fills the mirrors and keeps them filled until `stop`.

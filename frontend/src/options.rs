@@ -1,0 +1,269 @@
+//! The command line.
+//!
+//! Every option can also be given by an environment variable, as a Deployment does.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use streams_frontend::{
+    kubernetes::{client::CallOptions, leadership::LeaseOptions, watch::Scope},
+    settings::{BundleSettings, JobSettings, PodSettings, seconds},
+    telemetry,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  In a cluster, with the defaults of deploy/base:
+    streams-frontend run --fusion-service fusion-service.streams-system:50051
+
+  On a laptop, against the cluster of a kubeconfig, bundles from a directory, one namespace:
+    streams-frontend run --kube-context kind-dev --namespace demo --no-leader-election \\
+      --fusion-service 127.0.0.1:50051 --bundle-directory ./bundles \\
+      --elasticity-listen 127.0.0.1:50052 --http-listen 127.0.0.1:8080
+
+  Install the custom resources:
+    streams-frontend crds | kubectl apply --server-side -f -";
+
+/// Runs stream applications on Kubernetes: reconciles Jobs and serves the elasticity API
+#[derive(Debug, Parser)]
+#[command(name = "streams-frontend", version, about, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+impl Arguments {
+    /// What to do; without a subcommand, run.
+    pub(crate) fn command(self) -> Command {
+        self.command.unwrap_or(Command::Run(Box::new(self.run)))
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Reconcile Jobs and serve the elasticity API until SIGTERM or SIGINT (the default)
+    #[command(after_help = EXAMPLES)]
+    Run(Box<RunOptions>),
+
+    /// Print the manifests of the custom resources
+    Crds {
+        /// Write a file per kind into this directory instead
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
+    },
+}
+
+/// Options of `run`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunOptions {
+    /// Namespace to look after; may be given several times. Default: all
+    #[arg(long = "namespace", env = "STREAMS_NAMESPACES", value_delimiter = ',', value_name = "NAMESPACE")]
+    pub(crate) namespaces: Vec<String>,
+
+    /// Context of the kubeconfig to use. Default: its current context, or the service account of the pod
+    #[arg(long, env = "STREAMS_KUBE_CONTEXT", value_name = "CONTEXT")]
+    pub(crate) kube_context: Option<String>,
+
+    /// Address of the fusion service; may be given several times, and a DNS name may stand for many replicas
+    #[arg(
+        long = "fusion-service",
+        env = "STREAMS_FUSION_SERVICE",
+        value_delimiter = ',',
+        default_value = "fusion-service:50051",
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) fusion_services: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) endpoints: Endpoints,
+
+    #[command(flatten)]
+    pub(crate) bundles: BundleSettings,
+
+    #[command(flatten)]
+    pub(crate) pods: PodSettings,
+
+    #[command(flatten)]
+    pub(crate) jobs: JobSettings,
+
+    #[command(flatten)]
+    pub(crate) time_outs: TimeOuts,
+
+    #[command(flatten)]
+    pub(crate) lease: Lease,
+
+    #[command(flatten, next_help_heading = "Logs")]
+    pub(crate) telemetry: telemetry::Options,
+}
+
+/// What is listened on.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Endpoints")]
+pub(crate) struct Endpoints {
+    /// Where the elasticity API listens (gRPC)
+    #[arg(long, env = "STREAMS_ELASTICITY_LISTEN", default_value = "0.0.0.0:50052", value_name = "ADDRESS:PORT")]
+    pub(crate) elasticity_listen: SocketAddr,
+
+    /// Where /metrics, /healthz and /readyz are served
+    #[arg(long, env = "STREAMS_HTTP_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS:PORT")]
+    pub(crate) http_listen: SocketAddr,
+}
+
+/// How long things may take.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Time-outs")]
+pub(crate) struct TimeOuts {
+    /// A call to the API server, retries included
+    #[arg(long, env = "STREAMS_CALL_SECONDS", default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) call_seconds: Duration,
+
+    /// A compilation for a submission, retries included
+    #[arg(long, env = "STREAMS_SUBMIT_CALL_SECONDS", default_value = "60", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) submit_call_seconds: Duration,
+
+    /// A compilation for a resize, retries included
+    #[arg(long, env = "STREAMS_RESIZE_CALL_SECONDS", default_value = "30", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) resize_call_seconds: Duration,
+
+    /// Rendering the texts of a generation, retries included
+    #[arg(long, env = "STREAMS_RENDER_CALL_SECONDS", default_value = "120", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) render_call_seconds: Duration,
+
+    /// The longest that a request to the elasticity API waits
+    #[arg(long, env = "STREAMS_LONGEST_WAIT_SECONDS", default_value = "600", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) longest_wait_seconds: Duration,
+
+    /// How long work that is under way may go on after SIGTERM
+    #[arg(long, env = "STREAMS_GRACE_SECONDS", default_value = "20", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) grace_seconds: Duration,
+}
+
+/// How leadership is agreed on.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Leader election")]
+pub(crate) struct Lease {
+    /// Lead without asking; only for a single replica
+    #[arg(long, env = "STREAMS_NO_LEADER_ELECTION")]
+    pub(crate) no_leader_election: bool,
+
+    /// Namespace of the Lease. Default: that of the pod or of the kubeconfig
+    #[arg(long, env = "STREAMS_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    pub(crate) lease_namespace: Option<String>,
+
+    /// Name of the Lease
+    #[arg(long, env = "STREAMS_LEASE_NAME", default_value = "streams-frontend", value_name = "NAME")]
+    pub(crate) lease_name: String,
+
+    /// Name of this replica. Default: the host name and a number that is new with every start
+    #[arg(long, env = "STREAMS_IDENTITY", value_name = "NAME")]
+    pub(crate) identity: Option<String>,
+
+    /// How long other replicas wait after the last renewal
+    #[arg(long, env = "STREAMS_LEASE_SECONDS", default_value = "15", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) lease_seconds: Duration,
+
+    /// How long this replica leads without being able to renew
+    #[arg(long, env = "STREAMS_RENEW_DEADLINE_SECONDS", default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) renew_deadline_seconds: Duration,
+
+    /// Time between renewals
+    #[arg(long, env = "STREAMS_RENEW_SECONDS", default_value = "2", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) renew_seconds: Duration,
+}
+
+impl RunOptions {
+    /// Namespaces that are watched.
+    pub(crate) fn scope(&self) -> Scope {
+        let names: Vec<String> = self.namespaces.iter().filter(|name| !name.is_empty()).cloned().collect();
+        if names.is_empty() { Scope::All } else { Scope::Namespaces(names) }
+    }
+
+    /// How calls to the API server are made.
+    pub(crate) fn calls(&self) -> CallOptions {
+        let deadline = self.time_outs.call_seconds;
+        CallOptions { deadline, attempt: deadline / 2, ..CallOptions::default() }
+    }
+
+    /// Name of this replica.
+    pub(crate) fn identity(&self) -> String {
+        let new = || {
+            let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "frontend".to_owned());
+            format!("{host}-{}-{}", std::process::id(), jiff::Timestamp::now().as_millisecond())
+        };
+        self.lease.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(new)
+    }
+
+    /// How leadership is agreed on; `None` without election.
+    ///
+    /// # Errors
+    /// Timings that do not fit together.
+    pub(crate) fn lease(&self, default_namespace: &str) -> anyhow::Result<Option<LeaseOptions>> {
+        if self.lease.no_leader_election {
+            return Ok(None);
+        }
+        let options = LeaseOptions {
+            namespace: self.lease.lease_namespace.clone().unwrap_or_else(|| default_namespace.to_owned()),
+            name: self.lease.lease_name.clone(),
+            identity: self.identity(),
+            duration: self.lease.lease_seconds,
+            renew_interval: self.lease.renew_seconds,
+            renew_deadline: self.lease.renew_deadline_seconds,
+        };
+        options.check(self.time_outs.call_seconds).map_err(anyhow::Error::msg)?;
+        Ok(Some(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn run(arguments: &[&str]) -> RunOptions {
+        match Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments)).unwrap().command() {
+            Command::Run(options) => *options,
+            Command::Crds { .. } => panic!("{arguments:?} does not run"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_what_is_done_without_a_subcommand() {
+        let arguments = ["--namespace", "a", "--fusion-service", "h:1", "--fusion-service", "i:2"];
+        let with: Vec<&str> = ["run"].iter().chain(&arguments).copied().collect();
+        for options in [run(&arguments), run(&with)] {
+            assert_eq!(options.fusion_services, ["h:1", "i:2"]);
+            assert_eq!(options.scope(), Scope::Namespaces(vec!["a".to_owned()]));
+        }
+        assert_eq!(run(&[]).scope(), Scope::All);
+        let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().command();
+        assert!(matches!(crds, Command::Crds { directory: None }));
+    }
+
+    #[test]
+    fn the_default_timings_of_the_lease_fit_together() {
+        let lease = run(&[]).lease("here").unwrap().unwrap();
+        assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("here", "streams-frontend"));
+        assert!(run(&["--no-leader-election"]).lease("here").unwrap().is_none());
+        assert!(run(&["--lease-seconds", "5"]).lease("here").is_err());
+        let short = [
+            "--lease-seconds",
+            "2",
+            "--renew-deadline-seconds",
+            "1.5",
+            "--renew-seconds",
+            "0.3",
+            "--call-seconds",
+            "1.5",
+        ];
+        assert!(run(&short).lease("here").is_ok());
+    }
+}

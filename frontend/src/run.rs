@@ -1,0 +1,194 @@
+//! The process: what is started, in which order, and how it ends.
+//!
+//! ```text
+//! client -> mirrors --+--> elasticity API, metrics, probes      every replica, at once
+//!                     +--> leadership --> controllers           one replica
+//! ```
+//!
+//! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the rest is stopped. What is not
+//! finished in time is found and gone on with by the next leader. A lost Lease ends the process at once; so does a second signal.
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use kube::{Config, config::KubeConfigOptions};
+use streams_frontend::{
+    elasticity::{self, service::Elasticity},
+    kubernetes::{
+        client,
+        events::Events,
+        leadership::{self, Leader},
+        mirrors::Mirrors,
+    },
+    metrics::{self, Metrics, Readiness},
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::options::RunOptions;
+
+/// How long tasks that only have to notice the end may take.
+const LAST_TASKS: Duration = Duration::from_secs(3);
+
+/// Runs until a signal.
+///
+/// # Errors
+/// Something cannot be started, or failed for good; leadership was lost.
+pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
+    // Fails only if there is a provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let asked_to_stop = signals()?;
+    let metrics = Metrics::new();
+    let config = configuration(options.kube_context.clone()).await?;
+    let lease = options.lease(&config.default_namespace)?;
+    let identity = lease.as_ref().map_or_else(|| options.identity(), |lease| lease.identity.clone());
+    let client = client::new(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
+
+    // Every replica: mirrors, Events, probes, the elasticity API.
+    let mut background = JoinSet::new();
+    let last = CancellationToken::new();
+    let mirrors = Mirrors::new(&metrics);
+    background.spawn({
+        let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
+        async move { mirrors.run(&client, &scope, &last).await }
+    });
+    let (events, publishing) = Events::new(client.clone(), &identity, &metrics);
+    background.spawn(publishing);
+
+    let http = listen(options.endpoints.http_listen, "--http-listen").await?;
+    let readiness: Readiness = {
+        let mirrors = mirrors.clone();
+        Arc::new(move || vec![("watches", mirrors.are_synced())])
+    };
+    let mut servers = JoinSet::new();
+    let probes = metrics::serve(http, metrics.clone(), readiness, last.clone().cancelled_owned());
+    servers.spawn(async move { probes.await.context("probes") });
+
+    let listener = listen(options.endpoints.elasticity_listen, "--elasticity-listen").await?;
+    tracing::info!(address = %listener.local_addr()?, "serving the elasticity API");
+    let service = Elasticity::new(client.clone(), Arc::new(mirrors.clone()), options.time_outs.longest_wait_seconds);
+    let grace = options.time_outs.grace_seconds;
+    let stop = asked_to_stop.clone();
+    servers.spawn(async move {
+        let stop = stop.cancelled_owned();
+        elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
+    });
+
+    // One replica: the controllers.
+    let lead = async {
+        tokio::select! {
+            () = mirrors.synced() => {}
+            () = asked_to_stop.cancelled() => return Ok(()),
+        }
+        tracing::info!("the mirrors are filled");
+        let controllers = work(asked_to_stop.clone());
+        match lease {
+            None => controllers.await,
+            Some(lease) => match leadership::acquire(client.clone(), lease, &metrics, &asked_to_stop).await {
+                Some(leader) => while_leading(leader, controllers).await,
+                None => Ok(()),
+            },
+        }
+    };
+    let unasked_end = async {
+        while let Some(ended) = servers.join_next().await {
+            let result = ended.map_err(anyhow::Error::from).flatten();
+            if !asked_to_stop.is_cancelled() {
+                return result.and_then(|()| bail!("a server ended"));
+            }
+            report(result);
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        // Another replica goes on: nothing may be written any more, not even to say good-bye.
+        result = lead => result?,
+        result = unasked_end => result?,
+    }
+
+    drop(events);
+    last.cancel();
+    let rest = async {
+        while let Some(ended) = servers.join_next().await {
+            report(ended.map_err(anyhow::Error::from).flatten());
+        }
+        while let Some(ended) = background.join_next().await {
+            report(ended.map_err(anyhow::Error::from));
+        }
+    };
+    if timeout(grace + LAST_TASKS, rest).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    tracing::info!("ended as asked");
+    Ok(())
+}
+
+/// Does the work of the leader until it ends by itself, then releases the Lease.
+///
+/// # Errors
+/// The work failed, or leadership was lost; then the work is dropped where it is.
+async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let release = CancellationToken::new();
+    let hold = async { leader.hold(&release).await.context("leadership was lost") };
+    let work = async {
+        let result = work.await;
+        release.cancel();
+        result
+    };
+    tokio::try_join!(hold, work).map(|((), ())| ())
+}
+
+/// A token that is cancelled by SIGTERM or SIGINT. The second signal ends the process.
+fn signals() -> anyhow::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be handled")?;
+    let asked = CancellationToken::new();
+    let token = asked.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if token.is_cancelled() {
+                std::process::exit(130);
+            }
+            tracing::info!("asked to stop");
+            token.cancel();
+        }
+    });
+    Ok(asked)
+}
+
+/// The cluster of a context of the kubeconfig; without one, of its current context or of the pod.
+async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
+    let config = match context {
+        None => Config::infer().await.map_err(anyhow::Error::from),
+        Some(context) => {
+            let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
+            Config::from_kubeconfig(&options).await.map_err(anyhow::Error::from)
+        }
+    };
+    config.context("there is no usable cluster configuration")
+}
+
+async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("{option} {address}"))
+}
+
+fn report(result: anyhow::Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!(error = format!("{error:#}"), "a task failed at the end");
+    }
+}
+
+/// The controllers; they end when they are asked to stop and what they are at is finished.
+async fn work(stop: CancellationToken) -> anyhow::Result<()> {
+    stop.cancelled().await;
+    Ok(())
+}
