@@ -59,16 +59,21 @@ where
     result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(&desired, error))
 }
 
-/// Creates the object, or finds that there is one of its name that `matches`: then an earlier attempt had succeeded.
+/// Creates the object in the name of `manager`, or finds that there is one of its name that `matches`: then an earlier attempt had succeeded.
 ///
 /// # Errors
 /// [`Error::Foreign`] if there is one that does not match, [`Error::Terminating`] if it is being deleted, [`Error::Conflict`] if it
 /// vanished meanwhile; [`Error::Refused`]; failures of the call.
-pub async fn create_or_match<K>(api: &Api<K>, object: &K, matches: impl Fn(&K) -> bool) -> Result<K, Error>
+pub async fn create_or_match<K>(
+    api: &Api<K>,
+    manager: &str,
+    object: &K,
+    matches: impl Fn(&K) -> bool,
+) -> Result<K, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
-    match api.create(&PostParams::default(), object).await {
+    match api.create(&by(manager), object).await {
         Ok(created) => Ok(created),
         Err(error) if is_already_exists(&error) => {
             let Some(existing) = absent(api.get(&object.name_any()).await)? else {
@@ -85,12 +90,12 @@ where
     }
 }
 
-/// Writes the whole status of `object`, unless somebody wrote the object since `object` was read: the `resourceVersion` that it carries must
+/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was read: the `resourceVersion` that it carries must
 /// still be the one of the API server.
 ///
 /// # Errors
 /// [`Error::Conflict`]: read again and decide again. [`Error::Refused`]; failures of the call, among them that the object is gone (404).
-pub async fn replace_status_if_unchanged<K>(api: &Api<K>, object: &K) -> Result<K, Error>
+pub async fn replace_status_if_unchanged<K>(api: &Api<K>, manager: &str, object: &K) -> Result<K, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
@@ -98,7 +103,7 @@ where
         // Without a version the API server would overwrite whatever is there.
         return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() });
     }
-    let result = api.replace_status(&object.name_any(), &PostParams::default(), object).await;
+    let result = api.replace_status(&object.name_any(), &by(manager), object).await;
     result.map_err(|error| written(object, error))
 }
 
@@ -156,6 +161,10 @@ pub fn ensure_writable<K: Resource<DynamicType = ()>>(
         return Err(Error::Foreign { kind: kind(), name: name(), owner: owner_for_people(existing) });
     }
     Ok(())
+}
+
+fn by(manager: &str) -> PostParams {
+    PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
 }
 
 fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {

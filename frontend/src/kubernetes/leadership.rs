@@ -95,12 +95,8 @@ pub async fn acquire(
             Ok(Some(lease)) => {
                 tracing::info!(identity = candidate.options.identity, lease = candidate.options.name, "leading");
                 metrics.leader.set(1);
-                return Some(Leader {
-                    api: candidate.api,
-                    options: candidate.options,
-                    lease,
-                    metrics: metrics.clone(),
-                });
+                let Candidate { api, options, asked_at, .. } = candidate;
+                return Some(Leader { api, options, lease, renewed_at: asked_at, metrics: metrics.clone() });
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(error = %error, "the lease cannot be read or taken; will try again"),
