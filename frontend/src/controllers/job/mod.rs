@@ -4,5 +4,6 @@ pub(crate) mod decide;
 pub(crate) mod generation;
 pub(crate) mod observed;
 pub(crate) mod port_labels;
+pub(crate) mod present;
 pub(crate) mod resources;
 pub(crate) mod transition;

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::api::{JobStatus, ResolvedFusion, Statistics, StoredAdl, StoredPlan};
 
-use super::generation::Target;
+use super::{decide::Change, generation::Target};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug)]
@@ -220,7 +220,7 @@ pub(crate) enum Run {
 }
 
 /// Long work of a job.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Work {
     /// Fetching the bundle, for a generation of the spec.
     pub(crate) fetch: Slot<i64, StoredAdl>,
@@ -236,6 +236,16 @@ impl Work {
     /// Nothing going on, nothing found out.
     pub(crate) fn idle() -> Self {
         Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle }
+    }
+
+    /// Forgets what has served its purpose once `change` is recorded: results are used once.
+    pub(crate) fn used(&mut self, change: &Change) {
+        match change {
+            Change::JobId(_) | Change::Commit => {}
+            Change::Adl(_) => self.fetch = Slot::Idle,
+            Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => self.compile = Slot::Idle,
+            Change::FailSubmission(_) | Change::StartOver | Change::SubmitAgain => *self = Self::idle(),
+        }
     }
 }
 
@@ -303,10 +313,6 @@ impl<K: PartialEq, R> Slot<K, R> {
         }
     }
 
-    /// Whether work is going on or has a result that was not used yet.
-    pub(crate) fn holds(&self) -> bool {
-        matches!(self, Self::Running(_) | Self::Done(..))
-    }
 }
 
 /// Why long work gave no result.

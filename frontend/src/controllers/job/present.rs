@@ -112,7 +112,9 @@ impl Conditions<'_> {
     fn ready(&mut self, decision: &Decision, failed: bool, moved: bool) {
         let total = match &self.observed.committed {
             Some(Loaded::Whole(wanted)) if !moved => wanted.processing_elements.len(),
-            _ if failed => return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted"),
+            _ if failed => {
+                return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted");
+            }
             Some(Loaded::Lost(_)) => {
                 return self.set(condition::READY, false, "PlanLost", "it is not known what the job consists of");
             }
@@ -170,7 +172,8 @@ impl Conditions<'_> {
     }
 
     fn resize_rejected(&mut self) {
-        let rejected = self.status.rejected_resize.as_ref().map(|rejected| (rejected.reason.clone(), rejected.message.clone()));
+        let rejected =
+            self.status.rejected_resize.as_ref().map(|rejected| (rejected.reason.clone(), rejected.message.clone()));
         let refused = self.observed.refused_widths.values().next();
         let refused = refused.map(|refused| (refused.reason.to_owned(), refused.message.clone()));
         let wrong = rejected.or(refused);

@@ -9,7 +9,9 @@ use super::{
         chunks::Document,
         observed::{Observed, Slot},
     },
-    Child, Decision, abandoned, committed, delete, is_rolled_out, proposed, roll_out_end, superfluous,
+    Child, Decision, abandoned, committed, delete, is_rolled_out, next_generation,
+    prepare::wanted_target,
+    proposed, roll_out_end, superfluous,
 };
 
 /// Removes what nobody refers to.
@@ -75,11 +77,17 @@ fn clean_up_chunks(observed: &Observed, decision: &mut Decision) {
         return;
     }
     let mut adls: Vec<&StoredAdl> = status.adl.iter().collect();
-    if let Slot::Done(_, adl) = &work.fetch {
+    // What was just written and is not recorded yet. Results that nobody wants any more count for nothing.
+    if let Slot::Done(spec_generation, adl) = &work.fetch
+        && *spec_generation == observed.spec_generation
+    {
         adls.push(adl);
     }
     let mut plans: Vec<&StoredPlan> = status.plan.iter().chain(status.proposal.as_ref().map(|p| &p.plan)).collect();
-    if let Slot::Done(_, compiled) = &work.compile {
+    if let Slot::Done(key, compiled) = &work.compile
+        && key.generation == next_generation(observed)
+        && Some(&key.target) == wanted_target(observed).as_ref()
+    {
         plans.push(&compiled.plan);
     }
     let used = |name: &str| {

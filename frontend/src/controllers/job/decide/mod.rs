@@ -19,6 +19,7 @@
 //! [`roll_out`](roll_out::roll_out) brings what exists to the committed generation and repairs what users delete;
 //! [`clean_up`](clean_up::clean_up) removes what neither track refers to.
 //!
+//! A step (a write of the status that changes what is wanted) is always the only action of its decision.
 //! All actions of one decision are independent of each other: they may be done in any order, and after any subset of them (a crash) the next decision
 //! leads to the same end.
 //!
@@ -178,6 +179,11 @@ pub(crate) fn decide(observed: &Observed) -> Decision {
     prepare::prepare(observed, &mut decision);
     roll_out::roll_out(observed, &mut decision);
     clean_up::clean_up(observed, &mut decision);
+    // A step changes what the rest was decided for.
+    let is_step = |action: &Action| matches!(action, Action::AllocateJobId | Action::Record(_));
+    if decision.actions.iter().any(is_step) {
+        decision.actions.retain(is_step);
+    }
     decision
 }
 

@@ -75,7 +75,7 @@ pub(super) fn prepare(observed: &Observed, decision: &mut Decision) {
 }
 
 /// What the next generation should be compiled for; `None` when the committed one is what is wanted, or the difference was refused.
-fn wanted_target(observed: &Observed) -> Option<Target> {
+pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     let Some(committed) = committed(observed) else {
         return Some(Target::Submission { inputs: observed.inputs.clone() });
     };

@@ -9,7 +9,7 @@ use super::{
         chunks::Document,
         observed::{Loaded, Observed, Publish, Remedy, Run, Wanted},
     },
-    Action, Child, Decision, Task, Which, after, committed, ensure, proposed, pursue, superfluous,
+    Action, Child, Decision, Task, Which, after, committed, ensure, is_submitted, proposed, pursue, superfluous,
 };
 
 /// Whether a chunk of a stored plan is gone.
@@ -56,14 +56,15 @@ pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
         let labels = children.job_config_map.as_ref().map(|o| (o.applied == observed.job_config_map, o.deleting));
         ensure(Child::JobConfigMap, Which::Committed, labels, decision);
     }
+    let submitted = is_submitted(observed);
     let mut without_text = Vec::new();
     let mut outdated = Vec::new();
-        for (id, pe) in &wanted.processing_elements {
+    for (id, pe) in &wanted.processing_elements {
         let service = children.services.get(id).map(|o| (o.applied == pe.service, o.deleting));
         ensure(Child::Service(*id), Which::Committed, service, decision);
         let current = children.processing_elements.get(id);
-        if current.is_none() && !pe.restartable {
-            // A user deleted it, and it must not be started again (seed 002).
+        if current.is_none() && !pe.restartable && submitted {
+            // A user deleted it, and it must not be started again (seed 002). A submission goes on until every pod was created once.
             decision.down.insert(*id);
             continue;
         }
