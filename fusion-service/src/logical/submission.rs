@@ -203,7 +203,7 @@ mod tests {
             (vec![first.clone(), second.clone()], vec![("b", "1"), ("C.b", "1")], vec!["CDISR1146E", "CDISR1147E"]),
             (vec![second.clone(), first.clone()], vec![("b", "1"), ("C.b", "1")], vec!["CDISR1147E", "CDISR1146E"]),
             (
-                vec![value(0, "named", "C", "l", ""), value(1, "named", "D", "l", ""), first.clone()],
+                vec![value(0, "named", "C", "l", ""), value(2, "named", "D", "l", ""), first.clone()],
                 vec![("l", "1")],
                 vec!["CDISR1146E", "CDISR1148E"],
             ),

@@ -38,11 +38,7 @@ impl Locations {
     }
 
     /// The locations in one channel. Placeholders are substituted outside all regions too (plan command, "Kept and corrected").
-    pub(super) fn fill(
-        &self,
-        channels: &[Channel],
-        texts: &mut Texts,
-    ) -> Result<Filled, Error> {
+    pub(super) fn fill(&self, channels: &[Channel], texts: &mut Texts) -> Result<Filled, Error> {
         if !self.resources_vary && !self.partition_varies {
             return Ok(Ok((self.resources.clone(), self.partition.clone())));
         }

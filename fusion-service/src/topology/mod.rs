@@ -15,6 +15,7 @@
 mod annotations;
 mod connect;
 mod consistent;
+mod display;
 mod expand;
 mod imports;
 mod links;
