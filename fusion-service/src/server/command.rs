@@ -4,7 +4,8 @@
 
 use super::cache::CacheSizes;
 use crate::telemetry::TelemetryArgs;
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, thread, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
+use tokio::runtime;
 
 /// Serves the compiler over gRPC until SIGTERM or SIGINT.
 #[derive(clap::Args, Clone, Debug)]
@@ -76,6 +77,24 @@ pub struct ServeArgs {
     /// Logs and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
+}
+
+/// Serves, with a runtime of its own. An error is one line on standard error and status 2.
+pub fn run(arguments: &ServeArgs) -> ExitCode {
+    let runtime = runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
+    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let result = runtime.block_on(super::run(arguments));
+        // Work that was cancelled may need a moment to notice.
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        result
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 impl ServeArgs {

@@ -69,12 +69,9 @@ const NOTICE: Duration = Duration::from_secs(3);
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends it at once. Needs a tokio runtime with several threads.
 ///
 /// Fails if an address cannot be bound, a file of TLS cannot be read, or serving itself fails.
-pub async fn run(args: ServeArgs) -> anyhow::Result<()> {
+pub async fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let telemetry = Telemetry::start(&args.telemetry, "fusion-service")?;
-    let result = serve(&args).await;
-    if let Err(error) = &result {
-        tracing::error!(error = format!("{error:#}"), "cannot serve");
-    }
+    let result = serve(args).await;
     telemetry.stop().await;
     result
 }

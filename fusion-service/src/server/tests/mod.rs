@@ -2,12 +2,13 @@
 
 mod calls;
 mod contract;
+mod library;
 mod life;
 mod load;
 mod tls;
 pub(crate) mod toy;
 
-use super::{Server, cache::Digest, command};
+use super::{Server, cache::Digest, command, compiler::Compiler};
 use bytes::Bytes;
 use sha2::Digest as _;
 use std::{
@@ -24,7 +25,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 type Client = FusionServiceClient<Channel>;
 
-/// A server and the gate of its compiler.
+/// A server and the gate of its compiler, if that has one.
 struct Replica {
     server: Server,
     gate: Arc<Gate>,
@@ -33,10 +34,13 @@ struct Replica {
 /// Starts a replica with these options on free ports.
 async fn replica(options: &[&str]) -> Replica {
     let gate = Arc::new(Gate::default());
+    start(options, Toy { gate: Arc::clone(&gate) }, gate).await
+}
+
+async fn start(options: &[&str], compiler: impl Compiler, gate: Arc<Gate>) -> Replica {
     let ports = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
     let args = command::tests::parse(&[&ports, options].concat());
-    let server = Server::start(&args, Toy { gate: Arc::clone(&gate) }).await.unwrap();
-    Replica { server, gate }
+    Replica { server: Server::start(&args, compiler).await.unwrap(), gate }
 }
 
 impl Replica {
