@@ -14,11 +14,16 @@
 //! * [`aadl`] writes one document per PE.
 //! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
 //!
-//! Nothing here knows Kubernetes. Nothing above `server` knows gRPC.
+//! Nothing here knows Kubernetes. Nothing but [`server`] knows gRPC.
 
+pub mod aadl;
 pub mod adl;
 pub mod budget;
+pub mod command;
 pub mod error;
-// pub mod fuser;
+pub mod fuser;
 pub mod logical;
+pub mod plan;
+pub mod server;
+pub mod telemetry;
 pub mod topology;

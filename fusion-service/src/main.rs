@@ -1,3 +1,50 @@
 //! The program `fusion-service`.
+//!
+//! One subcommand per thing that people and clusters want; each lives in the library. Exit status 2 goes with exactly one line on standard
+//! error (plan command, "Exit status").
 
-fn main() {}
+use clap::{CommandFactory, Parser};
+use fusion_service::command::{fuse, plan};
+use std::process::ExitCode;
+
+/// Compiles stream applications into processing elements.
+#[derive(Debug, Parser)]
+#[command(name = "fusion-service", version, max_term_width = 120, arg_required_else_help = false)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Plan(plan::Arguments),
+    Fuse(fuse::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Program::try_parse() {
+        Ok(Program { command: Command::Plan(arguments) }) => plan::run(&arguments),
+        Ok(Program { command: Command::Fuse(arguments) }) => fuse::run(&arguments),
+        Err(error) if error.use_stderr() => {
+            eprintln!("{}", one_line(&error.render().to_string()));
+            ExitCode::from(2)
+        }
+        // --help, --version.
+        Err(error) => {
+            let _ = error.print();
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// The message without usage and advice.
+fn one_line(message: &str) -> String {
+    let usage = message.find("\nUsage:").or_else(|| message.find("\n\n")).unwrap_or(message.len());
+    let words: Vec<&str> = message.get(..usage).unwrap_or(message).split_whitespace().collect();
+    let line = words.join(" ");
+    if line.starts_with("error:") {
+        return line;
+    }
+    let name = Program::command().get_name().to_owned();
+    format!("error: no subcommand; see {name} --help")
+}
