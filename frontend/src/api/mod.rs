@@ -47,8 +47,8 @@ pub use pe_options::{
     RedisCheckpoints, TraceLevel, TransportSecurity,
 };
 pub use processing_element::{
-    AadlConfigMap, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, ProcessingElementStatus,
-    Termination,
+    AadlConfigMap, DeletedBy, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec,
+    ProcessingElementStatus, Termination, TerminationOutcome,
 };
 pub use submission_value::SubmissionValue;
 pub use threading_model::{DynamicThreading, ThreadingModel, ThreadingOptions};

@@ -223,13 +223,17 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub restart_requested: Option<String>,
+    /// Node that the pod was bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_name: Option<String>,
     /// Since when the pod has been running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Time>,
     /// How often a pod was replaced because it had ended.
     #[serde(default)]
     pub restarts: u64,
-    /// Restarts since the PE last ran for long enough; the back-off follows from it.
+    /// Restarts since the PE last ran for long enough, or was changed; the back-off follows from it.
     #[serde(default)]
     pub consecutive_restarts: u32,
     /// When the pod is replaced, while that is being put off.
@@ -255,7 +259,7 @@ pub enum PePhase {
     Running,
     /// The pod ended and is replaced after a back-off.
     BackOff,
-    /// The pod is being deleted to be replaced.
+    /// The pod is going away; it is replaced if that was asked for, or if the policies permit it.
     Replacing,
     /// The pod ended with exit code 0 and is not replaced.
     Completed,
@@ -263,6 +267,15 @@ pub enum PePhase {
     Failed,
     /// The pod was deleted and is not replaced.
     Stopped,
+}
+
+/// Who deleted a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletedBy {
+    /// The PE controller, because of `deleteFailedPod`.
+    Controller,
+    /// Somebody else.
+    Other,
 }
 
 /// How a pod ended.
@@ -274,10 +287,16 @@ pub struct Termination {
     pub pod_name: String,
     /// Its launch count.
     pub launch_count: u64,
-    /// Exit code of the PE's container, if it ended by itself.
+    /// What kind of end it was; the restart policies tell them apart.
+    #[serde(default)]
+    pub outcome: TerminationOutcome,
+    /// Who deleted it, once it is gone or about to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deleted_by: Option<DeletedBy>,
+    /// Exit code of the container that ended the pod, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why, as one word: of the container, else of the pod.
+    /// Why, as one word: of what disrupted the pod, else of the pod, else of the container.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1_024))]
     pub reason: String,
@@ -288,6 +307,18 @@ pub struct Termination {
     /// When.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
+}
+
+/// What kind of end a pod had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TerminationOutcome {
+    /// By itself with another exit code than 0, or killed by its probe, evicted, preempted, drained, or lost with its node.
+    #[default]
+    Failed,
+    /// By itself with exit code 0.
+    Completed,
+    /// A user deleted it.
+    Deleted,
 }
 
 #[cfg(test)]
