@@ -3,7 +3,7 @@
 //! Knows: options and their defaults. Must not know: what is done with them.
 
 use super::cache::CacheSizes;
-use crate::telemetry::TelemetryArgs;
+use crate::{command::plan::LimitArguments, telemetry::TelemetryArgs};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
 use tokio::runtime;
 
@@ -73,6 +73,10 @@ pub struct ServeArgs {
     /// Certificates of those who may sign callers' certificates (PEM). Given: a caller without one is turned away.
     #[arg(long, env = "FUSION_TLS_CLIENT_CA", requires = "tls_cert", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
+
+    /// Bounds on the size of a job.
+    #[command(flatten)]
+    pub limits: LimitArguments,
 
     /// Logs and traces.
     #[command(flatten)]

@@ -35,7 +35,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
-use crate::{budget::Limits, telemetry::Telemetry};
+use crate::telemetry::Telemetry;
 use admission::{Admission, Capacity, PerClass};
 use anyhow::Context as _;
 use cache::Caches;
@@ -132,7 +132,7 @@ impl Server {
         let calls = Calls {
             admission: Admission::new(capacity, Arc::clone(&metrics)),
             metrics: Arc::clone(&metrics),
-            limits: Limits::default(),
+            limits: args.limits.limits(),
             longest: args.longest(),
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
