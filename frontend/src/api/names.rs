@@ -46,6 +46,13 @@ pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
 /// Annotation with the W3C trace context of the request that an object was last changed for.
 pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
 
+/// Annotation of pods: hash of where the pod was to run.
+pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
+/// Annotation of pods: hash of the pod template, without what belongs to one launch, one text or one place.
+pub const ANNOTATION_POD_TEMPLATE_HASH: &str = "streams.ibm.com/pod-template-hash";
+/// Annotation of jobs: the redis servers of its checkpoints as the runtime wants to be told of them, the same for all PEs and restarts.
+pub const ANNOTATION_REDIS_CONFIGURATION: &str = "streams.ibm.com/redis-configuration";
+
 /// ConfigMap, one per namespace, that counts job ids.
 pub const JOB_IDS: &str = "streams-job-ids";
 
@@ -73,6 +80,11 @@ pub fn host_pool(job: &str, index: u64) -> String {
 /// Name of the job's own ConfigMap (port labels).
 pub fn job_config_map(job: &str) -> String {
     job.to_owned()
+}
+
+/// Name of the Secret with the certificate that the PEs of a job present to each other.
+pub fn transport_secret(job: &str) -> String {
+    format!("{job}-transport")
 }
 
 /// Name of the ConfigMap with a PE's AADL.
@@ -126,6 +138,7 @@ mod tests {
             (parallel_region("flow", 0), "flow-0"),
             (host_pool("flow", 1), "flow-1"),
             (job_config_map("flow"), "flow"),
+            (transport_secret("flow"), "flow-transport"),
             (aadl_config_map("flow", 3, digest), "flow-3-0123456789"),
             (aadl_config_map("flow", 3, "short"), "flow-3-short"),
             (adl_chunk("flow", digest, 2), "flow-adl-0123456789-2"),
