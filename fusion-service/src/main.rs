@@ -4,7 +4,10 @@
 //! error (plan command, "Exit status").
 
 use clap::{CommandFactory, Parser};
-use fusion_service::command::{fuse, plan};
+use fusion_service::{
+    command::{fuse, plan},
+    server::command as serve,
+};
 use std::process::ExitCode;
 
 /// Compiles stream applications into processing elements.
@@ -19,12 +22,14 @@ struct Program {
 enum Command {
     Plan(plan::Arguments),
     Fuse(fuse::Arguments),
+    Serve(Box<serve::ServeArgs>),
 }
 
 fn main() -> ExitCode {
     match Program::try_parse() {
         Ok(Program { command: Command::Plan(arguments) }) => plan::run(&arguments),
         Ok(Program { command: Command::Fuse(arguments) }) => fuse::run(&arguments),
+        Ok(Program { command: Command::Serve(arguments) }) => serve::run(&arguments),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", one_line(&error.render().to_string()));
             ExitCode::from(2)
