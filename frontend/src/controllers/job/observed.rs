@@ -243,7 +243,10 @@ impl Work {
         match change {
             Change::JobId(_) | Change::Commit => {}
             Change::Adl(_) => self.fetch = Slot::Idle,
-            Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => self.compile = Slot::Idle,
+            Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => {
+                self.compile = Slot::Idle;
+                self.publish = Slot::Idle;
+            }
             Change::FailSubmission(_) | Change::StartOver | Change::SubmitAgain => *self = Self::idle(),
         }
     }
@@ -312,7 +315,6 @@ impl<K: PartialEq, R> Slot<K, R> {
             _ => About::Nothing,
         }
     }
-
 }
 
 /// Why long work gave no result.
