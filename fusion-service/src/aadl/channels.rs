@@ -15,7 +15,11 @@ use std::sync::Arc;
 type Page<'a> = Sheet<'a, true>;
 
 /// Annotations that the runtime reads (aadl 3.11).
-const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", "eventTimeContext"];
+const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
+
+/// Names operators where event time comes from, by ADL index: only here are their own indexes known.
+const EVENT_TIME: &str = "eventTimeContext";
+const INPUT_CONNECTIONS: &str = "inputConnections";
 
 /// Pieces by operator.
 #[derive(Debug)]
@@ -28,6 +32,7 @@ impl Channels {
     /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
     pub(super) fn new(topology: &Topology, budget: &Budget) -> Result<Self, Error> {
         let mut pieces = Vec::new();
+        let copies = Copies::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
         let mut known: HashMap<usize, u32> = HashMap::new();
         // Neighbouring channels mostly share a value: look there before asking the table.
@@ -50,7 +55,7 @@ impl Channels {
                             let piece = match kind {
                                 0 => resources(&operator.resources),
                                 1 => runtime_constants(&operator.runtime_constants),
-                                _ => annotations(&operator.annotations),
+                                _ => annotations(&operator.annotations, &copies),
                             };
                             pieces.push(piece.map_err(|illegal| {
                                 unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
@@ -145,13 +150,55 @@ fn runtime_constants(constants: &[(String, Option<String>)]) -> Result<Fragment,
     })
 }
 
-fn annotations(annotations: &[Annotation]) -> Result<Fragment, char> {
+/// Indexes of all channels of an operator, by ADL index; only where an annotation asks for it.
+#[derive(Default)]
+struct Copies(HashMap<u64, Vec<u32>>);
+
+impl Copies {
+    fn new(topology: &Topology) -> Self {
+        let mut copies: HashMap<u64, Vec<u32>> = HashMap::new();
+        let written = &topology.application.operators;
+        let asked = written.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME));
+        if asked {
+            for operator in topology.operators.values() {
+                copies.entry(written[operator.logical].index).or_default().push(operator.index);
+            }
+        }
+        Self(copies)
+    }
+
+    /// `[input port,operator,output port]` of the ADL, once per channel of the operator (aadl 2.6). Anything else stays as it is.
+    fn input_connections(&self, text: &str) -> Option<String> {
+        let mut parts = text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|part| part.trim().parse::<u64>().ok());
+        let (input, operator, output) = (parts.next()??, parts.next()??, parts.next()??);
+        if parts.next().is_some() {
+            return None;
+        }
+        let triples = self.0.get(&operator)?.iter().map(|index| format!("[{input},{index},{output}]"));
+        Some(format!("[{}]", triples.collect::<Vec<_>>().join(",")))
+    }
+}
+
+fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, char> {
+    let resolved = |annotation: &Annotation| {
+        let mut resolved = annotation.clone();
+        for (key, value) in &mut resolved.values {
+            if let (INPUT_CONNECTIONS, AnnotationValue::Text(text)) = (key.as_str(), value)
+                && let Some(triples) = copies.input_connections(text)
+            {
+                *text = triples;
+            }
+        }
+        resolved
+    };
     Fragment::new(|s| {
         for annotation in annotations {
             // Without keys it would break the document's schema, and nobody misses it (aadl Q9).
             if annotation.values.is_empty() {
                 continue;
             }
+            let with_indexes = (annotation.tag == EVENT_TIME).then(|| resolved(annotation));
+            let annotation = with_indexes.as_ref().unwrap_or(annotation);
             let observed = OBSERVED.contains(&annotation.tag.as_str());
             s.markup(b"<phy:annotation tag=\"");
             text(s, &annotation.tag, observed);
@@ -217,6 +264,26 @@ fn content(s: &mut Page<'_>, value: &AnnotationValue, end: &'static [u8], observ
             }
             tuple(s, values, observed);
             s.markup(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_connections_name_every_channel() {
+        let copies = Copies([(7, vec![2, 9])].into());
+        for (text, expected) in [
+            ("[0,7,1]", Some("[[0,2,1],[0,9,1]]")),
+            ("[0, 7, 1]", Some("[[0,2,1],[0,9,1]]")),
+            ("[0,8,1]", None),
+            ("[0,7]", None),
+            ("[[0,7,1]]", None),
+            ("", None),
+        ] {
+            assert_eq!(copies.input_connections(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -411,7 +411,6 @@ impl Port {
                 s.string(&port.encoding);
                 s.markup(b"\" transport=\"");
                 s.string(&port.transport);
-                s.markup(b"\"");
             })?,
             tuple_type: application.tuple_types.binary_search_by_key(&port.tuple_type, |t| t.index).ok(),
             threaded,
