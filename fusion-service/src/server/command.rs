@@ -42,6 +42,10 @@ pub struct ServeArgs {
     #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N")]
     pub max_renders: NonZeroUsize,
 
+    /// Connections at once; more wait to be accepted.
+    #[arg(long, env = "FUSION_MAX_CONNECTIONS", default_value = "1024", value_name = "N")]
+    pub max_connections: NonZeroUsize,
+
     /// The most time a call gets, whatever its caller's deadline.
     #[arg(long, env = "FUSION_MAX_SECONDS", default_value = "600", value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -23,6 +23,7 @@ mod admission;
 mod cache;
 mod call;
 mod compiler;
+mod connections;
 mod deadline;
 mod errors;
 mod health;
@@ -58,7 +59,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{
     codec::CompressionEncoding,
     service::LayerExt,
-    transport::{Certificate, Identity, Server as Transport, ServerTlsConfig, server::TcpIncoming},
+    transport::{Certificate, Identity, Server as Transport, ServerTlsConfig},
 };
 
 /// An ADL and a layout of the largest size each, and the rest.
@@ -145,8 +146,7 @@ impl Server {
             .send_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(LARGEST_REQUEST);
         let stop_accepting = CancellationToken::new();
-        let incoming =
-            TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(60)));
+        let incoming = connections::accept(listener, args.max_connections.get());
         let router = transport(args, tls)?
             .add_service(CallLayer(calls.clone()).named_layer(fusion))
             .add_service(health.service())
