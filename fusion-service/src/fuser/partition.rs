@@ -27,7 +27,7 @@ struct Place {
 
 impl Partition {
     /// Groups `operators` operators by the number that `group` gives to each; fuser 2.7.
-    pub(super) fn group(operators: usize, groups: usize, mut group: impl FnMut(Node) -> usize) -> Self {
+    pub(crate) fn group(operators: usize, groups: usize, mut group: impl FnMut(Node) -> usize) -> Self {
         let mut pes: Vec<Option<Pe>> = vec![None; groups];
         let mut sizes: Vec<u32> = Vec::new();
         let mut places = PrimaryMap::with_capacity(operators);
