@@ -8,7 +8,7 @@ use super::units::{Unit, Units};
 use super::waiting::Waiting;
 use cranelift_entity::PrimaryMap;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
 
 /// Place in the order of the frontier: most connections from the PE, then most connections to it, then as before.
 pub(super) type Rank = (Reverse<u32>, Reverse<u32>, u64);
@@ -24,8 +24,10 @@ pub(super) struct Chain {
     frontier: Vec<Unit>,
     /// Place at the last sort of this chain; none before.
     ranks: PrimaryMap<Unit, Option<Rank>>,
-    /// Units that may still join, in order.
-    candidates: BTreeMap<Rank, Unit>,
+    /// Units in order. An entry whose rank is not the unit's rank any more is skipped.
+    candidates: BinaryHeap<Reverse<(Rank, Unit)>>,
+    /// Refused in this chain.
+    is_refused: PrimaryMap<Unit, bool>,
     /// Units whose numbers have changed since the last sort.
     changed: Vec<Unit>,
     is_changed: PrimaryMap<Unit, bool>,
@@ -40,7 +42,8 @@ impl Chain {
             up: units.keys().map(|_| 0).collect(),
             frontier: Vec::new(),
             ranks: units.keys().map(|_| None).collect(),
-            candidates: BTreeMap::new(),
+            candidates: BinaryHeap::new(),
+            is_refused: units.keys().map(|_| false).collect(),
             changed: Vec::new(),
             is_changed: units.keys().map(|_| false).collect(),
             sorted: false,
@@ -96,16 +99,17 @@ impl Chain {
             });
             for unit in changed.drain(..) {
                 self.is_changed[unit] = false;
-                let new = self.rank(unit);
-                let may_join = match self.ranks[unit].replace(new) {
-                    Some(old) => self.candidates.remove(&old).is_some(),
-                    None => true,
-                };
-                if may_join && waits(unit) {
-                    self.candidates.insert(new, unit);
+                let rank = self.rank(unit);
+                self.ranks[unit] = Some(rank);
+                if !self.is_refused[unit] {
+                    self.candidates.push(Reverse((rank, unit)));
                 }
             }
             self.changed = changed;
+            if self.candidates.len() > 4 * self.frontier.len() {
+                let ranks = &self.ranks;
+                self.candidates.retain(|&Reverse((rank, unit))| ranks[unit] == Some(rank));
+            }
         } else {
             self.sorted = true;
             self.frontier.retain(|&unit| waits(unit));
@@ -115,7 +119,7 @@ impl Chain {
             for unit in order {
                 let rank = self.rank(unit);
                 self.ranks[unit] = Some(rank);
-                self.candidates.insert(rank, unit);
+                self.candidates.push(Reverse((rank, unit)));
             }
         }
     }
@@ -127,10 +131,14 @@ impl Chain {
 
     /// The first unit that joins; those that are refused are not asked again in this chain.
     pub(super) fn take_first(&mut self, mut joins: impl FnMut(Unit) -> bool) -> Option<Unit> {
-        while let Some((_, unit)) = self.candidates.pop_first() {
+        while let Some(Reverse((rank, unit))) = self.candidates.pop() {
+            if self.ranks[unit] != Some(rank) {
+                continue;
+            }
             if joins(unit) {
                 return Some(unit);
             }
+            self.is_refused[unit] = true;
         }
         None
     }
@@ -147,6 +155,7 @@ impl Chain {
         }
         let mut moved: Vec<(Rank, Unit)> = Vec::new();
         for &unit in &self.frontier {
+            self.is_refused[unit] = false;
             if let Some(rank) = self.ranks[unit].take()
                 && waits(unit)
             {

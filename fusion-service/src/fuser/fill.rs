@@ -334,6 +334,8 @@ impl Fill<'_> {
         self.leave(container);
         self.count_open(container, false);
         self.surrounded = None;
+        let state = &mut self.containers[container];
+        (state.aside, state.lanes) = (None, None);
     }
 
     /// The unit that begins a chain, after the sort of such a step.
@@ -346,8 +348,8 @@ impl Fill<'_> {
         }
         let (rules, waiting, closures) = (&self.composition.rules, &self.waiting, &mut self.closures);
         let state = &mut self.containers[container];
-        let (Some(alike), Some(&member)) = (state.profile.alike(), state.units.first()) else { return Ok(None) };
-        let mut lanes = state.lanes.take().unwrap_or_else(|| waiting.lanes(alike).to_vec());
+        let Some(&member) = state.units.first() else { return Ok(None) };
+        let mut lanes = state.lanes.take().unwrap_or_else(|| waiting.lanes(&state.profile));
         self.pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
         lanes.retain(|&lane| {
             let (_, kind) = waiting.lane(lane);

@@ -52,10 +52,17 @@ pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
     ports
 }
 
-/// Appends what is greater than everything so far, in order and once each.
-fn extend_sorted<T: Ord>(list: &mut Vec<T>, items: impl Iterator<Item = T>) {
+/// Appends items in order and once each; they are all greater than what is in the list.
+fn extend_sorted<T: Ord + Copy>(list: &mut Vec<T>, items: impl Iterator<Item = T>) {
     let start = list.len();
     list.extend(items);
     list[start..].sort_unstable();
-    list.dedup();
+    let mut end = start;
+    for next in start..list.len() {
+        if end == start || list[end - 1] != list[next] {
+            list[end] = list[next];
+            end += 1;
+        }
+    }
+    list.truncate(end);
 }

@@ -32,7 +32,7 @@ pub(super) struct Member {
     /// Equal throughout a PE. `None`: nothing ever shares a PE with this unit.
     pub(super) alike: Option<Alike>,
     /// (constraint, value): where two units have the same constraint, the values are equal.
-    agreed: Box<[(u32, u32)]>,
+    pub(super) agreed: Box<[(u32, u32)]>,
     /// Constraints [`Demand::Apart`] that it is part of.
     apart: Box<[u32]>,
     /// Rule I: has a host-isolated operator.
@@ -227,6 +227,11 @@ impl Profile {
     /// The class that everything which may still join belongs to; `None` if nothing may.
     pub(super) fn alike(&self) -> Option<Alike> {
         self.alike.flatten()
+    }
+
+    /// The value of a constraint of [`Member::agreed`] that the PE has, if it has one.
+    pub(super) fn agreed(&self, constraint: u32) -> Option<u32> {
+        self.agreed.get(&constraint).copied()
     }
 
     /// Whether a unit may join, as far as equality and kinds go.

@@ -4,11 +4,11 @@
 //! enough to keep one list per class in which units only ever move to the front. Each class is divided into lanes, one per
 //! [`Kind`], so that a PE need not look at units that it refuses.
 
-use super::rules::{Alike, Kind, Rules};
+use super::rules::{Alike, Kind, Profile, Rules};
 use super::units::Unit;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What comes first whatever the PE: sources, then sinks, then the largest units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -23,12 +23,19 @@ pub(super) struct Class {
 pub(super) struct Lane(u32);
 entity_impl!(Lane, "lane");
 
+/// Lanes whose kinds have a value for the same constraints, by these values: a PE that has a value for all of them need not look
+/// at lanes of other values, of which there may be one per channel.
+struct Shape {
+    constraints: Box<[u32]>,
+    lanes: HashMap<Box<[u32]>, Vec<Lane>>,
+}
+
 pub(super) struct Waiting {
     class_of: PrimaryMap<Unit, u32>,
     lane_of: PrimaryMap<Unit, Lane>,
     lanes: PrimaryMap<Lane, (u32, Kind)>,
-    /// Lanes that a PE of this [`Alike`] may draw from, by class.
-    lanes_alike: PrimaryMap<Alike, Vec<Lane>>,
+    /// Lanes that a PE of this [`Alike`] may draw from.
+    lanes_alike: PrimaryMap<Alike, Vec<Shape>>,
     /// Order within a class, ascending.
     stamps: PrimaryMap<Unit, i64>,
     front: i64,
@@ -51,11 +58,18 @@ impl Waiting {
             let key = (classes.get(&class(unit)).copied().unwrap_or(0), rules.kind_of[unit]);
             lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane)
         };
-        let mut lanes_alike: PrimaryMap<Alike, Vec<Lane>> = (0..rules.alike).map(|_| Vec::new()).collect();
+        let mut lanes_alike: PrimaryMap<Alike, Vec<Shape>> = (0..rules.alike).map(|_| Vec::new()).collect();
         for (lane, (_, kind)) in &lanes {
-            if let Some(alike) = rules.members[*kind].alike {
-                lanes_alike[alike].push(lane);
-            }
+            let member = &rules.members[*kind];
+            let Some(alike) = member.alike else { continue };
+            let constraints: Box<[u32]> = member.agreed.iter().map(|(constraint, _)| *constraint).collect();
+            let shapes = &mut lanes_alike[alike];
+            let position = shapes.iter().position(|shape| shape.constraints == constraints).unwrap_or_else(|| {
+                shapes.push(Shape { constraints, lanes: HashMap::new() });
+                shapes.len() - 1
+            });
+            let values = member.agreed.iter().map(|(_, value)| *value).collect();
+            shapes[position].lanes.entry(values).or_default().push(lane);
         }
         let total = rules.kind_of.len();
         let mut waiting = Self {
@@ -116,9 +130,18 @@ impl Waiting {
         None
     }
 
-    /// Lanes that a PE may draw from, by class.
-    pub(super) fn lanes(&self, alike: Alike) -> &[Lane] {
-        &self.lanes_alike[alike]
+    /// Lanes that a PE with this profile may draw from, by class: none that it accepts is missing.
+    pub(super) fn lanes(&self, profile: &Profile) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for shape in profile.alike().iter().flat_map(|&alike| &self.lanes_alike[alike]) {
+            let values: Option<Box<[u32]>> = shape.constraints.iter().map(|&c| profile.agreed(c)).collect();
+            match values {
+                Some(values) => lanes.extend(shape.lanes.get(&values).into_iter().flatten()),
+                None => lanes.extend(shape.lanes.values().flatten()),
+            }
+        }
+        lanes.sort_unstable();
+        lanes
     }
 
     /// Class, by rank, and kind of a lane's units.
