@@ -179,7 +179,7 @@ fn owner_for_people(meta: &ObjectMeta) -> String {
 }
 
 /// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal hashes.
-fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
+pub(crate) fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
     let json = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     Ok(hex::encode(Sha256::digest(json)))
 }

@@ -1,5 +1,7 @@
 //! Jobs.
+pub(crate) mod children;
 pub(crate) mod chunks;
+pub(crate) mod compilation;
 pub(crate) mod decide;
 pub(crate) mod generation;
 pub(crate) mod observed;
@@ -7,3 +9,4 @@ pub(crate) mod port_labels;
 pub(crate) mod present;
 pub(crate) mod resources;
 pub(crate) mod transition;
+pub(crate) mod wanted;

@@ -1,0 +1,268 @@
+//! The objects of a job as they should be: desired states, made from its spec and a generation.
+//!
+//! Pure and deterministic: the same inputs give the same objects, so the hash of an object says whether it has been applied.
+//!
+//! | Object | Name | Changes |
+//! |---|---|---|
+//! | ProcessingElement | `<job>-<peId>` | with the plan and with the options of the job |
+//! | Service | `<job>-<peId>` | with the input ports of the PE |
+//! | ParallelRegion | `<job>-<index>` | never: its width belongs to users |
+//! | HostPool | `<job>-<index>` | with the plan |
+//! | ConfigMap of the job | `<job>` | with every generation |
+//! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |
+
+use std::{collections::BTreeMap, io::Write, num::NonZeroU32};
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use streams_proto::fusion::v1::{
+    HostPool as PlannedPool, ParallelRegion as PlannedRegion, Placement as PlannedPlacement, Plan,
+    ProcessingElement as Planned,
+};
+
+use crate::api::{
+    AadlConfigMap, HostPool, HostPoolSpec, JobSpec, MembershipMode, ParallelRegion, ParallelRegionSpec, PeOptions,
+    Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, condition, names,
+    processing_element::LISTED_OPERATORS_MAX,
+};
+
+use super::{
+    compilation::default_resources,
+    generation::{Generation, Origin},
+    port_labels, resources,
+};
+
+/// Larger texts are stored compressed.
+pub(crate) const COMPRESSED_ABOVE: u64 = 256 << 10;
+/// What one object may hold, with room for the rest of it.
+pub(crate) const OBJECT_BYTES: usize = 1_000_000;
+/// Highest port id: it listens on 10000 plus its id.
+pub(crate) const PORT_ID_MAX: u32 = 65_535 - BASE_PORT;
+/// Longest name of an operator, region or pool that an object shows (schema).
+const NAME_MAX: usize = 1024;
+
+const BASE_PORT: u32 = 10_000;
+const NOTIFICATION_PORT: i32 = 10_000;
+const CONSISTENT_REGION_PORT: i32 = 10_001;
+const METRICS_PORT: i32 = 9_696;
+
+/// What all children of a job have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Family<'a> {
+    /// The reference to the job.
+    pub(crate) owner: &'a OwnerReference,
+    /// Number of the job.
+    pub(crate) job_id: u64,
+    /// Its spec.
+    pub(crate) spec: &'a JobSpec,
+    /// Name of the bundle that PEs ask for.
+    pub(crate) sab_name: &'a str,
+}
+
+/// Which text a PE refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// The one it had to start with last.
+    Origin,
+    /// The one of the generation; a running PE cannot tell it from the other.
+    Newest,
+}
+
+impl Family<'_> {
+    fn job(&self) -> &str {
+        &self.owner.name
+    }
+
+    fn metadata(&self, name: String, labels: BTreeMap<String, String>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            labels: Some(labels),
+            owner_references: Some(vec![self.owner.clone()]),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// A PE of a generation.
+    pub(crate) fn processing_element(
+        &self,
+        generation: &Generation,
+        pe: &Planned,
+        origin: &Origin,
+        which: Which,
+    ) -> ProcessingElement {
+        let (content_id, size) = match which {
+            Which::Origin => (&origin.content_id, origin.size),
+            Which::Newest => (&pe.content_id, pe.size),
+        };
+        let operators =
+            pe.operators.iter().take(LISTED_OPERATORS_MAX).map(|name| condition::cut(name, NAME_MAX).to_owned());
+        let spec = ProcessingElementSpec {
+            job_name: self.job().to_owned(),
+            job_id: self.job_id,
+            id: pe.id,
+            generation: origin.generation,
+            content_id: content_id.clone(),
+            runtime_id: origin.runtime_id.clone(),
+            config_map: AadlConfigMap {
+                name: names::aadl_config_map(self.job(), pe.id, content_id),
+                compressed: size > COMPRESSED_ABOVE,
+            },
+            operator_count: u32::try_from(pe.operators.len()).unwrap_or(u32::MAX),
+            operators: operators.collect(),
+            restartable: pe.restartable,
+            input_ports: pe.port_labels.iter().map(|label| label.port_id).collect(),
+            exported_ports: pe.exports.iter().map(|export| export.port_id).collect(),
+            consistent_regions: pe.consistent_regions.clone(),
+            placement: pe.placement.as_ref().map(|placed| placement(placed, &generation.nodes)).unwrap_or_default(),
+            environment: pe.environment.clone(),
+            options: self.options(origin.share_of),
+        };
+        let mut object = ProcessingElement::new(&names::processing_element(self.job(), pe.id), spec);
+        object.metadata =
+            self.metadata(names::processing_element(self.job(), pe.id), names::pe_labels(self.job(), pe.id));
+        object
+    }
+
+    /// The options of a PE, those of the job filled in; it gets one of `share_of` equal parts of job-wide resources.
+    fn options(&self, share_of: u32) -> PeOptions {
+        let mut options = self.spec.pe_options();
+        options.image_pull_policy = options.image_pull_policy.or(Some(self.spec.image_pull_policy));
+        options.image_pull_secret = options.image_pull_secret.or_else(|| self.spec.image_pull_secret.clone());
+        options.sab_name = Some(options.sab_name().unwrap_or(self.sab_name).to_owned());
+        options.bundle_name = None;
+        let count = NonZeroU32::new(share_of).unwrap_or(NonZeroU32::MIN);
+        let share = self.spec.resources.as_ref().and_then(|whole| resources::share(whole, count).ok());
+        options.resources = share.or(options.resources).or_else(|| Some(default_resources()));
+        options
+    }
+
+    /// The Service of a PE: a name in DNS, whether the pod is ready or not, because peers wait for each other.
+    pub(crate) fn service(&self, pe: &Planned) -> Service {
+        let port = |name: String, protocol: &str, port: i32| ServicePort {
+            name: Some(name),
+            protocol: Some(protocol.to_owned()),
+            port,
+            ..ServicePort::default()
+        };
+        let inputs = pe.port_labels.iter().filter_map(|label| {
+            let number = i32::try_from(label.port_id.checked_add(BASE_PORT)?).ok()?;
+            Some(port(format!("sys-{}", label.port_id), "TCP", number))
+        });
+        let mut ports: Vec<_> = inputs.collect();
+        ports.push(port("sys-metrics".to_owned(), "TCP", METRICS_PORT));
+        ports.push(port("sys-notifications".to_owned(), "UDP", NOTIFICATION_PORT));
+        ports.push(port("sys-consistentregion".to_owned(), "UDP", CONSISTENT_REGION_PORT));
+        let name = names::processing_element(self.job(), pe.id);
+        Service {
+            metadata: self.metadata(name, names::pe_labels(self.job(), pe.id)),
+            spec: Some(ServiceSpec {
+                cluster_ip: Some("None".to_owned()),
+                publish_not_ready_addresses: Some(true),
+                selector: Some(names::pe_selector(self.job(), pe.id)),
+                ports: Some(ports),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    /// A region as it is created.
+    pub(crate) fn region(&self, region: &PlannedRegion) -> ParallelRegion {
+        let name = names::parallel_region(self.job(), region.index);
+        let spec = ParallelRegionSpec {
+            job_name: self.job().to_owned(),
+            index: region.index,
+            name: region.name.clone(),
+            width: region.width,
+        };
+        let mut object = ParallelRegion::new(&name, spec);
+        object.metadata = self.metadata(name, names::job_labels(self.job()));
+        object
+    }
+
+    /// A host pool.
+    pub(crate) fn host_pool(&self, pool: &PlannedPool, nodes: &BTreeMap<String, String>) -> HostPool {
+        let name = names::host_pool(self.job(), pool.index);
+        let spec = HostPoolSpec {
+            job_name: self.job().to_owned(),
+            index: pool.index,
+            name: condition::cut(&pool.name, NAME_MAX).to_owned(),
+            membership_mode: if pool.exclusive { MembershipMode::Exclusive } else { MembershipMode::Shared },
+            size: pool.size,
+            hosts: pool.hosts.iter().map(|host| nodes.get(host).unwrap_or(host).clone()).collect(),
+            tags: pool.tags.clone(),
+        };
+        let mut object = HostPool::new(&name, spec);
+        object.metadata = self.metadata(name, names::job_labels(self.job()));
+        object
+    }
+
+    /// The job's own ConfigMap.
+    pub(crate) fn config_map(&self, committed: Option<&Plan>, proposed: Option<&Plan>) -> ConfigMap {
+        let labels = port_labels::render(committed, proposed);
+        ConfigMap {
+            metadata: self.metadata(names::job_config_map(self.job()), names::job_labels(self.job())),
+            data: Some(BTreeMap::from([(port_labels::FILE.to_owned(), labels)])),
+            ..ConfigMap::default()
+        }
+    }
+
+    /// The ConfigMap with the text of a PE.
+    pub(crate) fn text(&self, pe_id: u64, content_id: &str, text: StoredText) -> ConfigMap {
+        let mut labels = names::pe_labels(self.job(), pe_id);
+        labels.insert(names::LABEL_PART.to_owned(), names::PART_AADL.to_owned());
+        let mut metadata = self.metadata(names::aadl_config_map(self.job(), pe_id, content_id), labels);
+        metadata.annotations = Some(BTreeMap::from([(names::ANNOTATION_CONTENT_ID.to_owned(), content_id.to_owned())]));
+        let (data, binary_data) = match text {
+            StoredText::Plain(text) => (Some(BTreeMap::from([("aadl.xml".to_owned(), text)])), None),
+            StoredText::Compressed(bytes) => {
+                (None, Some(BTreeMap::from([("aadl.xml.gz".to_owned(), ByteString(bytes))])))
+            }
+        };
+        ConfigMap { metadata, immutable: Some(true), data, binary_data }
+    }
+}
+
+/// A text in the form in which a ConfigMap holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoredText {
+    /// As it is.
+    Plain(String),
+    /// Compressed by gzip.
+    Compressed(Vec<u8>),
+}
+
+impl StoredText {
+    /// The form of this text: compressed if it is large. `None` if it is not UTF-8.
+    pub(crate) fn of(text: &[u8]) -> Option<Self> {
+        if text.len() as u64 <= COMPRESSED_ABOVE {
+            return String::from_utf8(text.to_vec()).ok().map(Self::Plain);
+        }
+        // Without a time: the same text gives the same bytes.
+        let mut encoder = flate2::GzBuilder::new().mtime(0).write(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).ok()?;
+        encoder.finish().ok().map(Self::Compressed)
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Plain(text) => text.len(),
+            Self::Compressed(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Hosts by the names of their nodes.
+fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Placement {
+    Placement {
+        host: planned.host.as_ref().map(|host| nodes.get(host).unwrap_or(host).clone()),
+        co_locations: planned.co_locations.clone(),
+        ex_locations: planned.ex_locations.clone(),
+        isolation: planned.isolation.clone(),
+        pool: planned.pool.as_ref().map(|pool| PoolLocation { index: pool.index, in_pool_index: pool.in_pool_index }),
+    }
+}

@@ -1,0 +1,248 @@
+//! What of a job's spec the fusion service is told.
+//!
+//! Pure. After the first generation nothing of it changes any more: the schema pins the fields, and a resize repeats the stored compilation.
+
+use std::num::NonZeroU32;
+
+use bytes::Bytes;
+use prost::Message;
+use streams_proto::fusion::v1::{
+    Blob, Compilation, Configuration, Fusion, FusionType as WireFusionType, RegionWidth, fusion::Legacy, fusion::Mode,
+};
+
+pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
+
+use crate::api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
+
+use super::{
+    chunks::digest,
+    generation::Generation,
+    observed::{Failure, Remedy},
+    resources,
+};
+
+/// What a job asks of the compiler. `adl_sha256` is the digest of the pinned ADL; the content is left out.
+pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: Automatic) -> Compilation {
+    let spec = &job.spec;
+    let fusion = spec.fusion.clone().unwrap_or_default();
+    let mode = match fusion.mode() {
+        FusionMode::Legacy => Mode::Legacy(Legacy {}),
+        FusionMode::Manual(count) => Mode::Manual(count.get().into()),
+        FusionMode::Automatic => Mode::Automatic(automatic),
+    };
+    let fusion_type = match fusion.fusion_type {
+        None => WireFusionType::Unspecified,
+        Some(FusionType::NoChannelInfluence) => WireFusionType::NoChannelInfluence,
+        Some(FusionType::ChannelIsolation) => WireFusionType::ChannelIsolation,
+        Some(FusionType::ChannelExlocation) => WireFusionType::ChannelExlocation,
+    };
+    let values = spec.submission_time_values.iter().map(|(name, value)| (name.clone(), value.to_string()));
+    let widths = spec
+        .parallel_regions
+        .iter()
+        .filter_map(|region| Some(RegionWidth { region: region.name().to_owned(), width: region.width?.into() }));
+    Compilation {
+        adl: Some(Blob { sha256: adl_sha256, content: None }),
+        job_name: job.metadata.name.clone().unwrap_or_default(),
+        job_id,
+        fusion: Some(Fusion { mode: Some(mode), r#type: fusion_type.into() }),
+        submission_values: values.collect(),
+        configuration: Some(configuration(spec)),
+        widths: widths.collect(),
+    }
+}
+
+fn configuration(spec: &JobSpec) -> Configuration {
+    let threading = spec.threading_model.clone().unwrap_or_default();
+    let dynamic = threading.dynamic.clone().unwrap_or_default();
+    Configuration {
+        threading_model: threading.model().map(|model| model.name().to_owned()),
+        dynamic_thread_count: dynamic.thread_count.map(|count| count.get().into()),
+        dynamic_elastic: dynamic.elastic,
+        tracing: spec.pe_options().app_trace_level.map(|level| level.name().to_lowercase()),
+        data_directory: None,
+    }
+}
+
+/// Digest of everything that the first generation depends on but the cluster: another digest, another plan.
+pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
+    let adl = Bytes::from(hex::decode(adl_sha256).unwrap_or_default());
+    digest(&compilation(job, job_id, adl, Automatic::default()).encode_to_vec())
+}
+
+/// The compilation of a later generation: that of the one before, with the number of PEs that was resolved at the submission.
+pub(crate) fn repeated(previous: &Generation) -> Compilation {
+    let mut compilation = previous.compilation.clone();
+    if let Some(Mode::Automatic(automatic)) = compilation.fusion.as_mut().and_then(|fusion| fusion.mode.as_mut())
+        && automatic.resolved.is_none()
+    {
+        automatic.resolved = previous.plan.automatic.as_ref().map(|figures| figures.resolved);
+    }
+    compilation
+}
+
+/// The CPU figures of a PE, for automatic fusion; with job-wide resources a PE has none of its own.
+///
+/// The part of the free CPU that the job may take is given in thousandths; `cpu_free` in milli-cores, if it is known.
+pub(crate) fn automatic(spec: &JobSpec, cpu_free: Option<u64>, share: u32) -> Automatic {
+    let own = spec.resources.is_none().then(|| spec.pe_options().resources.unwrap_or_else(default_resources));
+    let cpu = |quantities: Option<&std::collections::BTreeMap<_, _>>| {
+        let quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity = quantities?.get("cpu")?;
+        resources::parse_milli(&quantity.0).and_then(|milli| u64::try_from(milli).ok())
+    };
+    Automatic {
+        cpu_limit: own.as_ref().and_then(|own| cpu(own.limits.as_ref())),
+        cpu_request: own.as_ref().and_then(|own| cpu(own.requests.as_ref())),
+        cpu_free,
+        share,
+        resolved: None,
+    }
+}
+
+/// Resources of a PE that sets none (seed 002).
+pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequirements {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    let requests = [("cpu", "100m"), ("memory", "128Mi")];
+    k8s_openapi::api::core::v1::ResourceRequirements {
+        requests: Some(requests.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.to_owned()))).into()),
+        ..Default::default()
+    }
+}
+
+/// Why a spec that the schema accepts cannot be submitted.
+pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
+    let options = spec.pe_options();
+    let refused = |reason: &str, message: String| {
+        Some(Failure { remedy: Remedy::Correct, reason: reason.to_owned(), message, stage: None, code: None })
+    };
+    if options.transport_security_type != TransportSecurity::None {
+        let name = options.transport_security_type.name();
+        return refused("NotSupported", format!("processingElement.transportSecurityType {name} is not supported yet"));
+    }
+    if options.checkpoint_repository().is_some_and(|kept| kept.redis.is_some()) {
+        return refused("NotSupported", "checkpoints in redis are not supported yet".to_owned());
+    }
+    if let Some(error) = spec.resources.as_ref().and_then(|whole| resources::share(whole, NonZeroU32::MIN).err()) {
+        return refused("ResourcesInvalid", format!("resources: {error}"));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use streams_proto::fusion::v1::{AutomaticFusion, Plan};
+
+    use crate::controllers::job::generation::Target;
+
+    fn job(spec: serde_json::Value) -> Job {
+        let mut spec = spec;
+        spec["bundle"] = serde_json::json!({"name": "a.sab"});
+        Job::new("flow", serde_json::from_value(spec).unwrap())
+    }
+
+    fn compiled(spec: serde_json::Value) -> Compilation {
+        compilation(&job(spec), 7, Bytes::from_static(&[1; 32]), Automatic { share: 500, ..Automatic::default() })
+    }
+
+    #[test]
+    fn the_compiler_is_told_what_the_spec_says() {
+        let actual = compiled(serde_json::json!({
+            "fusion": {"manual": 3, "type": "channelIsolation"},
+            "threadingModel": {"dynamic": {"threadCount": 4, "elastic": true}},
+            "submissionTimeValues": {"a": 3, "b": "x"},
+            "parallelRegions": [{"name": "R", "width": 2}, {"alias": "S*", "width": 5}, {"name": "T", "maxWidth": 5}],
+            "processingElement": {"appTraceLevel": "DEBUG"},
+        }));
+        let width = |region: &str, width| RegionWidth { region: region.to_owned(), width };
+        let expected = Compilation {
+            adl: Some(Blob { sha256: Bytes::from_static(&[1; 32]), content: None }),
+            job_name: "flow".to_owned(),
+            job_id: 7,
+            fusion: Some(Fusion { mode: Some(Mode::Manual(3)), r#type: WireFusionType::ChannelIsolation.into() }),
+            submission_values: BTreeMap::from([("a".to_owned(), "3".to_owned()), ("b".to_owned(), "x".to_owned())]),
+            configuration: Some(Configuration {
+                threading_model: Some("dynamic".to_owned()),
+                dynamic_thread_count: Some(4),
+                dynamic_elastic: Some(true),
+                tracing: Some("debug".to_owned()),
+                data_directory: None,
+            }),
+            widths: vec![width("R", 2), width("S*", 5)],
+        };
+        assert_eq!(actual, expected);
+    }
+
+    #[test]
+    fn pod_options_and_bounds_do_not_change_the_inputs_and_everything_else_does() {
+        let inputs = |spec: serde_json::Value| inputs(&job(spec), 1, &"ab".repeat(32));
+        let base = inputs(serde_json::json!({}));
+        for same in [
+            serde_json::json!({"processingElement": {"runtimeTraceLevel": "TRACE"}}),
+            serde_json::json!({"resources": {"limits": {"cpu": "1"}}}),
+            serde_json::json!({"parallelRegions": [{"name": "R", "maxWidth": 5}]}),
+        ] {
+            assert_eq!(inputs(same.clone()), base, "{same}");
+        }
+        for other in [
+            serde_json::json!({"fusion": {"legacy": true}}),
+            serde_json::json!({"fusion": {"type": "channelExlocation"}}),
+            serde_json::json!({"threadingModel": {"manual": true}}),
+            serde_json::json!({"submissionTimeValues": {"a": 1}}),
+            serde_json::json!({"parallelRegions": [{"name": "R", "width": 5}]}),
+            serde_json::json!({"processingElement": {"appTraceLevel": "TRACE"}}),
+        ] {
+            assert_ne!(inputs(other.clone()), base, "{other}");
+        }
+        assert_ne!(super::inputs(&job(serde_json::json!({})), 1, &"cd".repeat(32)), base, "another ADL");
+    }
+
+    #[test]
+    fn a_later_generation_has_the_number_of_pes_that_was_resolved() {
+        let plan =
+            Plan { automatic: Some(AutomaticFusion { resolved: 5, ..AutomaticFusion::default() }), ..Plan::default() };
+        let target = Target::Submission { inputs: String::new() };
+        let first =
+            Generation::following(None, target, compiled(serde_json::json!({})), plan, BTreeMap::new(), Vec::new());
+        let again = repeated(&first);
+        let Some(Mode::Automatic(automatic)) = again.fusion.unwrap().mode else { panic!("another mode") };
+        assert_eq!(automatic.resolved, Some(5));
+        assert_eq!(again.job_id, 7);
+    }
+
+    #[test]
+    fn the_cpu_figures_are_those_of_a_pe() {
+        // spec -> limit, request
+        let table = [
+            (serde_json::json!({}), None, Some(100)),
+            (serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "2"}}}}), Some(2000), None),
+            (serde_json::json!({"resources": {"limits": {"cpu": "2"}}}), None, None),
+        ];
+        for (spec, limit, request) in table {
+            let figures = automatic(&job(spec.clone()).spec, Some(9), 500);
+            assert_eq!((figures.cpu_limit, figures.cpu_request, figures.cpu_free), (limit, request, Some(9)), "{spec}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_named() {
+        let table = [
+            (serde_json::json!({}), None),
+            (serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}), Some("TLSv1.2")),
+            (
+                serde_json::json!({"processingElement": {"checkpointRepository":
+                    {"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}}}}),
+                Some("redis"),
+            ),
+            (serde_json::json!({"resources": {"limits": {"cpu": "1e99"}}}), Some("resources: cpu")),
+        ];
+        for (spec, expected) in table {
+            let message = refusal(&job(spec.clone()).spec).map(|failure| failure.message);
+            match expected {
+                None => assert_eq!(message, None, "{spec}"),
+                Some(part) => assert!(message.unwrap().contains(part), "{spec}"),
+            }
+        }
+    }
+}

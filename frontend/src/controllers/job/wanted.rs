@@ -1,0 +1,108 @@
+//! From a generation and the spec of a job to what should exist, in names and hashes.
+
+use std::collections::BTreeMap;
+
+use streams_proto::fusion::v1::{Fate, fusion::Mode};
+
+use crate::{
+    api::{AutomaticFusionFigures, ResolvedFusion, Statistics, names},
+    kubernetes::{Error, apply::hash},
+};
+
+use super::{
+    children::{Family, Which},
+    generation::{Generation, Origin},
+    observed::{Fates, Text, Wanted, WantedPe},
+};
+
+/// What should exist for this generation. Takes time in proportion to the number of PEs.
+///
+/// # Errors
+/// If an object cannot be written as JSON; not possible for these types.
+pub(crate) fn wanted(family: Family<'_>, generation: &Generation) -> Result<Wanted, Error> {
+    let mut processing_elements = BTreeMap::new();
+    for (pe, origin) in generation.members() {
+        let text = |which: Which| -> Result<Text, Error> {
+            let object = family.processing_element(generation, pe, origin, which);
+            Ok(Text { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
+        };
+        let newest = text(Which::Newest)?;
+        let carried = if origin.content_id == pe.content_id { None } else { Some(text(Which::Origin)?) };
+        let wanted = WantedPe {
+            origin: origin.generation,
+            restartable: pe.restartable,
+            text: newest,
+            carried,
+            service: hash(&family.service(pe))?,
+        };
+        processing_elements.insert(pe.id, wanted);
+    }
+    let mut host_pools = BTreeMap::new();
+    for pool in &generation.plan.host_pools {
+        host_pools.insert(pool.index, hash(&family.host_pool(pool, &generation.nodes))?);
+    }
+    Ok(Wanted {
+        generation: generation.number,
+        target: Some(generation.target.clone()),
+        widths: generation.widths(),
+        processing_elements,
+        regions: generation.plan.parallel_regions.iter().map(|region| (region.index, region.name.clone())).collect(),
+        host_pools,
+        fates: Fates {
+            kept: generation.count(&[Fate::Kept, Fate::KeptUnobservable]),
+            restarted: generation.count(&[Fate::Restarted]),
+            added: generation.count(&[Fate::Added]),
+            removed: generation.count(&[Fate::Removed]),
+        },
+        statistics: statistics(generation),
+        fusion: fusion(generation),
+        warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
+    })
+}
+
+/// Name of the ConfigMap that a text of a PE has, whichever of them it is.
+pub(crate) fn which(job: &str, pe_id: u64, origin: &Origin, config_map: &str) -> Which {
+    if names::aadl_config_map(job, pe_id, &origin.content_id) == config_map { Which::Origin } else { Which::Newest }
+}
+
+fn statistics(generation: &Generation) -> Statistics {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let plan = &generation.plan;
+    let sum = |of: fn(&streams_proto::fusion::v1::ProcessingElement) -> usize| {
+        count(generation.members().map(|(pe, _)| of(pe)).sum())
+    };
+    Statistics {
+        processing_elements: count(generation.members().count()),
+        ready_processing_elements: 0,
+        operators: sum(|pe| pe.operators.len()),
+        parallel_regions: count(plan.parallel_regions.len()),
+        host_pools: count(plan.host_pools.len()),
+        consistent_regions: count(plan.consistent_regions.len()),
+        exports: sum(|pe| pe.exports.len()),
+        imports: sum(|pe| pe.imports.len()),
+        aadl_bytes: generation.members().map(|(pe, _)| pe.size).sum(),
+    }
+}
+
+fn fusion(generation: &Generation) -> ResolvedFusion {
+    let mode = generation.compilation.fusion.as_ref().and_then(|fusion| fusion.mode.as_ref());
+    let (name, count, cpu_free) = match mode {
+        Some(Mode::Legacy(_)) => ("legacy", None, None),
+        Some(Mode::Manual(count)) => ("manual", Some(*count), None),
+        Some(Mode::Automatic(automatic)) => {
+            ("automatic", generation.plan.automatic.as_ref().map(|figures| figures.resolved), automatic.cpu_free)
+        }
+        None => ("automatic", None, None),
+    };
+    ResolvedFusion {
+        mode: name.to_owned(),
+        processing_elements: count,
+        automatic: generation.plan.automatic.as_ref().map(|figures| AutomaticFusionFigures {
+            threads_min: figures.threads_min,
+            threads_max: figures.threads_max,
+            low: figures.low,
+            high: figures.high,
+            cpu_free,
+        }),
+    }
+}
