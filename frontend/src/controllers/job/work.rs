@@ -31,11 +31,11 @@ use crate::{
 };
 
 use super::{
+    children::{Family, OBJECT_BYTES, StoredText},
     chunks::{self, Document, Incomplete},
+    compilation,
     generation::{Generation, Target},
-    inputs::{self, Cpu},
     observed::{Compiled, Failure, Publish, Remedy},
-    texts,
 };
 
 /// Owner of what long work writes.
@@ -139,7 +139,7 @@ impl Tools {
         let content = self.adl(job, adl, failures).await?;
         let (compilation, plan, warnings) = match (&target, from.previous) {
             (Target::Resize { widths }, Some(previous)) => {
-                let compilation = inputs::resize(previous.compilation.clone(), &previous.plan);
+                let compilation = compilation::repeated(previous);
                 let request = ResizeRequest {
                     compilation: Some(with_content(compilation.clone(), &content)),
                     layout: Some(layout(&previous.plan)),
@@ -151,8 +151,12 @@ impl Tools {
                 (compilation, answer.plan, answer.warnings)
             }
             (Target::Submission { .. }, _) => {
-                let cpu = Cpu { free: None, share: self.settings.cpu_share };
-                let compilation = inputs::submission(job, &adl.sha256, job_id, cpu);
+                // Rounded to thousandths by the contract; the option is between 0 and 1.
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+                let share = (self.settings.cpu_share * 1000.0).round() as u32;
+                let automatic = compilation::automatic(&job.spec, None, share);
+                let sha256 = Bytes::from(hex::decode(&adl.sha256).unwrap_or_default());
+                let compilation = compilation::compilation(job, job_id, sha256, automatic);
                 let request = SubmitRequest { compilation: Some(with_content(compilation.clone(), &content)) };
                 let answer = self.fusion.submit(request).await.map_err(|error| of_fusion(error, failures))?;
                 (compilation, answer.plan, answer.warnings)
@@ -196,6 +200,8 @@ impl Tools {
         };
         let api = self.config_maps(job);
         let owner = kubernetes::apply::controlled_by(job);
+        let family =
+            Family { owner: &owner, job_id: generation.compilation.job_id, spec: &job.spec, sab_name: &adl.sab_name };
         let mut texts = self.fusion.render(request);
         while let Some(text) = texts.next().await {
             let text = text.map_err(|error| of_fusion(error, failures))?;
@@ -205,8 +211,13 @@ impl Tools {
                 let message = format!("the AADL of PE {} is not the planned one", text.pe_id);
                 return Err(Failure { remedy: Remedy::Recompile, ..correct("OtherCompiler", message) });
             };
-            let object = texts::config_map(&text, &pe.runtime_id, &owner)
-                .map_err(|too_large| correct("AadlTooLarge", too_large.to_string()))?;
+            let stored = StoredText::of(&text.text);
+            let stored =
+                stored.ok_or_else(|| correct("AadlInvalid", format!("the AADL of PE {} is no text", pe.id)))?;
+            if stored.len() > OBJECT_BYTES {
+                return Err(correct("AadlTooLarge", too_large(generation, pe.id, pe.size, stored.len())));
+            }
+            let object = family.text(pe.id, &text.content_id, stored);
             let same = |existing: &ConfigMap| {
                 annotation(existing, names::ANNOTATION_CONTENT_ID) == Some(text.content_id.as_str())
             };
@@ -338,6 +349,16 @@ impl Tools {
             None => Ok(known),
         }
     }
+}
+
+/// What to say about a text that no object holds: with a number of PEs that would do, if texts were of equal size.
+fn too_large(generation: &Generation, pe_id: u64, size: u64, stored: usize) -> String {
+    let count = generation.members().count().max(1) as u64;
+    let enough = count.saturating_mul((stored as u64).div_ceil(OBJECT_BYTES as u64)).saturating_add(1);
+    format!(
+        "the AADL of PE {pe_id} has {size} bytes, {stored} compressed, and a ConfigMap holds {OBJECT_BYTES}: \
+         {enough} PEs instead of {count} would do"
+    )
 }
 
 fn annotation<'a>(object: &'a ConfigMap, key: &str) -> Option<&'a str> {
