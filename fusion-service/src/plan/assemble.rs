@@ -3,7 +3,7 @@
 use super::element::processing_elements;
 use super::layout::{self, Digest, Layout, SplitterTree};
 use super::ports::{self, InUse};
-use super::request::{Bound, CheckedFusion, Request, Source, warnings};
+use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
 use super::{COMPILER, Compiled, Plan, PlannedRegion, change, consistent, placement};
 use crate::aadl::{Elements, Measure, Writer};
 use crate::budget::Budget;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub(super) struct Assembled {
     pub(super) bound: Bound,
     pub(super) elements: Elements,
+    pub(super) found: Option<u32>,
     pub(super) automatic: Option<Automatic>,
 }
 
@@ -25,6 +26,9 @@ pub(super) struct Assembled {
 pub(super) struct Grouping {
     pub(super) partition: Partition,
     pub(super) ids: PrimaryMap<Pe, PeId>,
+    /// Number of PEs that automatic fusion found, now or at the submission.
+    pub(super) found: Option<u32>,
+    /// How it found it, if now.
     pub(super) automatic: Option<Automatic>,
 }
 
@@ -37,10 +41,11 @@ pub(super) fn from_scratch(
 ) -> Result<Assembled, Error> {
     let topology = Arc::new(topology);
     let graph = Graph::from_topology(&topology)?;
-    let (fusion, automatic) = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let ids = partition.pes().map(|pe| pe.index() as u64).collect();
-    Assembled::new(bound, &topology, &graph, Grouping { partition, ids, automatic }, None, &InUse::default(), budget)
+    let grouping = Grouping { partition, ids, found, automatic };
+    Assembled::new(bound, &topology, &graph, grouping, None, &InUse::default(), budget)
 }
 
 impl Assembled {
@@ -54,7 +59,7 @@ impl Assembled {
         in_use: &InUse,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let Grouping { partition, ids, automatic } = grouping;
+        let Grouping { partition, ids, found, automatic } = grouping;
         let mut elements = Elements::new(Arc::clone(topology), partition, ids);
         ports::assign(&mut elements, graph, prior, in_use, budget)?;
         let pes: Vec<Pe> = elements.pes().to_vec();
@@ -64,7 +69,7 @@ impl Assembled {
             let threads = fuser::threads(graph, elements.partition(), pe);
             elements.set_threads(pe, &threads);
         }
-        Ok(Self { bound, elements, automatic })
+        Ok(Self { bound, elements, found, automatic })
     }
 
     /// Measures the documents and collects what the plan says.
@@ -90,11 +95,11 @@ impl Assembled {
         prior: Option<change::Prior<'_>>,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let Self { bound, elements, automatic } = self;
+        let Self { bound, elements, found, automatic } = self;
         let consistent_regions = consistent::consistent_regions(&elements, &bound.bindings)?;
         let mut list = processing_elements(&elements, measures, budget)?;
         let topology = Arc::clone(elements.topology());
-        let layout = layout_of(source.digest, &elements, measures);
+        let layout = layout_of(source.digest, found, &elements, measures);
         let change = prior.map(|prior| change::change(&prior, &elements, &mut list));
         let plan = Plan {
             compiler: COMPILER.to_owned(),
@@ -123,7 +128,7 @@ impl Assembled {
     }
 }
 
-fn layout_of(adl: Digest, elements: &Elements, measures: &[Measure]) -> Layout {
+fn layout_of(adl: Digest, automatic: Option<u32>, elements: &Elements, measures: &[Measure]) -> Layout {
     let topology = elements.topology();
     let index = |node| topology.operators[node].index;
     let list = elements.pes().iter().zip(measures).map(|(&pe, measure)| layout::Element {
@@ -147,6 +152,7 @@ fn layout_of(adl: Digest, elements: &Elements, measures: &[Measure]) -> Layout {
     Layout {
         adl,
         compiler: COMPILER.to_owned(),
+        automatic,
         widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),
         numbering: Numbering::of(topology),
         splitter_trees: splitter_trees(topology),

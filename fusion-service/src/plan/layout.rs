@@ -23,6 +23,8 @@ pub struct Layout {
     pub adl: Digest,
     /// Version of the compiler that made it.
     pub compiler: String,
+    /// Number of PEs that automatic fusion found at the submission; it stays the same.
+    pub automatic: Option<u32>,
     /// Widths in force, by ADL index of the region, ascending.
     pub widths: Vec<(u64, u32)>,
     /// Numbers of operators, splitters and host pools.

@@ -66,6 +66,8 @@ struct Version1 {
     outputs: Vec<u32>,
     #[prost(uint32, repeated, tag = "20")]
     output: Vec<u32>,
+    #[prost(uint32, optional, tag = "21")]
+    automatic: Option<u32>,
 }
 
 /// A splitter; operators by position in the sorted list.
@@ -137,6 +139,7 @@ impl Layout {
         let mut message = Version1 {
             adl: self.adl.to_vec(),
             compiler: self.compiler.clone(),
+            automatic: self.automatic,
             region: self.widths.iter().map(|(region, _)| *region).collect(),
             width: self.widths.iter().map(|(_, width)| *width).collect(),
             ..Version1::default()
@@ -290,6 +293,7 @@ fn from_message(message: Version1) -> Option<Layout> {
     Some(Layout {
         adl: Digest::try_from(message.adl.as_slice()).ok()?,
         compiler: message.compiler,
+        automatic: message.automatic,
         widths: message.region.into_iter().zip(message.width).collect(),
         numbering: Numbering {
             splitters,

@@ -209,7 +209,7 @@ pub enum RenderError {
 ///
 /// Fails with the problems of the first stage that has any.
 pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
-    let fusion = request.fusion.check(request.fusion_type)?;
+    let fusion = request.fusion.check(request.fusion_type, None)?;
     let bound = request::Bound::new(source, request)?;
     let topology = bound.expand(source, request.widths.clone(), budget)?;
     let compiled = assemble::from_scratch(bound, topology, &fusion, budget)?;

@@ -51,7 +51,7 @@ pub struct Request {
 impl Request {
     /// Says what is wrong whatever the application is. Errors at stage `fusion-option`.
     pub fn check(&self) -> Result<(), Error> {
-        self.fusion.check(self.fusion_type).map(|_| ())
+        self.fusion.check(self.fusion_type, None).map(|_| ())
     }
 }
 
@@ -74,32 +74,53 @@ pub enum FusionOption {
 
 /// A fusion option that is not wrong in itself.
 pub(super) enum CheckedFusion {
-    Known(Fusion),
+    Known(ResolvedFusion),
     Automatic(Cpus, FusionType),
 }
 
+/// How operators are grouped.
+#[derive(Clone, Copy)]
+pub(super) struct ResolvedFusion {
+    pub(super) fusion: Fusion,
+    /// The number of PEs, if it is to be the same at every resize of this job.
+    pub(super) found: Option<u32>,
+    /// How it was found.
+    pub(super) automatic: Option<Automatic>,
+}
+
+impl ResolvedFusion {
+    fn known(fusion: Fusion) -> Self {
+        Self { fusion, found: None, automatic: None }
+    }
+}
+
 impl FusionOption {
-    /// Errors at stage `fusion-option`.
-    pub(super) fn check(&self, kind: FusionType) -> Result<CheckedFusion, Error> {
+    /// `found` is the number of PEs that the job has had so far, if it was found automatically. Errors at stage
+    /// `fusion-option`.
+    pub(super) fn check(&self, kind: FusionType, found: Option<u32>) -> Result<CheckedFusion, Error> {
         Ok(match self {
-            Self::Legacy => CheckedFusion::Known(Fusion::Legacy),
-            Self::Manual(count) => CheckedFusion::Known(Fusion::manual(*count, kind)?),
-            Self::Automatic { resolved: Some(count), .. } => {
-                CheckedFusion::Known(Fusion::manual(i128::from(*count), kind)?)
-            }
-            Self::Automatic { cpus, resolved: None } => CheckedFusion::Automatic(*cpus, kind),
+            Self::Legacy => CheckedFusion::Known(ResolvedFusion::known(Fusion::Legacy)),
+            Self::Manual(count) => CheckedFusion::Known(ResolvedFusion::known(Fusion::manual(*count, kind)?)),
+            Self::Automatic { cpus, resolved } => match resolved.or(found.map(u64::from)) {
+                Some(count) => CheckedFusion::Known(ResolvedFusion {
+                    found: Some(u32::try_from(count).unwrap_or(u32::MAX)),
+                    ..ResolvedFusion::known(Fusion::manual(i128::from(count), kind)?)
+                }),
+                None => CheckedFusion::Automatic(*cpus, kind),
+            },
         })
     }
 }
 
 impl CheckedFusion {
     /// Counts PEs where the application has to be known for it.
-    pub(super) fn resolve(&self, graph: &Graph<'_>) -> Result<(Fusion, Option<Automatic>), Error> {
+    pub(super) fn resolve(&self, graph: &Graph<'_>) -> Result<ResolvedFusion, Error> {
         match self {
-            Self::Known(fusion) => Ok((*fusion, None)),
+            Self::Known(fusion) => Ok(*fusion),
             Self::Automatic(cpus, kind) => {
-                let found = automatic(graph, cpus);
-                Ok((Fusion::manual(i128::from(found.count), *kind)?, Some(found)))
+                let automatic = automatic(graph, cpus);
+                let fusion = Fusion::manual(i128::from(automatic.count), *kind)?;
+                Ok(ResolvedFusion { fusion, found: Some(automatic.count), automatic: Some(automatic) })
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::assemble::{Assembled, Grouping};
 use super::change::{self, Prior, PriorElements};
 use super::ports::InUse;
-use super::request::{Bound, Request, Source};
+use super::request::{Bound, Request, ResolvedFusion, Source};
 use super::Compiled;
 use crate::budget::Budget;
 use crate::error::Error;
@@ -34,7 +34,7 @@ pub fn resize(
     budget: &Budget,
 ) -> Result<Compiled, Error> {
     let (source, request) = (&prior.source, &prior.request);
-    let fusion = request.fusion.check(request.fusion_type)?;
+    let fusion = request.fusion.check(request.fusion_type, prior.layout.automatic)?;
     let before = prior.topology();
     let mut wanted: Vec<(String, i128)> =
         before.regions.iter().map(|region| (region.name.clone(), i128::from(region.width))).collect();
@@ -52,7 +52,7 @@ pub fn resize(
     budget.check()?;
     let difference = difference(before, &topology);
     let graph = Graph::from_topology(&topology)?;
-    let (fusion, automatic) = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let grouping = match policy {
         Policy::Sticky => {
             let pe_of = pe_of(&topology, prior);
@@ -62,13 +62,13 @@ pub fn resize(
                 taken: &in_use.elements,
             };
             let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
-            Grouping { partition, ids, automatic }
+            Grouping { partition, ids, found, automatic }
         }
         Policy::Rebalance => {
             let partition = fuser::fuse(&graph, &fusion, budget)?;
             let previous = prior.plan.elements.iter().map(|e| (e.id, e.operators.iter().map(String::as_str)));
             let ids = fuser::match_ids(&graph, &partition, previous, &in_use.elements)?;
-            Grouping { partition, ids, automatic }
+            Grouping { partition, ids, found, automatic }
         }
     };
     let assembled = Assembled::new(bound, &topology, &graph, grouping, Some(&prior.layout), in_use, budget)?;
@@ -134,7 +134,7 @@ pub struct Replay {
 ///
 /// Errors as for [`resize`].
 pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: &Budget) -> Result<Compiled, Error> {
-    let fusion = request.fusion.check(request.fusion_type)?;
+    let fusion = request.fusion.check(request.fusion_type, None)?;
     let bound = Bound::new(source, request)?;
     let before = bound.expand(source, existing(source, &replay.prior_widths), budget)?;
     let fresh = bound.expand(source, existing(source, &replay.current_widths), budget)?;
@@ -143,11 +143,11 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let difference = topology::difference(&before, &topology, region);
     drop(before);
     let graph = Graph::from_topology(&topology)?;
-    let (fusion, automatic) = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let previous = replay.previous_elements.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));
     let ids = fuser::match_ids(&graph, &partition, previous, &BTreeSet::new())?;
-    let grouping = Grouping { partition, ids, automatic };
+    let grouping = Grouping { partition, ids, found, automatic };
     let assembled = Assembled::new(bound, &topology, &graph, grouping, None, &InUse::default(), budget)?;
     let elements = PriorElements::Ids(replay.previous_elements.keys().copied().collect());
     assembled.finish(source, request, Some(Prior { difference, elements }), budget)

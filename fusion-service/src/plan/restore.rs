@@ -40,7 +40,7 @@ pub fn restore(
     if layout.adl != source.digest {
         return Err(foreign("it was made from another ADL"));
     }
-    request.fusion.check(request.fusion_type)?;
+    request.check()?;
     let bound = Bound::new(source, request)?;
     let names = region_names(&source.application);
     let widths: Vec<(String, i128)> = (layout.widths.iter())
@@ -54,7 +54,7 @@ pub fn restore(
     let topology = Arc::new(numbered(fresh, &layout)?);
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
-    let grouping = Grouping { partition, ids, automatic: None };
+    let grouping = Grouping { partition, ids, automatic: None, found: layout.automatic };
     let assembled = Assembled::new(bound, &topology, &graph, grouping, Some(&layout), &InUse::default(), budget)?;
     let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, budget)?;
     let measures: Vec<Measure> = (layout.elements.iter())
