@@ -114,8 +114,8 @@ pub(super) struct Connector<'r, 's, 'a> {
     copies: &'r Copies,
     /// All connections so far.
     pub(super) connections: Vec<Connection>,
-    /// Connections of the port at work: (target, target port, via).
-    port: Vec<(Node, u32, Option<Via>)>,
+    /// The port at work.
+    source: (Node, u32),
     /// Splitters of the port at work, in pre-order, with the splitter and channel that each hangs under.
     splitters: Vec<(Splitter, Option<(usize, u32)>)>,
     work: Vec<Work>,
@@ -143,7 +143,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
             ports,
             copies,
             connections: Vec::with_capacity(usize::try_from(ports.connections).unwrap_or_default()),
-            port: Vec::new(),
+            source: (Node::new(0), 0),
             splitters: Vec::new(),
             work: Vec::new(),
         }
@@ -152,7 +152,8 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
     /// Connects an output port of an operator in a global channel. Ports come in ascending order.
     pub(super) fn connect(&mut self, source: Node, id: OperatorId, position: usize, channel: u32) -> Connected {
         let ports = self.ports;
-        self.port.clear();
+        let start = self.connections.len();
+        self.source = (source, u32::try_from(position).unwrap_or(u32::MAX));
         self.splitters.clear();
         let mut export = None;
         for reach in ports.outputs[id].get(position).into_iter().flatten() {
@@ -167,7 +168,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 self.split();
             }
         }
-        self.finish_port((source, u32::try_from(position).unwrap_or(u32::MAX)));
+        self.finish_port(start);
         Connected { splitters: self.assemble(), export }
     }
 
@@ -185,7 +186,10 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 },
             };
             match end {
-                End::Port(id, port) => self.port.push((self.copies.node(id, channel), port, via)),
+                End::Port(id, port) => {
+                    let target = self.copies.node(id, channel);
+                    self.connections.push(Connection::new(self.source, (target, port), via));
+                }
                 End::Export(id) => export = export.or(Some((id, channel))),
                 End::Merger(id) => {
                     let reach = self.links.merger(id);
@@ -252,6 +256,16 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         let width = self.shape.width(self.shape.splitters[splitter].region);
         let reach = self.links.splitter(splitter);
         let index = u32::try_from(number).unwrap_or(u32::MAX);
+        if let [End::Port(id, port)] = reach.ends.as_slice() {
+            // Nearly always: each channel begins with one port of one operator.
+            let first = channel as usize * width as usize;
+            let targets = self.copies.nodes[*id].get(first..).unwrap_or_default();
+            let connection = |(target, channel): (&Node, u32)| {
+                Connection::new(self.source, (*target, *port), Some(Via { splitter: index, channel }))
+            };
+            self.connections.extend(targets.iter().zip(0..width).map(connection));
+            return;
+        }
         for local in next..width {
             let inside = channel * width + local;
             self.destinations(&reach.ends, inside, Some(Via { splitter: index, channel: local }));
@@ -279,16 +293,17 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Sorts the connections of a port; of several between the same ports the last one stays.
-    fn finish_port(&mut self, source: (Node, u32)) {
-        let ends = |connection: &(Node, u32, Option<Via>)| (connection.0, connection.1);
-        if !self.port.is_sorted_by(|a, b| ends(a) < ends(b)) {
-            self.port.reverse();
-            self.port.sort_by_key(ends);
-            self.port.dedup_by_key(|connection| ends(connection));
+    /// Sorts the connections of the port at work, those from `start` on; of several between the same ports the last one stays.
+    fn finish_port(&mut self, start: usize) {
+        let target = |connection: &Connection| (connection.target, connection.target_port);
+        let sorted = self.connections.get(start..).unwrap_or_default().is_sorted_by(|a, b| target(a) < target(b));
+        if !sorted {
+            let mut port = self.connections.split_off(start);
+            port.reverse();
+            port.sort_by_key(target);
+            port.dedup_by_key(|connection| target(connection));
+            self.connections.append(&mut port);
         }
-        let connections = self.port.iter().map(|(node, port, via)| Connection::new(source, (*node, *port), *via));
-        self.connections.extend(connections);
     }
 
     /// Hangs the splitters of a port under each other.

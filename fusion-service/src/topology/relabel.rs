@@ -51,29 +51,30 @@ impl Numbering {
     /// The numbers of a topology.
     pub fn of(topology: &Topology) -> Self {
         let application = &topology.application;
-        let identity = |node: Node| topology.operators[node].identity(application);
+        let identities: PrimaryMap<Node, Identity> =
+            topology.operators.values().map(|operator| operator.identity(application)).collect();
         let mut operators: Vec<_> =
-            topology.operators.keys().map(|n| (identity(n), topology.operators[n].index)).collect();
+            topology.operators.iter().map(|(node, operator)| (identities[node].clone(), operator.index)).collect();
         operators.sort_unstable();
 
         let mut splitters = Vec::new();
+        let key = |(node, port): (Node, u32)| (&identities[node].channels, identities[node].logical_index, port);
         for run in topology.connections.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
             // Per splitter of the port: its end with the least channels.
-            let mut ends: BTreeMap<u32, (Identity, u32)> = BTreeMap::new();
+            let mut ends: BTreeMap<u32, (Node, u32)> = BTreeMap::new();
             for connection in run {
                 let Some(via) = connection.via() else { continue };
-                let end = (identity(connection.target), connection.target_port);
-                let least = ends.entry(via.splitter).or_insert_with(|| end.clone());
-                if (&end.0.channels, &end.0.logical_index, end.1) < (&least.0.channels, &least.0.logical_index, least.1)
-                {
+                let end = (connection.target, connection.target_port);
+                let least = ends.entry(via.splitter).or_insert(end);
+                if key(end) < key(*least) {
                     *least = end;
                 }
             }
             if let Some(first) = run.first() {
                 splitters.extend(ends.into_iter().map(|(index, (target, target_port))| NumberedSplitter {
-                    source: identity(first.source),
+                    source: identities[first.source].clone(),
                     source_port: first.source_port,
-                    target,
+                    target: identities[target].clone(),
                     target_port,
                     index,
                 }));
@@ -219,16 +220,24 @@ fn renumber_host_pools(fresh: &mut Topology, prior: &Numbering) {
     let largest =
         prior.host_pools.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    let mut known: Vec<(u64, &str)> = prior.host_pools.iter().map(|(name, index)| (*index, name.as_str())).collect();
-    known.sort_unstable();
-    for (index, name) in known {
-        for pool in &fresh.host_pools {
-            if pool.name == name && pool.index != index {
-                map.insert(pool.index, index);
-            } else if pool.index == index && pool.name != name && !map.contains_key(&pool.index) {
-                map.insert(pool.index, next);
-                next = next.saturating_add(1);
-            }
+    // By name the least and the greatest index, and by index the name: names of pools are unique unless the ADL repeats one.
+    let mut by_name: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
+    for (name, index) in &prior.host_pools {
+        let (least, greatest) = by_name.entry(name).or_insert((*index, *index));
+        (*least, *greatest) = ((*least).min(*index), (*greatest).max(*index));
+        by_index.insert(*index, name);
+    }
+    for pool in &fresh.host_pools {
+        let known = by_name.get(pool.name.as_str());
+        let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
+        // A number is used up even if the name then turns out to have one, as in the reference's order of steps.
+        if in_the_way && known.is_none_or(|(least, _)| *least > pool.index) {
+            map.insert(pool.index, next);
+            next = next.saturating_add(1);
+        }
+        if let Some((_, index)) = known.filter(|(_, index)| *index != pool.index) {
+            map.insert(pool.index, *index);
         }
     }
     if map.is_empty() {
