@@ -164,6 +164,7 @@ fn separate(
 /// CDISR3200E for one unit.
 fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Problem {
     const MOST: usize = 5;
+    const LONGEST: usize = 80;
     let what = match origin {
         Origin::Provisional(key) => excerpt(graph.text(key)),
         other => format!("{other:?}"),
@@ -174,7 +175,8 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
     for (i, &node) in nodes.iter().enumerate() {
         let operator = &graph.operators()[node];
         let labels = operator.provisional.iter().filter(|label| origin == Origin::Provisional(label.key));
-        values.extend(labels.map(|label| excerpt(graph.text(label.value))));
+        // Already printable: see `Symbols::intern_set`.
+        values.extend(labels.map(|label| graph.text(label.value).chars().take(LONGEST).collect::<String>()));
         if i < MOST {
             text += if i > 0 { ", " } else { "" };
             text += &excerpt(operator.name);

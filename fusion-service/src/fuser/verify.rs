@@ -88,6 +88,9 @@ fn host_groups(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
     groups
 }
 
+/// Hosts that suit all operators of a unit, places in pools without hosts, pools (fuser 2.3).
+type Specification = (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>);
+
 /// Operators of a PE with more than one unit.
 struct Members<'a> {
     graph: &'a Graph<'a>,
@@ -193,8 +196,7 @@ impl Members<'_> {
         exclusive.all(|&index| self.operators().all(|o| o.pool.is_some_and(|location| location.pool == index)))
     }
 
-    /// Hosts that suit all, places in pools without hosts, pools (fuser 2.3).
-    fn specification(&self, nodes: &[Node]) -> (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>) {
+    fn specification(&self, nodes: &[Node]) -> Specification {
         let (mut hosts, mut places, mut pools): (Option<BTreeSet<Symbol>>, _, _) =
             (None, BTreeSet::new(), BTreeSet::new());
         for &node in nodes {

@@ -1,10 +1,12 @@
 //! Tests of fusion as a whole: examples worked out by hand, and properties of generated applications.
 
+mod errors;
 mod examples;
 mod properties;
 mod reference;
 mod sample;
 mod sticky;
+mod threads;
 
 use super::{Fusion, FusionType, Graph, Partition, fuse, verify};
 use crate::budget::Budget;

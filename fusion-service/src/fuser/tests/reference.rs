@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Set = BTreeSet<Node>;
+/// Hosts that suit all, places in pools without hosts, pools.
+type Specification = (Option<BTreeSet<String>>, BTreeSet<(u64, u64)>, BTreeSet<u64>);
 type Labels = BTreeMap<String, BTreeSet<String>>;
 
 struct Unit {
@@ -22,7 +24,7 @@ struct Unit {
     /// Labels that must agree where present; labels that all or none have.
     agreed: Labels,
     alike: Labels,
-    specification: (Option<BTreeSet<String>>, BTreeSet<(u64, u64)>, BTreeSet<u64>),
+    specification: Specification,
 }
 
 #[derive(Clone, Default)]
@@ -286,7 +288,7 @@ fn host_group_names(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
     names
 }
 
-fn specification(graph: &Graph, nodes: &Set) -> (Option<BTreeSet<String>>, BTreeSet<(u64, u64)>, BTreeSet<u64>) {
+fn specification(graph: &Graph, nodes: &Set) -> Specification {
     let mut all = (None::<BTreeSet<String>>, BTreeSet::new(), BTreeSet::new());
     for &node in nodes {
         let operator = &graph.operators()[node];

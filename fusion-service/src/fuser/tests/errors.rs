@@ -1,0 +1,165 @@
+//! What the fuser refuses, and how it says so.
+
+use super::manual;
+use super::sample::Sample;
+use crate::budget::Budget;
+use crate::error::{Error, Stage, code};
+use crate::fuser::{Cpus, Fusion, FusionType, Graph, HostPool, Symbols, automatic, fuse, match_ids};
+use crate::topology::{Connection, Node};
+use cranelift_entity::{EntityRef, PrimaryMap};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+#[test]
+fn refusals_name_the_thing() {
+    let jvm = Sample::chain(4)
+        .with([1, 2], |o| o.co_locations = vec!["c".into()])
+        .with([1], |o| o.jvm = Some("-Xmx1g".into()));
+    let declared: &[(u64, bool, &[&str])] = &[(0, false, &["a", "b"])];
+    let table: [(Sample, Option<&str>, &str); 4] = [
+        (
+            jvm.with([2], |o| o.jvm = Some(String::new())),
+            Some(code::CONSTRAINTS),
+            "no PE can hold the co-located operators Op1, Op2: jvmArgs differs ([\"\"] / [\"-Xmx1g\"])",
+        ),
+        (Sample::chain(2).with([1], |o| o.pool = Some((7, None))), None, "operator 1 (Op1): unknown host pool 7"),
+        (
+            Sample::chain(2).with_pools(declared).with([1], |o| o.pool = Some((0, Some(2)))),
+            None,
+            "operator 1 (Op1): host 2 of host pool 0, which declares 2 hosts",
+        ),
+        (
+            Sample::chain(2).with_pools(declared).with([1], |o| o.pool = Some((0, Some(u64::MAX)))),
+            None,
+            "operator 1 (Op1): host 18446744073709551615 of host pool 0, which declares 2 hosts",
+        ),
+    ];
+    for (sample, code, message) in table {
+        for fusion in [Fusion::Legacy, manual(1)] {
+            let error = fuse(&sample.graph(), &fusion, &Budget::default()).unwrap_err();
+            let [problem] = error.problems() else { panic!("{error}") };
+            assert_eq!((problem.stage, problem.code, problem.message.as_str()), (Stage::Compose, code, message));
+        }
+    }
+}
+
+#[test]
+fn all_problems_are_reported_together() {
+    let sample = Sample::chain(3).with([0, 2], |o| o.pool = Some((9, None)));
+    assert_eq!(fuse(&sample.graph(), &manual(1), &Budget::default()).unwrap_err().problems().len(), 2);
+}
+
+#[test]
+fn a_place_in_a_pool_without_hosts_may_be_any() {
+    let sample = Sample::chain(2).with([1], |o| o.pool = Some((0, Some(u64::MAX))));
+    assert_eq!(super::fused(&sample, manual(1)), "{0} {1}");
+}
+
+#[test]
+fn fewer_than_one_pe_is_a_user_error() {
+    for count in [0, -1, i128::MIN] {
+        let problem = Fusion::manual(count, FusionType::NoChannelInfluence).unwrap_err();
+        assert_eq!((problem.stage, problem.code), (Stage::FusionOption, None));
+        assert_eq!(problem.message, format!("requested number of PEs is invalid: {count}"));
+    }
+}
+
+#[test]
+fn nothing_is_fused_when_nobody_waits() {
+    let budget = Budget::default();
+    budget.cancellation.cancel();
+    let sample = Sample::chain(3);
+    assert_eq!(fuse(&sample.graph(), &manual(1), &budget), Err(Error::Cancelled));
+}
+
+#[test]
+fn an_empty_application_has_no_pe() {
+    for fusion in [Fusion::Legacy, manual(3)] {
+        assert_eq!(fuse(&Sample::chain(0).graph(), &fusion, &Budget::default()).unwrap().len(), 0);
+    }
+}
+
+#[test]
+fn graphs_that_contradict_themselves_are_refused() {
+    let sample = Sample::chain(3);
+    let graph = sample.graph();
+    let operators = graph.operators();
+    let connection = |source, source_port, target, target_port| {
+        Connection::new((Node::new(source), source_port), (Node::new(target), target_port), None)
+    };
+    let pool = |index| HostPool { index, exclusive: false, hosts: Vec::new() };
+    let twice: PrimaryMap<Node, _> = [0, 1, 1].map(|node| operators[Node::new(node)].clone()).into_iter().collect();
+    let table = [
+        (operators.clone(), vec![], vec![connection(3, 0, 1, 0)], "connection 0: its source does not exist"),
+        (
+            operators.clone(),
+            vec![],
+            vec![connection(0, 0, 3, 0)],
+            "connection 0, from operator 0: its target does not exist",
+        ),
+        (operators.clone(), vec![], vec![connection(0, 1, 1, 0)], "connection 0: operator 0 has no output port 1"),
+        (
+            operators.clone(),
+            vec![],
+            vec![connection(0, 0, 1, u32::MAX)],
+            "connection 0: operator 1 has no input port 4294967295",
+        ),
+        (operators.clone(), vec![], vec![connection(1, 0, 2, 0), connection(0, 0, 1, 0)], "connection 1: out of order"),
+        (operators.clone(), vec![pool(2), pool(2)], vec![], "host pool 2: twice, or out of order"),
+        (twice, vec![], vec![], "operator index 1: twice, or out of order"),
+    ];
+    for (operators, pools, connections, message) in table {
+        let problem = Graph::new(operators, pools, Symbols::default(), Cow::Owned(connections)).unwrap_err();
+        assert_eq!(problem.message, message);
+    }
+}
+
+#[test]
+fn pes_with_the_same_operators_keep_their_id() {
+    let sample = Sample::chain(4);
+    let graph = sample.graph();
+    let legacy = fuse(&graph, &Fusion::Legacy, &Budget::default()).unwrap();
+    let ids = |previous: &[(u64, &[&'static str])], taken: &[u64]| {
+        let previous = previous.iter().map(|(id, names)| (*id, names.iter().copied()));
+        let ids = match_ids(&graph, &legacy, previous, &taken.iter().copied().collect::<BTreeSet<_>>());
+        ids.map(|ids| ids.values().copied().collect::<Vec<_>>()).map_err(|problem| problem.stage)
+    };
+    assert_eq!(ids(&[], &[]), Ok(vec![0, 1, 2, 3]));
+    assert_eq!(ids(&[], &[6]), Ok(vec![7, 8, 9, 10]));
+    assert_eq!(ids(&[(3, &["Op1"]), (7, &["Op0", "Op2"])], &[]), Ok(vec![8, 3, 9, 10]));
+    // Order and repetition of names do not matter, nor do operators that are gone; of equal PEs the lower id counts.
+    assert_eq!(ids(&[(5, &["Op0", "Op0"]), (2, &["Op0"]), (9, &["Gone"])], &[]), Ok(vec![2, 10, 11, 12]));
+    assert_eq!(ids(&[(u64::MAX, &["Op0"])], &[]), Err(Stage::Fuse));
+}
+
+#[test]
+fn the_automatic_number_of_pes() {
+    // Two sources, a threaded port, a dynamic operator, two that may be dynamic, one that may not.
+    let sample = Sample::new(7, [(0, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6)])
+        .with([2], |o| o.inputs[0].threaded = true)
+        .with([3], |o| o.threading.dynamic = true)
+        .with([6], |o| o.threading.manual = true);
+    let graph = sample.graph();
+    let cpus = |limit, request, free, share| Cpus { limit, request, job_wide: false, free, share };
+    let none = cpus(None, None, None, Cpus::DEFAULT_SHARE);
+    let table = [
+        (none, (4, 8, 4, 7, None, 4)),
+        // A limit wins over a request, and nothing counts below one CPU.
+        (cpus(Some(2000), Some(100), None, 500), (4, 8, 2, 4, None, 2)),
+        (cpus(Some(1500), None, None, 500), (4, 8, 3, 6, None, 3)),
+        (cpus(Some(10), None, None, 500), (4, 8, 4, 7, None, 4)),
+        (cpus(None, Some(2000), None, 500), (4, 8, 2, 4, None, 2)),
+        (cpus(Some(1_000_000), None, None, 500), (4, 8, 1, 1, None, 1)),
+        // Room between, below and above the range.
+        (cpus(None, Some(1000), Some(10_000), 500), (4, 8, 4, 7, Some(5), 5)),
+        (cpus(None, Some(1000), Some(10_000), 200), (4, 8, 4, 7, Some(2), 4)),
+        (cpus(None, Some(500), Some(u64::MAX), 1000), (4, 8, 4, 7, Some(u64::MAX / 500), 7)),
+        (cpus(None, Some(0), Some(10_000), 500), (4, 8, 4, 7, None, 4)),
+        (Cpus { job_wide: true, ..cpus(Some(9000), Some(1000), Some(10_000), 500) }, (4, 8, 4, 7, None, 4)),
+    ];
+    for (cpus, expected) in table {
+        let got = automatic(&graph, &cpus);
+        assert_eq!((got.least_threads, got.most_threads, got.low, got.high, got.room, got.count), expected, "{cpus:?}");
+    }
+    assert_eq!(automatic(&Sample::chain(0).graph(), &none).count, 1);
+}
