@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
-use streams_frontend::api::{BundleReference, Job, JobSpec, PeOptions, condition, crds};
-use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_frontend::api::{Job, condition, crds};
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 use streams_proto::elasticity::v1::{Changes, GetRegionRequest, ResizeRequest};
-use tonic::transport::Channel;
 
 use super::cluster::Cluster;
 use super::report::{Handles, Step};
@@ -19,12 +17,16 @@ use crate::control_plane::binaries::Tool;
 use crate::process::Supervisor;
 use crate::progress::Progress;
 use crate::sample;
+use crate::sample::Widths;
+use crate::system::job::ObservedJob;
 use crate::system::snapshot::{Difference, Snapshot};
 use crate::system::{self, Programs, System};
 use crate::wait::eventually;
 
 /// Name of the job.
 pub const JOB: &str = "sensors";
+/// Region whose width is changed: it has 2 channels and is next to another region.
+pub const REGION: &str = sample::CLEAN;
 /// Widths that the region is taken to, one after another.
 pub const WIDTHS: [u32; 2] = [10, 4];
 
@@ -76,6 +78,7 @@ impl Demo {
             kubeconfig: cluster.kubeconfig().to_owned(),
             namespace: Some(options.namespace.clone()),
             fusion_replicas: 2,
+            frontend_replicas: 1,
             frontend_arguments: Vec::new(),
         };
         let system = System::start(supervisor, &programs, &system_options).await?;
@@ -94,32 +97,26 @@ impl Demo {
         sample::write_bundle(self.system.bundles())?;
         let start = Instant::now();
         let progress = Progress::begin(format!("job {JOB}"));
-        let jobs: Api<Job> = Api::namespaced(client.clone(), &self.namespace);
-        let job = job(&self.namespace);
-        jobs.patch(JOB, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&job))
+        let observed = ObservedJob::new(client, &self.namespace, JOB);
+        let job = sample::job(&self.namespace, JOB);
+        observed
+            .api::<Job>()
+            .patch(JOB, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&job))
             .await
             .with_context(|| format!("cannot apply job {JOB}"))?;
-        eventually(&format!("all pods of {JOB} run"), SUBMITTED_WITHIN, || async {
-            let job = jobs.get(JOB).await?;
-            let status = job.status.unwrap_or_default();
-            let figures = status.statistics.unwrap_or_default();
-            progress.at(format!("{} of {} PEs", figures.ready_processing_elements, figures.processing_elements));
-            match condition::get(&status.conditions, condition::READY) {
-                Some(ready) if ready.status == "True" => Ok(()),
-                Some(ready) => bail!("{}: {}", ready.reason, ready.message),
-                None => bail!("the job was not looked at yet"),
-            }
-        })
-        .await?;
+        observed
+            .until("all pods run", SUBMITTED_WITHIN, |status| {
+                let figures = status.statistics.clone().unwrap_or_default();
+                progress.at(format!("{} of {} PEs", figures.ready_processing_elements, figures.processing_elements));
+                ensure!(condition::is_true(&status.conditions, condition::READY), "it is not ready");
+                Ok(())
+            })
+            .await?;
         progress.done();
         let took = start.elapsed();
-        let after = Snapshot::take(client, &self.namespace, JOB).await?;
-        ensure!(
-            after.running() == sample::PROCESSING_ELEMENTS,
-            "{} pods run, {} were expected",
-            after.running(),
-            sample::PROCESSING_ELEMENTS
-        );
+        let after = observed.snapshot().await?;
+        let expected = Widths::default().processing_elements();
+        ensure!(after.running() == expected, "{} pods run, {expected} were expected", after.running());
         self.steps.push(Step {
             name: format!("submit {JOB}"),
             running: Some(after.running()),
@@ -131,9 +128,10 @@ impl Demo {
 
     /// Asks for a width as a load balancer does, and waits until it is rolled out.
     async fn resize(&mut self, client: &Client, width: u32) -> Result<()> {
-        let before = Snapshot::take(client, &self.namespace, JOB).await?;
-        let mut balancer = self.balancer().await?;
-        let (namespace, job, region) = (self.namespace.clone(), JOB.to_owned(), sample::REGION.to_owned());
+        let observed = ObservedJob::new(client, &self.namespace, JOB);
+        let before = observed.snapshot().await?;
+        let mut balancer = self.system.frontend()?.balancer().await?;
+        let (namespace, job, region) = (self.namespace.clone(), JOB.to_owned(), REGION.to_owned());
         let request = GetRegionRequest { namespace: namespace.clone(), job: job.clone(), region: region.clone() };
         let from = balancer.get_region(request).await?.into_inner().desired_width;
         let start = Instant::now();
@@ -148,7 +146,7 @@ impl Demo {
         let answer = balancer.resize(request).await.with_context(|| format!("resize {region} {from} -> {width}"))?;
         progress.done();
         let took = start.elapsed();
-        let after = Snapshot::take(client, &self.namespace, JOB).await?;
+        let after = observed.snapshot().await?;
         let difference = after.since(&before);
         let changes = answer.into_inner().changes.unwrap_or_default();
         ensure!(
@@ -161,14 +159,10 @@ impl Demo {
         Ok(())
     }
 
-    async fn balancer(&self) -> Result<ElasticityServiceClient<Channel>> {
-        let address = format!("http://{}", self.system.elasticity());
-        ElasticityServiceClient::connect(address).await.context("cannot connect to the elasticity API")
-    }
-
     /// What one needs to go on by hand.
     pub fn handles(&self) -> Handles {
         let program = |tool: Tool| self.cluster.program(tool).display().to_string();
+        let elasticity = self.system.frontend().map(|frontend| frontend.elasticity().to_string()).unwrap_or_default();
         let fusion = self.system.fusion_addresses().next().map(|address| address.to_string()).unwrap_or_default();
         Handles {
             variables: vec![
@@ -177,8 +171,8 @@ impl Demo {
                 ("GRPCURL", program(Tool::Grpcurl)),
                 ("JOB", JOB.to_owned()),
                 ("NAMESPACE", self.namespace.clone()),
-                ("REGION", sample::REGION.to_owned()),
-                ("ELASTICITY", self.system.elasticity().to_string()),
+                ("REGION", REGION.to_owned()),
+                ("ELASTICITY", elasticity),
                 ("FUSION", fusion),
             ],
         }
@@ -220,23 +214,6 @@ fn counts(difference: &Difference) -> Changes {
         restarted: count(&difference.restarted),
         added: count(&difference.added),
         removed: count(&difference.removed),
-    }
-}
-
-/// The job: legacy fusion, so that every channel has a PE of its own.
-fn job(namespace: &str) -> Job {
-    let bundle = BundleReference { file: Some(sample::SAB.to_owned()), ..BundleReference::default() };
-    let mut spec = JobSpec::of(bundle);
-    spec.fusion = Some(streams_frontend::api::FusionOptions { legacy: Some(true), ..Default::default() });
-    spec.processing_element = Some(PeOptions::default());
-    Job {
-        metadata: ObjectMeta {
-            name: Some(JOB.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: None,
     }
 }
 

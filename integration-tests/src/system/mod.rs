@@ -1,10 +1,16 @@
-//! The services of the project as processes of their own: some replicas of the fusion service and a frontend.
+//! The services of the project as processes of their own: replicas of the fusion service and of the frontend.
 //!
 //! [`Programs`] are the executables, [`System`] is them running against an API server. Addresses stay the same when a process is killed and
-//! started again. [`snapshot`] is what they have brought about.
+//! started again. What they have brought about:
 //!
-//! Knows: how the programs are started. Must not know: what a test expects of them.
+//! * [`job`] — a job as its users see it: objects, conditions, waiting;
+//! * [`snapshot`] — its pods at a moment, and what two moments differ in;
+//! * [`inventory`] — all its objects, and what is wrong with them once the job has settled.
+//!
+//! Knows: how the programs are started, what a job consists of. Must not know: what a test does with it.
 
+pub mod inventory;
+pub mod job;
 pub mod snapshot;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,11 +18,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use tonic::transport::Channel;
 
 use crate::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
 
 /// A service is there in a second on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// A figure takes milliseconds.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// gRPC service whose health says that the fusion service can compile.
 const FUSION_SERVICE: &str = "streams.fusion.v1.FusionService";
 /// gRPC service whose health says that the elasticity API answers.
@@ -53,17 +63,80 @@ pub struct Options {
     pub namespace: Option<String>,
     /// Replicas of the fusion service.
     pub fusion_replicas: usize,
+    /// Replicas of the frontend, one of which leads.
+    pub frontend_replicas: usize,
     /// Further arguments of the frontend.
     pub frontend_arguments: Vec<String>,
+}
+
+/// A replica of the frontend.
+#[derive(Debug)]
+pub struct Frontend {
+    process: Process,
+    elasticity: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Frontend {
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where the elasticity API listens.
+    pub fn elasticity(&self) -> SocketAddr {
+        self.elasticity
+    }
+
+    /// Where it answers `/metrics`, `/healthz` and `/readyz`.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// A client of its elasticity API.
+    ///
+    /// # Errors
+    /// When nothing listens there.
+    pub async fn balancer(&self) -> Result<ElasticityServiceClient<Channel>> {
+        let address = format!("http://{}", self.elasticity);
+        ElasticityServiceClient::connect(address).await.context("cannot connect to the elasticity API")
+    }
+
+    /// Waits until it serves the elasticity API.
+    ///
+    /// # Errors
+    /// When it does not, with the end of its log.
+    pub async fn ready(&self) -> Result<()> {
+        self.process.ready(READY_WITHIN, || serves_grpc(self.elasticity, ELASTICITY_SERVICE)).await
+    }
+
+    /// Starts it again after its end, and waits until it serves.
+    ///
+    /// # Errors
+    /// When it still runs, or does not become ready.
+    pub async fn start_again(&self) -> Result<()> {
+        self.process.start_again().await?;
+        self.ready().await
+    }
+
+    /// A figure of `/metrics`, by its name without labels.
+    ///
+    /// # Errors
+    /// When it does not answer, or has no such figure.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let url = format!("http://{}/metrics", self.http);
+        let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
+        let text = client.get(url).send().await?.error_for_status()?.text().await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.with_context(|| format!("there is no figure {name}"))?.parse().context("not a number")
+    }
 }
 
 /// The running services. They end with this value, or when the process ends in any way.
 #[derive(Debug)]
 pub struct System {
-    frontend: Process,
+    frontends: Vec<Frontend>,
     fusion: Vec<(SocketAddr, Process)>,
-    elasticity: SocketAddr,
-    http: SocketAddr,
     bundles: PathBuf,
     state: StateDirectory,
 }
@@ -85,27 +158,43 @@ impl System {
                 .without_proxy();
             fusion.push((address, Process::start(supervisor, &state, program).await?));
         }
-        let (elasticity, http) = (address()?, address()?);
-        let mut frontend = Program::new("frontend", &programs.frontend)
-            .arguments(["run", "--elasticity-listen", &elasticity.to_string(), "--http-listen", &http.to_string()])
-            .argument("--bundle-directory")
-            .argument(&bundles)
-            .environment("KUBECONFIG", &options.kubeconfig)
-            .without_proxy();
-        for (address, _) in &fusion {
-            frontend = frontend.arguments(["--fusion-service", &address.to_string()]);
+        let mut system = Self { frontends: Vec::new(), fusion, bundles, state };
+        for number in 0..options.frontend_replicas {
+            let frontend = system.start_frontend(supervisor, programs, options, number).await?;
+            system.frontends.push(frontend);
         }
-        if let Some(namespace) = &options.namespace {
-            frontend = frontend.arguments(["--namespace", namespace, "--lease-namespace", namespace]);
-        }
-        let frontend = frontend.arguments(&options.frontend_arguments);
-        let frontend = Process::start(supervisor, &state, frontend).await?;
-        let system = Self { frontend, fusion, elasticity, http, bundles, state };
         for number in 0..options.fusion_replicas {
             system.fusion_ready(number).await?;
         }
-        system.frontend_ready().await?;
+        for frontend in &system.frontends {
+            frontend.ready().await?;
+        }
         Ok(system)
+    }
+
+    async fn start_frontend(
+        &self,
+        supervisor: &Supervisor,
+        programs: &Programs,
+        options: &Options,
+        number: usize,
+    ) -> Result<Frontend> {
+        let (elasticity, http) = (address()?, address()?);
+        let mut program = Program::new(format!("frontend-{number}"), &programs.frontend)
+            .arguments(["run", "--elasticity-listen", &elasticity.to_string(), "--http-listen", &http.to_string()])
+            .argument("--bundle-directory")
+            .argument(&self.bundles)
+            .environment("KUBECONFIG", &options.kubeconfig)
+            .without_proxy();
+        for (address, _) in &self.fusion {
+            program = program.arguments(["--fusion-service", &address.to_string()]);
+        }
+        if let Some(namespace) = &options.namespace {
+            program = program.arguments(["--namespace", namespace, "--lease-namespace", namespace]);
+        }
+        let program = program.arguments(&options.frontend_arguments);
+        let process = Process::start(supervisor, &self.state, program).await?;
+        Ok(Frontend { process, elasticity, http })
     }
 
     /// Waits until a replica of the fusion service serves.
@@ -117,32 +206,22 @@ impl System {
         process.ready(READY_WITHIN, || serves_grpc(*address, FUSION_SERVICE)).await
     }
 
-    /// Waits until the frontend serves the elasticity API.
+    /// The first replica of the frontend.
     ///
     /// # Errors
-    /// When it does not.
-    pub async fn frontend_ready(&self) -> Result<()> {
-        self.frontend.ready(READY_WITHIN, || serves_grpc(self.elasticity, ELASTICITY_SERVICE)).await
+    /// When the system has none.
+    pub fn frontend(&self) -> Result<&Frontend> {
+        self.frontends.first().context("this system has no frontend")
     }
 
-    /// The frontend.
-    pub fn frontend(&self) -> &Process {
-        &self.frontend
+    /// The replicas of the frontend.
+    pub fn frontends(&self) -> &[Frontend] {
+        &self.frontends
     }
 
     /// The replicas of the fusion service.
     pub fn fusion(&self) -> impl Iterator<Item = &Process> {
         self.fusion.iter().map(|(_, process)| process)
-    }
-
-    /// Where the elasticity API listens.
-    pub fn elasticity(&self) -> SocketAddr {
-        self.elasticity
-    }
-
-    /// Where the frontend answers `/metrics`, `/healthz` and `/readyz`.
-    pub fn http(&self) -> SocketAddr {
-        self.http
     }
 
     /// Where replicas of the fusion service listen.
@@ -158,6 +237,13 @@ impl System {
     /// Where logs are.
     pub fn state(&self) -> &StateDirectory {
         &self.state
+    }
+
+    /// The last `lines` lines of each log.
+    pub fn last_lines(&self, lines: usize) -> String {
+        let processes = self.frontends.iter().map(Frontend::process).chain(self.fusion());
+        let logs = processes.map(|process| format!("{process}:\n{}", process.last_lines(lines)));
+        logs.collect::<Vec<_>>().join("\n")
     }
 }
 

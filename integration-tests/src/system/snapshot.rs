@@ -2,26 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams};
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
 use streams_frontend::api::names;
 
 /// A pod that runs a PE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunningPe {
-    /// Uid of the pod.
+pub struct PePod {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
     pub uid: String,
-    /// Launch count that the pod was created for.
-    pub launch_count: String,
+    /// Launch count that it was created for.
+    pub launch_count: u64,
     /// Whether it runs.
     pub running: bool,
 }
 
-/// The pods of a job by PE id; pods that are being deleted are left out.
+/// The pods of a job by PE id; pods that are being deleted or have ended are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Snapshot(pub BTreeMap<u64, RunningPe>);
+pub struct Snapshot(pub BTreeMap<u64, PePod>);
 
 /// What happened between two moments, by PE id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,23 +38,28 @@ pub struct Difference {
 }
 
 impl Snapshot {
-    /// The pods of a job now.
+    /// What is among these pods.
     ///
     /// # Errors
-    /// When they cannot be listed.
-    pub async fn take(client: &Client, namespace: &str, job: &str) -> Result<Self> {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let selector = format!("{}={job}", names::LABEL_JOB);
-        let pods = pods.list(&ListParams::default().labels(&selector)).await?;
+    /// When two of them are of one PE, or one lacks a label.
+    pub fn of(pods: &[Pod]) -> Result<Self> {
         let mut snapshot = Self::default();
-        for pod in pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-            let Some(id) = pod.labels().get(names::LABEL_PE).and_then(|id| id.parse().ok()) else { continue };
-            let running = RunningPe {
-                uid: pod.uid().unwrap_or_default(),
-                launch_count: pod.labels().get(names::LABEL_LAUNCH_COUNT).cloned().unwrap_or_default(),
-                running: pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running"),
+        for pod in pods {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded")) {
+                continue;
+            }
+            let name = pod.name_any();
+            let label = |label: &str| -> Result<u64> {
+                let value = pod.labels().get(label).with_context(|| format!("pod {name} has no label {label}"))?;
+                value.parse().with_context(|| format!("pod {name}: {label} is {value}"))
             };
-            snapshot.0.insert(id, running);
+            let (id, launch_count) = (label(names::LABEL_PE)?, label(names::LABEL_LAUNCH_COUNT)?);
+            let uid = pod.uid().unwrap_or_default();
+            let new = PePod { name: name.clone(), uid, launch_count, running: phase == Some("Running") };
+            if let Some(other) = snapshot.0.insert(id, new) {
+                bail!("PE {id} has two pods: {} and {name}", other.name);
+            }
         }
         Ok(snapshot)
     }
@@ -76,22 +82,65 @@ impl Snapshot {
         difference.removed = before.0.keys().filter(|id| !self.0.contains_key(id)).copied().collect();
         difference
     }
+
+    /// PEs that were launched more often since `before` than one change needs: a kept pod never, another pod once. In words, empty if none.
+    pub fn launched_too_often_since(&self, before: &Self) -> Vec<String> {
+        let judge = |(id, pe): (&u64, &PePod)| {
+            let due = match before.0.get(id) {
+                Some(old) if old.uid == pe.uid => old.launch_count,
+                Some(old) => old.launch_count + 1,
+                None => 1,
+            };
+            (pe.launch_count != due).then(|| format!("PE {id} has launch count {} instead of {due}", pe.launch_count))
+        };
+        self.0.iter().filter_map(judge).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Difference, RunningPe, Snapshot};
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
 
-    fn snapshot(pods: &[(u64, &str)]) -> Snapshot {
-        let pe = |uid: &str| RunningPe { uid: uid.to_owned(), launch_count: "1".to_owned(), running: true };
-        Snapshot(pods.iter().map(|(id, uid)| (*id, pe(uid))).collect())
+    use super::{Difference, Snapshot};
+
+    /// PE id, uid, launch count and phase of a pod.
+    fn pod((id, uid, launch_count, phase): (u64, &str, u64, &str)) -> Pod {
+        let labels = json!({
+            "streams.ibm.com/pe": id.to_string(), "streams.ibm.com/launch-count": launch_count.to_string(),
+        });
+        let metadata = json!({"name": format!("p-{uid}"), "uid": uid, "labels": labels});
+        serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
+    }
+
+    fn snapshot(pods: &[(u64, &str, u64, &str)]) -> Snapshot {
+        Snapshot::of(&pods.iter().copied().map(pod).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
     fn a_pe_is_kept_while_its_pod_is() {
-        let before = snapshot(&[(0, "a"), (1, "b"), (2, "c")]);
-        let after = snapshot(&[(0, "a"), (1, "x"), (3, "d")]);
+        let before = snapshot(&[(0, "a", 1, "Running"), (1, "b", 1, "Running"), (2, "c", 1, "Running")]);
+        let after = snapshot(&[(0, "a", 1, "Running"), (1, "x", 2, "Running"), (3, "d", 1, "Pending")]);
         let expected = Difference { kept: vec![0], restarted: vec![1], added: vec![3], removed: vec![2] };
         assert_eq!(after.since(&before), expected);
+        assert_eq!((before.running(), after.running()), (3, 2));
+        assert_eq!(after.launched_too_often_since(&before), [""; 0]);
+    }
+
+    #[test]
+    fn a_pod_launched_twice_is_noticed() {
+        let before = snapshot(&[(0, "a", 1, "Running"), (1, "b", 4, "Running")]);
+        let after = snapshot(&[(0, "x", 3, "Running"), (1, "y", 5, "Running"), (2, "z", 2, "Running")]);
+        let expected =
+            ["PE 0 has launch count 3 instead of 2".to_owned(), "PE 2 has launch count 2 instead of 1".to_owned()];
+        assert_eq!(after.launched_too_often_since(&before), expected);
+    }
+
+    #[test]
+    fn a_pe_has_one_pod_beside_those_that_have_ended() {
+        let ended = [(0, "a", 1, "Failed"), (0, "b", 2, "Running")];
+        assert_eq!(snapshot(&ended).0.len(), 1);
+        let two = [(0, "a", 1, "Running"), (0, "b", 2, "Pending")].map(pod);
+        assert_eq!(Snapshot::of(&two).unwrap_err().to_string(), "PE 0 has two pods: p-a and p-b");
     }
 }

@@ -3,4 +3,5 @@
 //! `cargo test -p integration-tests`. The first run builds the programs of the control plane and says so.
 
 mod harness;
+mod operator;
 mod support;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use integration_tests::control_plane::{ControlPlane, Options, User};
 use integration_tests::process::Supervisor;
+use integration_tests::system::Programs;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -26,10 +27,20 @@ pub(crate) async fn control_plane() -> Result<&'static ControlPlane> {
     static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
     let shared = SHARED.get_or_init(|| async {
         let nobody = User { name: NOBODY.to_owned(), groups: vec!["nobodies".to_owned()] };
-        let options = Options { crds: vec![widget_crd()?], users: vec![nobody], ..Options::default() };
+        let mut crds = streams_frontend::api::crds::crds().map_err(|error| format!("{error:#}"))?;
+        crds.push(widget_crd()?);
+        let options = Options { crds, users: vec![nobody], ..Options::default() };
         ControlPlane::start(&supervisor(), &options).await.map_err(|error| format!("{error:#}"))
     });
     shared.await.as_ref().map_err(|error| anyhow!("no control plane: {error}"))
+}
+
+/// The services, built by the running cargo.
+pub(crate) async fn programs() -> Result<&'static Programs> {
+    static BUILT: OnceCell<Result<Programs, String>> = OnceCell::const_new();
+    let built =
+        BUILT.get_or_init(|| async { Programs::build(&supervisor()).await.map_err(|error| format!("{error:#}")) });
+    built.await.as_ref().map_err(|error| anyhow!("no services: {error}"))
 }
 
 /// A kind of our own, to see what the control plane does with one: `Widget` in `test.streams.ibm.com/v1`.

@@ -1,0 +1,116 @@
+//! Widths that cannot be: refused with a reason where the user looks, what runs is not touched, and the next good width goes through.
+
+use std::num::NonZeroU32;
+
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
+use integration_tests::system::job::ObservedJob;
+use integration_tests::wait::eventually;
+use streams_frontend::api::{FusionOptions, InitialWidth, condition};
+use streams_proto::elasticity::v1::GetRegionRequest;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, resize_request, with_system};
+
+/// A resize to this width is refused: the caller hears it, job and region say it, and no pod notices.
+async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, words: &[&str]) -> Result<()> {
+    let before = Moment::of(job).await?;
+    let was = job.status().await?;
+    let request = resize_request(job, &[(region, width)], WaitFor::Committed);
+    let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
+    let details = status.get_error_details();
+    let reason = details.error_info().map(|info| info.reason.as_str());
+    ensure!(status.code() == Code::FailedPrecondition && reason == Some("REJECTED"), "{status:?}");
+    let (_, message) = job.until_condition(condition::RESIZE_REJECTED, true, WITHIN).await?;
+    for word in words {
+        ensure!(message.contains(word) && status.message().contains(word), "{message:?}, {:?}", status.message());
+    }
+    let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
+    let get = GetRegionRequest { namespace, job: name, region: region.to_owned() };
+    let shown = it.frontend()?.balancer().await?.get_region(get).await?.into_inner();
+    ensure!(shown.desired_width == width && Some(shown.desired_width) != shown.applied_width, "{shown:?}");
+    ensure!(words.iter().all(|word| shown.rejection.contains(word)), "{shown:?}");
+    let object = job.region(region).await?;
+    let conditions = object.status.clone().unwrap_or_default().conditions;
+    ensure!(condition::is_true(&conditions, condition::RESIZE_REJECTED), "{conditions:?}");
+    for about in [job.name().to_owned(), object.metadata.name.unwrap_or_default()] {
+        eventually(&format!("a Warning Event about {about}"), WITHIN, || async {
+            let events = job.events().await?;
+            ensure!(
+                events.iter().any(|(kind, _, note)| kind == "Warning" && words.iter().all(|w| note.contains(w))),
+                "{events:?}"
+            );
+            Ok(())
+        })
+        .await?;
+    }
+    let is = job.status().await?;
+    ensure!((is.generation, &is.applied_widths) == (was.generation, &was.applied_widths), "{is:?}");
+    ensure!(condition::is_true(&is.conditions, condition::READY), "what runs is not Ready any more");
+    ensure!(Moment::of(job).await?.pods == before.pods, "pods were touched");
+    Ok(())
+}
+
+/// 100 channels of `Score` with 10,000 of `Score.Model` each are more operators than the compiler takes; 100 with 2 are not.
+#[tokio::test]
+async fn the_compiler_refuses_what_is_too_large() -> Result<()> {
+    with_system("bad-resizes", async |it| {
+        let mut job = it.sample(JOB);
+        job.spec.fusion = Some(FusionOptions { manual: NonZeroU32::new(3), ..FusionOptions::default() });
+        job.spec.parallel_regions = vec![sample::initial_width(SCORE, 100)];
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.until_condition(condition::READY, true, WITHIN).await?;
+        refused(it, &job, MODEL, 10_000, &["operators"]).await?;
+
+        let answer = it.resize(&job, &[(MODEL, 1)], WaitFor::RolledOut).await?;
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        let status = job.status().await?;
+        ensure!(!condition::is_true(&status.conditions, condition::RESIZE_REJECTED), "still refused");
+        ensure!(status.rejected_resize.is_none(), "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_bounds_of_the_job_hold() -> Result<()> {
+    with_system("bad-resizes", async |it| {
+        let mut job = it.sample(JOB);
+        let bounds =
+            InitialWidth { name: Some("Cl*".to_owned()), min_width: Some(2), max_width: Some(4), ..Default::default() };
+        job.spec.parallel_regions = vec![bounds];
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.settled(&Widths::default(), WITHIN).await?;
+        let before = Moment::of(&job).await?;
+        refused(it, &job, CLEAN, 5, &["4"]).await?;
+        refused(it, &job, CLEAN, 1, &["2"]).await?;
+        it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
+        job.settled(&Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
+        let changed = Moment::of(&job).await?.since(&before)?;
+        ensure!(changed == resize_of_clean(2, 3), "{changed:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// A width that was refused stays desired and is not tried again; one that is refused must not keep another region from being resized.
+#[tokio::test]
+async fn a_refused_region_does_not_hold_up_another() -> Result<()> {
+    with_system("bad-resizes", async |it| {
+        let mut job = it.sample(JOB);
+        let bounds = InitialWidth { name: Some(SCORE.to_owned()), max_width: Some(3), ..Default::default() };
+        job.spec.parallel_regions = vec![bounds];
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.settled(&Widths::default(), WITHIN).await?;
+        refused(it, &job, SCORE, 4, &["3"]).await?;
+        let answer = it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        let widths = Widths::applied(&job.status().await?.applied_widths);
+        ensure!(widths == Widths { clean: 3, ..Widths::default() }, "{widths:?}");
+        it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
+        job.settled(&Widths { clean: 3, score: 3, model: 2 }, WITHIN).await.map(drop)
+    })
+    .await
+}

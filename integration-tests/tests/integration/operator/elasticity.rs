@@ -1,0 +1,133 @@
+//! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health.
+
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::process::serves_grpc;
+use integration_tests::sample::CLEAN;
+use integration_tests::system::job::ObservedJob;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use super::fixture::{Moment, resize_request, with_system};
+
+const DOMAIN: &str = "elasticity.streams.ibm.com";
+
+#[tokio::test]
+async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothing() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let stranger = ObservedJob::new(&it.client, &it.namespace, "stranger");
+        let request = |job: &ObservedJob, region, width| resize_request(job, &[(region, width)], WaitFor::RolledOut);
+        let expecting = |expected_width| {
+            let mut request = request(&job, CLEAN, 3);
+            request.regions[0].expected_width = Some(expected_width);
+            request
+        };
+        let twice = resize_request(&job, &[(CLEAN, 3), (CLEAN, 4)], WaitFor::RolledOut);
+        let none = resize_request(&job, &[], WaitFor::RolledOut);
+        let half = resize_request(&job, &[(CLEAN, 3), ("Nowhere", 3)], WaitFor::RolledOut);
+        // request -> code, reason, what the message names
+        let table = [
+            (request(&stranger, CLEAN, 3), Code::NotFound, "JOB_NOT_FOUND", "stranger"),
+            (request(&job, "Nowhere", 3), Code::NotFound, "REGION_NOT_FOUND", "Clean, Score, Score.Model"),
+            (half, Code::NotFound, "REGION_NOT_FOUND", "Nowhere"),
+            (request(&job, CLEAN, 0), Code::InvalidArgument, "INVALID_WIDTH", "regions[0].width"),
+            (request(&job, CLEAN, 10_001), Code::InvalidArgument, "INVALID_WIDTH", "10001"),
+            (twice, Code::InvalidArgument, "INVALID_REQUEST", "regions[1].region"),
+            (none, Code::InvalidArgument, "INVALID_REQUEST", "regions"),
+            (expecting(7), Code::FailedPrecondition, "WIDTH_MISMATCH", "is 2, not 7"),
+        ];
+        let mut balancer = it.frontend()?.balancer().await?;
+        for (request, code, reason, named) in table {
+            let request: ResizeRequest = request;
+            let what = format!("{:?} of {}", request.regions, request.job);
+            let status = balancer.resize(request).await.err().with_context(|| format!("{what} was taken"))?;
+            let details = status.get_error_details();
+            let info = details.error_info().with_context(|| format!("{what}: no details in {status:?}"))?;
+            ensure!(status.code() == code && info.reason == reason && info.domain == DOMAIN, "{what}: {status:?}");
+            ensure!(status.message().contains(named), "{what}: {}", status.message());
+            match code {
+                Code::NotFound => ensure!(details.resource_info().is_some(), "{what}: which resource?"),
+                Code::InvalidArgument => ensure!(details.bad_request().is_some(), "{what}: which field?"),
+                _ => {}
+            }
+        }
+        // The precondition that holds, last: nothing of the above has changed the width.
+        let answer = balancer.resize(expecting(2)).await?.into_inner();
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        let changed = Moment::of(&job).await?.since(&before)?;
+        ensure!(changed == super::fixture::resize_of_clean(2, 3), "{changed:#?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_without_a_generation_cannot_be_resized() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let mut job = it.sample("nothing");
+        job.spec.bundle.file = Some("nothing.sab".to_owned());
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.until_condition("Submitted", false, super::fixture::WITHIN).await?;
+        let request = resize_request(&job, &[(CLEAN, 3)], WaitFor::Accepted);
+        let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
+        let reason = status.get_error_details().error_info().map(|info| info.reason.clone());
+        ensure!(status.code() == Code::FailedPrecondition && reason.as_deref() == Some("NOT_SUBMITTED"), "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn regions_are_shown() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        let mut balancer = it.frontend()?.balancer().await?;
+        let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
+        let list = ListRegionsRequest { namespace: namespace.clone(), job: String::new() };
+        let regions = balancer.list_regions(list).await?.into_inner().regions;
+        let shown = regions.iter().map(|region| (region.name.as_str(), region.desired_width, region.applied_width));
+        let expected = [("Clean", 2, Some(2)), ("Score", 2, Some(2)), ("Score.Model", 2, Some(2))];
+        ensure!(shown.clone().eq(expected), "{:?}", shown.collect::<Vec<_>>());
+        let get = GetRegionRequest { namespace, job: name, region: CLEAN.to_owned() };
+        let region = balancer.get_region(get).await?.into_inner();
+        ensure!(region.rolled_out && region.generation == Some(0) && region.rejection.is_empty(), "{region:?}");
+        ensure!(Some(region.object_name) == job.region(CLEAN).await?.metadata.name);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn grpcurl_needs_no_files() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        for frontend in it.system.frontends() {
+            serves_grpc(frontend.elasticity(), "streams.elasticity.v1.ElasticityService").await?;
+        }
+        for address in it.system.fusion_addresses() {
+            serves_grpc(address, "streams.fusion.v1.FusionService").await?;
+        }
+        let services = it.grpcurl(&[], &["list"]).await?;
+        for service in ["streams.elasticity.v1.ElasticityService", "grpc.health.v1.Health"] {
+            ensure!(services.lines().any(|line| line == service), "{services}");
+        }
+        let service = it.grpcurl(&[], &["describe", "streams.elasticity.v1.ElasticityService"]).await?;
+        for call in ["rpc Resize", "rpc GetRegion", "rpc ListRegions"] {
+            ensure!(service.contains(call), "{service}");
+        }
+        let request = format!(
+            r#"{{"namespace": "{}", "job": "{}", "regions": [{{"region": "Clean", "width": 3}}], "wait_for": "WAIT_FOR_ROLLED_OUT"}}"#,
+            it.namespace,
+            job.name()
+        );
+        let answer = it.grpcurl(&["-d", &request], &["streams.elasticity.v1.ElasticityService/Resize"]).await?;
+        let answer: serde_json::Value = serde_json::from_str(&answer)?;
+        ensure!(answer["generation"] == "1" && answer["regions"][0]["appliedWidth"] == 3, "{answer}");
+        ensure!(answer["changes"]["added"] == 1, "{answer}");
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,246 @@
+//! A namespace with the services that look after it.
+
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use integration_tests::control_plane::binaries::Tool;
+use integration_tests::sample::{self, Widths};
+use integration_tests::system::inventory::Inventory;
+use integration_tests::system::job::ObservedJob;
+use integration_tests::system::snapshot::Snapshot;
+use integration_tests::system::{Frontend, Options, System};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams};
+use streams_frontend::api::Job;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
+use tokio::process::Command;
+
+use crate::support::{control_plane, programs, supervisor};
+
+/// For what takes a second or two on an idle machine.
+pub(crate) const WITHIN: Duration = Duration::from_secs(90);
+/// The job of most tests.
+pub(crate) const JOB: &str = "sensors";
+/// A killed leader is missed for five seconds. Not for less: on a machine with much else to do a leader must be able to renew its lease.
+const LEASE: [&str; 8] =
+    ["--lease-seconds", "5", "--renew-deadline-seconds", "4", "--renew-seconds", "0.5", "--call-seconds", "4"];
+const LINES_SHOWN: usize = 25;
+
+/// A namespace, the services that look after it, and the sample's bundle.
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) system: System,
+}
+
+/// Runs `body` with two replicas of the fusion service and a frontend. If it fails, the ends of their logs belong to the failure.
+pub(crate) async fn with_system(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    with(purpose, 1, &[], body).await
+}
+
+/// [`with_system`], with this number of frontends and more arguments for them.
+pub(crate) async fn with(
+    purpose: &str,
+    frontend_replicas: usize,
+    arguments: &[&str],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    let control_plane = control_plane().await?;
+    let namespace = control_plane.namespace(purpose).await?;
+    let options = Options {
+        kubeconfig: control_plane.kubeconfig().to_owned(),
+        namespace: Some(namespace.clone()),
+        fusion_replicas: 2,
+        frontend_replicas,
+        frontend_arguments: LEASE.iter().chain(arguments).map(|&argument| argument.to_owned()).collect(),
+    };
+    let system = System::start(&supervisor(), programs().await?, &options).await?;
+    sample::write_bundle(system.bundles())?;
+    let fixture = Fixture { client: control_plane.client().await?, namespace, system };
+    match body(&fixture).await {
+        Ok(()) => fixture.clean_up().await,
+        Err(error) => Err(error.context(format!(
+            "in namespace {}; the ends of the logs:\n{}",
+            fixture.namespace,
+            fixture.system.last_lines(LINES_SHOWN)
+        ))),
+    }
+}
+
+impl Fixture {
+    /// The sample as job [`JOB`], with all its pods running.
+    pub(crate) async fn submitted(&self) -> Result<ObservedJob> {
+        let job = ObservedJob::create(&self.client, &self.sample(JOB)).await?;
+        job.settled(&Widths::default(), WITHIN).await?;
+        Ok(job)
+    }
+
+    /// The sample under this name, not created yet.
+    pub(crate) fn sample(&self, name: &str) -> Job {
+        sample::job(&self.namespace, name)
+    }
+
+    pub(crate) fn frontend(&self) -> Result<&Frontend> {
+        self.system.frontend()
+    }
+
+    /// Asks the first frontend for widths as a load balancer does.
+    pub(crate) async fn resize(
+        &self,
+        job: &ObservedJob,
+        widths: &[(&str, u32)],
+        wait_for: WaitFor,
+    ) -> Result<ResizeResponse> {
+        let mut request = tonic::Request::new(resize_request(job, widths, wait_for));
+        request.set_timeout(WITHIN);
+        let answer = self.frontend()?.balancer().await?.resize(request).await;
+        Ok(answer.with_context(|| format!("resize to {widths:?}"))?.into_inner())
+    }
+
+    /// Runs `kubectl` in the namespace and gives what it prints.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let namespace = ["--namespace", self.namespace.as_str()];
+        run(Tool::Kubectl, namespace.iter().chain(arguments).map(OsString::from)).await
+    }
+
+    /// Runs `grpcurl` against the first frontend and gives what it prints.
+    pub(crate) async fn grpcurl(&self, options: &[&str], arguments: &[&str]) -> Result<String> {
+        let address = self.frontend()?.elasticity().to_string();
+        let first = ["-plaintext"].into_iter().chain(options.iter().copied());
+        let all = first.chain([address.as_str()]).chain(arguments.iter().copied());
+        run(Tool::Grpcurl, all.map(OsString::from)).await
+    }
+
+    /// Deletes the jobs, so that their pods do not fill the nodes. Nobody waits for it.
+    async fn clean_up(&self) -> Result<()> {
+        let jobs: Api<Job> = Api::namespaced(self.client.clone(), &self.namespace);
+        jobs.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        Ok(())
+    }
+}
+
+/// A request of a load balancer.
+pub(crate) fn resize_request(job: &ObservedJob, widths: &[(&str, u32)], wait_for: WaitFor) -> ResizeRequest {
+    let desired = |(region, width): &(&str, u32)| DesiredWidth {
+        region: (*region).to_owned(),
+        width: *width,
+        expected_width: None,
+    };
+    ResizeRequest {
+        namespace: job.namespace().to_owned(),
+        job: job.name().to_owned(),
+        regions: widths.iter().map(desired).collect(),
+        wait_for: wait_for.into(),
+    }
+}
+
+/// What became of the operators of a job between two moments. Every operator has a PE of its own; of a renamed one, the new name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    pub(crate) kept: Vec<String>,
+    pub(crate) restarted: Vec<String>,
+    pub(crate) added: Vec<String>,
+    pub(crate) removed: Vec<String>,
+}
+
+/// A job at a moment.
+pub(crate) struct Moment {
+    pub(crate) pods: Snapshot,
+    operators: std::collections::BTreeMap<u64, String>,
+}
+
+impl Moment {
+    pub(crate) async fn of(job: &ObservedJob) -> Result<Self> {
+        Ok(Self { pods: job.snapshot().await?, operators: job.operators().await? })
+    }
+
+    /// What has happened since `before`. Fails when a PE was launched more often than one change needs.
+    pub(crate) fn since(&self, before: &Self) -> Result<Changed> {
+        let twice = self.pods.launched_too_often_since(&before.pods);
+        ensure!(twice.is_empty(), "{}", twice.join("; "));
+        let difference = self.pods.since(&before.pods);
+        let names = |ids: &[u64], of: &Self| -> Result<Vec<String>> {
+            let name = |id| of.operators.get(id).cloned().with_context(|| format!("a pod of PE {id}, but no PE"));
+            let mut names: Vec<_> = ids.iter().map(name).collect::<Result<_>>()?;
+            names.sort();
+            Ok(names)
+        };
+        Ok(Changed {
+            kept: names(&difference.kept, self)?,
+            restarted: names(&difference.restarted, self)?,
+            added: names(&difference.added, self)?,
+            removed: names(&difference.removed, before)?,
+        })
+    }
+}
+
+/// What a change of the width of `Clean` does to the sample: it touches the operators around it and those that split onto or merge from its channels.
+/// Neither models, nor what follows them.
+pub(crate) fn resize_of_clean(from: u32, to: u32) -> Changed {
+    let clean = |channels: std::ops::Range<u32>| channels.map(|channel| format!("Clean[{channel}]"));
+    let others = Widths::default().operators().into_iter().filter(|name| !name.starts_with("Clean"));
+    let (around, kept): (Vec<_>, Vec<_>) = others.partition(|name| name == "Readings" || name.ends_with(".Window"));
+    let mut changed = Changed {
+        kept,
+        restarted: around.into_iter().chain(clean(0..from.min(to))).collect(),
+        added: clean(from..to).collect(),
+        removed: clean(to..from).collect(),
+    };
+    for names in [&mut changed.kept, &mut changed.restarted, &mut changed.added, &mut changed.removed] {
+        names.sort();
+    }
+    changed
+}
+
+/// What a resize of `Clean` from 2 to `width` leads to when nothing disturbs it: the content of each PE by id. The same application under the same name
+/// and number gives the same texts in every namespace, so that it is found out once for all tests.
+pub(crate) async fn undisturbed(width: u32) -> Result<std::collections::BTreeMap<u64, String>> {
+    use tokio::sync::Mutex;
+    static KNOWN: Mutex<std::collections::BTreeMap<u32, std::collections::BTreeMap<u64, String>>> =
+        Mutex::const_new(std::collections::BTreeMap::new());
+    let mut known = KNOWN.lock().await;
+    if let Some(contents) = known.get(&width) {
+        return Ok(contents.clone());
+    }
+    let mut contents = None;
+    with_system("undisturbed", async |it| {
+        let job = it.submitted().await?;
+        it.resize(&job, &[(sample::CLEAN, width)], WaitFor::RolledOut).await?;
+        let widths = Widths { clean: width, ..Widths::default() };
+        contents = Some(job.settled(&widths, WITHIN).await?.contents());
+        Ok(())
+    })
+    .await?;
+    let contents: std::collections::BTreeMap<u64, String> = contents.context("no result")?;
+    known.insert(width, contents.clone());
+    Ok(contents)
+}
+
+/// The job has come to rest with this width of `Clean` just as if nothing had disturbed the resize, and nothing was done twice.
+pub(crate) async fn as_if_undisturbed(job: &ObservedJob, before: &Moment, width: u32) -> Result<Inventory> {
+    let inventory = job.settled(&Widths { clean: width, ..Widths::default() }, WITHIN).await?;
+    let changed = Moment::of(job).await?.since(before)?;
+    ensure!(changed == resize_of_clean(2, width), "{changed:#?}");
+    ensure!(inventory.contents() == undisturbed(width).await?, "other texts than without disturbance");
+    let generation = job.status().await?.generation;
+    ensure!(generation == Some(1), "generation {generation:?}");
+    Ok(inventory)
+}
+
+/// Runs a program of the control plane and gives what it prints; a failure says what it complains about.
+async fn run(tool: Tool, arguments: impl Iterator<Item = OsString>) -> Result<String> {
+    let control_plane = control_plane().await?;
+    let mut command = Command::new(control_plane.executable(tool));
+    command.args(arguments).env("KUBECONFIG", control_plane.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    let output = tokio::time::timeout(WITHIN, command.output()).await.context("it does not end")??;
+    if !output.status.success() {
+        bail!("{tool} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,75 @@
+//! Two frontends: one leads, both serve the elasticity API, and when the leader dies the other one finishes what it began.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use integration_tests::sample::CLEAN;
+use integration_tests::system::Frontend;
+use integration_tests::wait::eventually;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, resize_request, with};
+use super::quota::{Limited, Quota};
+
+const WIDTH: u32 = 5;
+
+/// The frontend that leads and the one that does not.
+async fn leader_and_follower(it: &Fixture) -> Result<(&Frontend, &Frontend)> {
+    let [one, other] = it.system.frontends() else { bail!("there must be two frontends") };
+    eventually("one of the frontends leads", WITHIN, || async {
+        let leads = |value: f64| value > 0.5;
+        let (a, b) = (one.metric("streams_frontend_leader").await?, other.metric("streams_frontend_leader").await?);
+        match (leads(a), leads(b)) {
+            (true, false) => Ok((one, other)),
+            (false, true) => Ok((other, one)),
+            (true, true) => bail!("both lead"),
+            (false, false) => bail!("neither leads"),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<()> {
+    with("leadership", 2, &[], async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let (leader, follower) = leader_and_follower(it).await?;
+        // The caller asks the one that does not lead, and hears the end of it although the leader dies on the way.
+        let mut balancer = follower.balancer().await?;
+        let quota = Quota::after(it, Limited::ConfigMaps, 2).await?;
+        let mut request = tonic::Request::new(resize_request(&job, &[(CLEAN, WIDTH)], WaitFor::RolledOut));
+        request.set_timeout(WITHIN);
+        let (answer, killed) = tokio::join!(balancer.resize(request), async {
+            job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
+            leader.process().kill().await?;
+            quota.lift().await
+        });
+        killed?;
+        let answer = answer?.into_inner();
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        as_if_undisturbed(&job, &before, WIDTH).await?;
+        ensure!(follower.metric("streams_frontend_leader").await? > 0.5, "nobody leads");
+
+        // The one that was killed comes back and does not get into the way of its successor.
+        leader.start_again().await?;
+        ensure!(leader.metric("streams_frontend_leader").await? < 0.5, "both lead");
+        job.settled(&integration_tests::sample::Widths { clean: WIDTH, ..Default::default() }, WITHIN).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
+    with("leadership", 2, &[], async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let (leader, follower) = leader_and_follower(it).await?;
+        let exit = leader.process().stop(WITHIN).await?;
+        ensure!(exit.is_success(), "it ended with {exit}");
+        let request = resize_request(&job, &[(CLEAN, WIDTH)], WaitFor::RolledOut);
+        let answer = follower.balancer().await?.resize(request).await?.into_inner();
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        as_if_undisturbed(&job, &before, WIDTH).await.map(drop)
+    })
+    .await
+}

@@ -1,0 +1,78 @@
+//! Holding the operator at a step: a quota lets it create so many objects of a kind and no more.
+//!
+//! | The quota is exhausted for | and a resize comes to |
+//! |---|---|
+//! | ConfigMaps | a plan that is compiled but cannot be stored |
+//! | ConfigMaps but for one | a plan that is stored and proposed, and no text of a PE |
+//! | Services | texts that are written, and no object of a new PE |
+//! | Pods | a committed generation whose new pods cannot be created |
+
+use std::fmt::Debug;
+
+use anyhow::{Result, ensure};
+use integration_tests::wait::eventually;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
+use kube::Resource;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::fixture::{Fixture, WITHIN};
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limited {
+    ConfigMaps,
+    Services,
+    Pods,
+}
+
+/// A quota that is in force until it is lifted.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    api: Api<ResourceQuota>,
+}
+
+const NAME: &str = "hold";
+
+impl Quota {
+    /// No more than `more` further objects can be created from now on.
+    pub(crate) async fn after(it: &Fixture, limited: Limited, more: usize) -> Result<Self> {
+        let (resource, there) = match limited {
+            Limited::ConfigMaps => ("configmaps", count::<ConfigMap>(it).await?),
+            Limited::Services => ("services", count::<Service>(it).await?),
+            Limited::Pods => ("pods", count::<Pod>(it).await?),
+        };
+        let hard = (there + more).to_string();
+        let quota = json!({"metadata": {"name": NAME}, "spec": {"hard": {resource: hard}}});
+        let api = Api::<ResourceQuota>::namespaced(it.client.clone(), &it.namespace);
+        api.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+        eventually("the quota is in force", WITHIN, || async {
+            let status = api.get(NAME).await?.status.unwrap_or_default();
+            let used = status.used.and_then(|used| used.get(resource).cloned());
+            ensure!(status.hard.is_some() && used.is_some(), "nothing is counted yet");
+            Ok(())
+        })
+        .await?;
+        Ok(Self { api })
+    }
+
+    /// Lifts it.
+    pub(crate) async fn lift(self) -> Result<()> {
+        self.api.delete(NAME, &DeleteParams::default()).await?;
+        eventually("the quota is gone", WITHIN, || async {
+            ensure!(self.api.get_opt(NAME).await?.is_none(), "it is still there");
+            Ok(())
+        })
+        .await
+    }
+}
+
+async fn count<K>(it: &Fixture) -> Result<usize>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(it.client.clone(), &it.namespace);
+    Ok(api.list_metadata(&ListParams::default()).await?.items.len())
+}

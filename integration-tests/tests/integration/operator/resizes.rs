@@ -1,0 +1,120 @@
+//! A resize touches what changed and nothing else: pods compared by uid and launch count.
+
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+
+use super::fixture::{Changed, Moment, WITHIN, resize_of_clean, with_system};
+use super::quota::{Limited, Quota};
+
+#[tokio::test]
+async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let mut before = Moment::of(&job).await?;
+        for (generation, from, to) in [(1, 2, 10), (2, 10, 4)] {
+            let answer = it.resize(&job, &[(CLEAN, to)], WaitFor::RolledOut).await?;
+            // Nothing is waited for: the answer says that it is rolled out.
+            let inventory = job.inventory().await?;
+            let problems = inventory.problems(&job.get().await?, &Widths { clean: to, ..Widths::default() });
+            ensure!(problems.is_empty(), "{problems:#?}");
+            let after = Moment::of(&job).await?;
+            let changed = after.since(&before)?;
+            ensure!(changed == resize_of_clean(from, to), "{from} -> {to}: {changed:#?}");
+
+            let counts = [&changed.kept, &changed.restarted, &changed.added, &changed.removed].map(Vec::len);
+            let said = answer.changes.context("the answer does not say what changed")?;
+            let said = [said.kept, said.restarted, said.added, said.removed].map(|count| count as usize);
+            ensure!(said == counts, "the answer says {said:?}, the pods {counts:?}");
+            ensure!(answer.generation == Some(generation), "{:?}", answer.generation);
+            let region = answer.regions.first().context("no region in the answer")?;
+            ensure!(region.applied_width == Some(to) && region.rolled_out, "{region:?}");
+            before = after;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn kubectl_scale_does_the_same() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let mut before = Moment::of(&job).await?;
+        let region = job.region(CLEAN).await?.metadata.name.context("no name")?;
+        for (from, to) in [(2, 4), (4, 3)] {
+            it.kubectl(&["scale", &format!("streamspr/{region}"), &format!("--replicas={to}")]).await?;
+            job.settled(&Widths { clean: to, ..Widths::default() }, WITHIN).await?;
+            let after = Moment::of(&job).await?;
+            let changed = after.since(&before)?;
+            ensure!(changed == resize_of_clean(from, to), "{from} -> {to}: {changed:#?}");
+            before = after;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The regions of one request are written one after another; however many generations that makes, the end is the same, and each PE restarts at most once per
+/// generation.
+#[tokio::test]
+async fn several_regions_at_once_and_regions_inside_regions() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let widths = Widths { clean: 3, score: 3, model: 1 };
+        let wanted = [(CLEAN, widths.clean), (SCORE, widths.score), (MODEL, widths.model)];
+        let answer = it.resize(&job, &wanted, WaitFor::RolledOut).await?;
+        ensure!(answer.regions.iter().map(|region| region.applied_width).eq(wanted.map(|(_, width)| Some(width))));
+        job.settled(&widths, WITHIN).await?;
+
+        // Nothing is left of the way there: back again, and the source next to nothing that changed keeps its pod.
+        let before = Moment::of(&job).await?;
+        it.resize(&job, &[(MODEL, 2)], WaitFor::RolledOut).await?;
+        job.settled(&Widths { model: 2, ..widths }, WITHIN).await?;
+        let changed = Moment::of(&job).await?.since(&before)?;
+        let kept = ["Alarms", "Clean[0]", "Clean[1]", "Clean[2]", "Readings"];
+        ensure!(changed.kept == kept, "{changed:#?}");
+        ensure!(changed.added.len() == 3 && changed.removed.is_empty(), "{changed:#?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_width_that_is_in_force_changes_nothing() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let answer = it.resize(&job, &[(CLEAN, 2)], WaitFor::RolledOut).await?;
+        ensure!(answer.generation == Some(0) && answer.changes.is_none(), "{answer:?}");
+        ensure!(Moment::of(&job).await?.since(&before)? == Changed { kept: kept_all(), ..Changed::default() });
+        Ok(())
+    })
+    .await
+}
+
+fn kept_all() -> Vec<String> {
+    Widths::default().operators().into_iter().collect()
+}
+
+/// The first resize is committed, and its new pods cannot be created. The second is asked for, compiled and committed all the same.
+#[tokio::test]
+async fn a_newer_resize_does_not_wait_for_the_pods_of_an_older_one() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let quota = Quota::after(it, Limited::Pods, 0).await?;
+        let answer = it.resize(&job, &[(CLEAN, 10)], WaitFor::Committed).await?;
+        ensure!(answer.generation == Some(1), "{answer:?}");
+        let answer = it.resize(&job, &[(CLEAN, 3)], WaitFor::Committed).await?;
+        ensure!(answer.generation == Some(2), "{answer:?}");
+        quota.lift().await?;
+        job.settled(&Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
+        let after = Moment::of(&job).await?;
+        // How often a PE was replaced on the way depends on how far the first had come.
+        let difference = after.pods.since(&before.pods);
+        ensure!(difference.kept.len() == resize_of_clean(2, 3).kept.len(), "{difference:?}");
+        Ok(())
+    })
+    .await
+}
