@@ -42,9 +42,9 @@ pub struct ServeArgs {
     #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N")]
     pub max_renders: NonZeroUsize,
 
-    /// Connections at once; more wait to be accepted.
-    #[arg(long, env = "FUSION_MAX_CONNECTIONS", default_value = "1024", value_name = "N")]
-    pub max_connections: NonZeroUsize,
+    /// Connections of clients at once; more wait to be accepted.
+    #[arg(long, env = "FUSION_MAX_CLIENTS", default_value = "1024", value_name = "N")]
+    pub max_clients: NonZeroUsize,
 
     /// The most time a call gets, whatever its caller's deadline.
     #[arg(long, env = "FUSION_MAX_SECONDS", default_value = "600", value_name = "SECONDS",

@@ -146,7 +146,7 @@ impl Server {
             .send_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(LARGEST_REQUEST);
         let stop_accepting = CancellationToken::new();
-        let incoming = connections::accept(listener, args.max_connections.get());
+        let incoming = connections::accept(listener, args.max_clients.get());
         let router = transport(args, tls)?
             .add_service(CallLayer(calls.clone()).named_layer(fusion))
             .add_service(health.service())
