@@ -16,6 +16,7 @@
 //! * Version v1 changes by addition only.
 //! * [`crds`] is the only source of the manifests in `deploy/crds`.
 
+#![allow(clippy::duplicated_attributes, reason = "columns of a table have the same properties")]
 #![allow(unreachable_pub, reason = "KubeSchema derives a copy of a type inside a function")]
 
 pub mod bundle;
