@@ -13,6 +13,7 @@
 //!   sample:   the project's own application
 //!   system:   replicas of the fusion service and a frontend, as processes
 //!   demo:     all of it, doing the main job once
+//!   soak:     all of it, for long, while parts of it die
 //!   wait:     conditions with a deadline
 //!   progress: what a long step is doing, on stderr
 //! ```
@@ -31,5 +32,6 @@ pub mod demo;
 pub mod process;
 pub mod progress;
 pub mod sample;
+pub mod soak;
 pub mod system;
 pub mod wait;

@@ -208,16 +208,16 @@ impl ObservedJob {
     ///
     /// # Errors
     /// When something is wrong until the end of this time: with all that is wrong.
-    pub async fn settled(&self, widths: &Widths, within: Duration) -> Result<Inventory> {
+    pub async fn settled(&self, widths: Widths, within: Duration) -> Result<Inventory> {
         let what = format!("job {} has settled with {widths:?}", self.name);
         eventually(&what, within, || async {
             let job = self.get().await?;
             let status = job.status.clone().unwrap_or_default();
-            let unfinished = super::inventory::unfinished(&status, widths);
+            let unfinished = super::inventory::unfinished(&status, &widths);
             // What is wrong with the objects of a job that is still at work is not worth the many calls.
             ensure!(unfinished.is_empty(), "{}; {}", unfinished.join("; "), conditions(&status));
             let inventory = self.inventory().await?;
-            let problems = inventory.problems(&job, widths);
+            let problems = inventory.problems(&job, &widths);
             ensure!(problems.is_empty(), "{}", problems.join("; "));
             Ok(inventory)
         })

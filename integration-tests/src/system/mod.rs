@@ -32,6 +32,11 @@ const FUSION_SERVICE: &str = "streams.fusion.v1.FusionService";
 /// gRPC service whose health says that the elasticity API answers.
 const ELASTICITY_SERVICE: &str = "streams.elasticity.v1.ElasticityService";
 
+/// Arguments of a frontend after whose death another one leads within five seconds. Not less: on a machine with much else to do a leader must be able to
+/// renew its lease.
+pub const SHORT_LEASE: [&str; 8] =
+    ["--lease-seconds", "5", "--renew-deadline-seconds", "4", "--renew-seconds", "0.5", "--call-seconds", "4"];
+
 /// The executables of the services.
 #[derive(Debug, Clone)]
 pub struct Programs {

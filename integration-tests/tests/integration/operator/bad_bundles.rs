@@ -96,7 +96,7 @@ async fn one_job_with_every_mistake_runs_in_the_end() -> Result<()> {
 
         // Another file instead of a better one.
         patch(&job, json!({"spec": {"bundle": {"file": sample::SAB}}})).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         let status = job.status().await?;
         ensure!(status.generation == Some(0) && status.phase == Some(JobPhase::Running), "{status:?}");
         ensure!(id.is_none() || status.job_id == id, "the job's number changed from {id:?} to {:?}", status.job_id);
@@ -117,8 +117,8 @@ async fn a_job_that_failed_is_left_alone_until_it_is_edited() -> Result<()> {
         let other = it.submitted().await?;
         ensure!(job.status().await?.phase == Some(JobPhase::Failed), "it was tried again");
         touch(&job).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
-        other.settled(&Widths::default(), WITHIN).await.map(drop)
+        job.settled(Widths::default(), WITHIN).await?;
+        other.settled(Widths::default(), WITHIN).await.map(drop)
     })
     .await
 }

@@ -82,12 +82,12 @@ async fn the_bounds_of_the_job_hold() -> Result<()> {
             InitialWidth { name: Some("Cl*".to_owned()), min_width: Some(2), max_width: Some(4), ..Default::default() };
         job.spec.parallel_regions = vec![bounds];
         let job = ObservedJob::create(&it.client, &job).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         let before = Moment::of(&job).await?;
         refused(it, &job, CLEAN, 5, &["4"]).await?;
         refused(it, &job, CLEAN, 1, &["2"]).await?;
         it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
-        job.settled(&Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
+        job.settled(Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(changed == resize_of_clean(2, 3), "{changed:#?}");
         Ok(())
@@ -103,14 +103,14 @@ async fn a_refused_region_does_not_hold_up_another() -> Result<()> {
         let bounds = InitialWidth { name: Some(SCORE.to_owned()), max_width: Some(3), ..Default::default() };
         job.spec.parallel_regions = vec![bounds];
         let job = ObservedJob::create(&it.client, &job).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         refused(it, &job, SCORE, 4, &["3"]).await?;
         let answer = it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
         let widths = Widths::applied(&job.status().await?.applied_widths);
         ensure!(widths == Widths { clean: 3, ..Widths::default() }, "{widths:?}");
         it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
-        job.settled(&Widths { clean: 3, score: 3, model: 2 }, WITHIN).await.map(drop)
+        job.settled(Widths { clean: 3, score: 3, model: 2 }, WITHIN).await.map(drop)
     })
     .await
 }

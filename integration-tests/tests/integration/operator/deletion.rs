@@ -27,7 +27,7 @@ async fn delete(job: &ObservedJob, how: &DeleteParams) -> Result<()> {
 async fn of_a_running_job() -> Result<()> {
     with_system("deletion", async |it| {
         let other = ObservedJob::create(&it.client, &it.sample("other")).await?;
-        other.settled(&Widths::default(), WITHIN).await?;
+        other.settled(Widths::default(), WITHIN).await?;
         let before = Moment::of(&other).await?;
         let mut last_id = None;
         for how in [DeleteParams::background(), DeleteParams::foreground()] {
@@ -39,7 +39,7 @@ async fn of_a_running_job() -> Result<()> {
         }
         // What belongs to nobody stays: job ids are not given twice.
         ensure!(other.api::<ConfigMap>().get_opt(names::JOB_IDS).await?.is_some(), "job ids are forgotten");
-        other.settled(&Widths::default(), WITHIN).await?;
+        other.settled(Widths::default(), WITHIN).await?;
         ensure!(Moment::of(&other).await?.pods == before.pods, "the other job was touched");
         Ok(())
     })

@@ -10,7 +10,7 @@ use integration_tests::sample::{self, Widths};
 use integration_tests::system::inventory::Inventory;
 use integration_tests::system::job::ObservedJob;
 use integration_tests::system::snapshot::Snapshot;
-use integration_tests::system::{Frontend, Options, System};
+use integration_tests::system::{Frontend, Options, SHORT_LEASE, System};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use streams_frontend::api::Job;
@@ -24,9 +24,6 @@ use crate::support::{control_plane, programs, supervisor};
 pub(crate) const WITHIN: Duration = Duration::from_secs(90);
 /// The job of most tests.
 pub(crate) const JOB: &str = "sensors";
-/// A killed leader is missed for five seconds. Not for less: on a machine with much else to do a leader must be able to renew its lease.
-const LEASE: [&str; 8] =
-    ["--lease-seconds", "5", "--renew-deadline-seconds", "4", "--renew-seconds", "0.5", "--call-seconds", "4"];
 const LINES_SHOWN: usize = 25;
 
 /// A namespace, the services that look after it, and the sample's bundle.
@@ -55,7 +52,7 @@ pub(crate) async fn with(
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
         frontend_replicas,
-        frontend_arguments: LEASE.iter().chain(arguments).map(|&argument| argument.to_owned()).collect(),
+        frontend_arguments: SHORT_LEASE.iter().chain(arguments).map(|&argument| argument.to_owned()).collect(),
     };
     let system = System::start(&supervisor(), programs().await?, &options).await?;
     sample::write_bundle(system.bundles())?;
@@ -74,7 +71,7 @@ impl Fixture {
     /// The sample as job [`JOB`], with all its pods running.
     pub(crate) async fn submitted(&self) -> Result<ObservedJob> {
         let job = ObservedJob::create(&self.client, &self.sample(JOB)).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         Ok(job)
     }
 
@@ -210,7 +207,7 @@ pub(crate) async fn undisturbed(width: u32) -> Result<std::collections::BTreeMap
         let job = it.submitted().await?;
         it.resize(&job, &[(sample::CLEAN, width)], WaitFor::RolledOut).await?;
         let widths = Widths { clean: width, ..Widths::default() };
-        contents = Some(job.settled(&widths, WITHIN).await?.contents());
+        contents = Some(job.settled(widths, WITHIN).await?.contents());
         Ok(())
     })
     .await?;
@@ -221,7 +218,7 @@ pub(crate) async fn undisturbed(width: u32) -> Result<std::collections::BTreeMap
 
 /// The job has come to rest with this width of `Clean` just as if nothing had disturbed the resize, and nothing was done twice.
 pub(crate) async fn as_if_undisturbed(job: &ObservedJob, before: &Moment, width: u32) -> Result<Inventory> {
-    let inventory = job.settled(&Widths { clean: width, ..Widths::default() }, WITHIN).await?;
+    let inventory = job.settled(Widths { clean: width, ..Widths::default() }, WITHIN).await?;
     let changed = Moment::of(job).await?.since(before)?;
     ensure!(changed == resize_of_clean(2, width), "{changed:#?}");
     ensure!(inventory.contents() == undisturbed(width).await?, "other texts than without disturbance");

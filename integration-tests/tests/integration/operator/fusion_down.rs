@@ -104,7 +104,7 @@ async fn a_job_that_is_submitted_meanwhile_waits() -> Result<()> {
         });
         waits.await?;
         start_fusion(it).await?;
-        job.settled(&integration_tests::sample::Widths::default(), WITHIN).await.map(drop)
+        job.settled(integration_tests::sample::Widths::default(), WITHIN).await.map(drop)
     })
     .await
 }

@@ -52,7 +52,7 @@ async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<(
         // The one that was killed comes back and does not get into the way of its successor.
         leader.start_again().await?;
         ensure!(leader.metric("streams_frontend_leader").await? < 0.5, "both lead");
-        job.settled(&integration_tests::sample::Widths { clean: WIDTH, ..Default::default() }, WITHIN).await?;
+        job.settled(integration_tests::sample::Widths { clean: WIDTH, ..Default::default() }, WITHIN).await?;
         Ok(())
     })
     .await

@@ -21,7 +21,7 @@ async fn submitted(it: &Fixture, options: PeOptions) -> Result<ObservedJob> {
     let mut job = it.sample(JOB);
     job.spec.processing_element = Some(options);
     let job = ObservedJob::create(&it.client, &job).await?;
-    job.settled(&Widths::default(), WITHIN).await?;
+    job.settled(Widths::default(), WITHIN).await?;
     Ok(job)
 }
 
@@ -65,7 +65,7 @@ async fn replaced(job: &ObservedJob, before: &Moment) -> Result<ProcessingElemen
         Ok(())
     })
     .await?;
-    job.settled(&Widths::default(), WITHIN).await?;
+    job.settled(Widths::default(), WITHIN).await?;
     let changed = Moment::of(job).await?.since(before)?;
     ensure!(changed.restarted == [OPERATOR] && changed.kept.len() == 11, "{changed:#?}");
     Ok(pe)
@@ -265,7 +265,7 @@ async fn what_ends_while_no_frontend_runs_is_replaced_later() -> Result<()> {
         })
         .await?;
         it.frontend()?.start_again().await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(changed.restarted == ["Alarms", OPERATOR], "{changed:#?}");
         Ok(())

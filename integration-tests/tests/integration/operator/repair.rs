@@ -41,7 +41,7 @@ async fn objects_come_back_and_no_pod_notices() -> Result<()> {
         // Not the widths of the submission: what is in force must return.
         it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
         let widths = Widths { clean: 3, ..Widths::default() };
-        job.settled(&widths, WITHIN).await?;
+        job.settled(widths, WITHIN).await?;
         let before = Moment::of(&job).await?;
         let inventory = job.inventory().await?;
 
@@ -57,7 +57,7 @@ async fn objects_come_back_and_no_pod_notices() -> Result<()> {
         let region = returns::<ParallelRegion>(&job, &region).await?;
         ensure!(region.spec.width == 3, "it returned with width {}", region.spec.width);
 
-        job.settled(&widths, WITHIN).await?;
+        job.settled(widths, WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(
             changed == Changed { kept: widths.operators().into_iter().collect(), ..Changed::default() },
@@ -65,7 +65,7 @@ async fn objects_come_back_and_no_pod_notices() -> Result<()> {
         );
         // It is not only there, it is of use: a resize needs plan and ADL.
         it.resize(&job, &[(CLEAN, 2)], WaitFor::RolledOut).await?;
-        job.settled(&Widths::default(), WITHIN).await.map(drop)
+        job.settled(Widths::default(), WITHIN).await.map(drop)
     })
     .await
 }
@@ -77,7 +77,7 @@ async fn a_deleted_pe_comes_back_with_a_new_pod() -> Result<()> {
         let before = Moment::of(&job).await?;
         let pe = job.pe("Score[1].Best").await?;
         returns::<ProcessingElement>(&job, &pe.name_any()).await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         let difference = job.snapshot().await?.since(&before.pods);
         ensure!(difference.restarted == [pe.spec.id] && difference.kept.len() == 11, "{difference:?}");
         Ok(())
@@ -98,7 +98,7 @@ async fn what_is_deleted_while_no_frontend_runs_comes_back_later() -> Result<()>
         job.api::<ConfigMap>().delete(&pe.spec.config_map.name, &delete).await?;
         job.api::<ParallelRegion>().delete(&job.region(CLEAN).await?.name_any(), &delete).await?;
         it.frontend()?.start_again().await?;
-        job.settled(&Widths::default(), WITHIN).await?;
+        job.settled(Widths::default(), WITHIN).await?;
         ensure!(Moment::of(&job).await?.pods == before.pods, "pods were touched");
         Ok(())
     })

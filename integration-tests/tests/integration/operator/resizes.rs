@@ -44,7 +44,7 @@ async fn kubectl_scale_does_the_same() -> Result<()> {
         let region = job.region(CLEAN).await?.metadata.name.context("no name")?;
         for (from, to) in [(2, 4), (4, 3)] {
             it.kubectl(&["scale", &format!("streamspr/{region}"), &format!("--replicas={to}")]).await?;
-            job.settled(&Widths { clean: to, ..Widths::default() }, WITHIN).await?;
+            job.settled(Widths { clean: to, ..Widths::default() }, WITHIN).await?;
             let after = Moment::of(&job).await?;
             let changed = after.since(&before)?;
             ensure!(changed == resize_of_clean(from, to), "{from} -> {to}: {changed:#?}");
@@ -65,12 +65,12 @@ async fn several_regions_at_once_and_regions_inside_regions() -> Result<()> {
         let wanted = [(CLEAN, widths.clean), (SCORE, widths.score), (MODEL, widths.model)];
         let answer = it.resize(&job, &wanted, WaitFor::RolledOut).await?;
         ensure!(answer.regions.iter().map(|region| region.applied_width).eq(wanted.map(|(_, width)| Some(width))));
-        job.settled(&widths, WITHIN).await?;
+        job.settled(widths, WITHIN).await?;
 
         // Nothing is left of the way there: back again, and the source next to nothing that changed keeps its pod.
         let before = Moment::of(&job).await?;
         it.resize(&job, &[(MODEL, 2)], WaitFor::RolledOut).await?;
-        job.settled(&Widths { model: 2, ..widths }, WITHIN).await?;
+        job.settled(Widths { model: 2, ..widths }, WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
         let kept = ["Alarms", "Clean[0]", "Clean[1]", "Clean[2]", "Readings"];
         ensure!(changed.kept == kept, "{changed:#?}");
@@ -109,7 +109,7 @@ async fn a_newer_resize_does_not_wait_for_the_pods_of_an_older_one() -> Result<(
         let answer = it.resize(&job, &[(CLEAN, 3)], WaitFor::Committed).await?;
         ensure!(answer.generation == Some(2), "{answer:?}");
         quota.lift().await?;
-        job.settled(&Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
+        job.settled(Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
         let after = Moment::of(&job).await?;
         // How often a PE was replaced on the way depends on how far the first had come.
         let difference = after.pods.since(&before.pods);

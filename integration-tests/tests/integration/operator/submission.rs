@@ -124,8 +124,8 @@ async fn jobs_of_a_namespace_have_numbers_and_widths_of_their_own() -> Result<()
         ];
         let wide = ObservedJob::create(&it.client, &wide).await?;
         let narrow = ObservedJob::create(&it.client, &it.sample("narrow")).await?;
-        wide.settled(&Widths { clean: 3, score: 1, model: 4 }, WITHIN).await?;
-        narrow.settled(&Widths::default(), WITHIN).await?;
+        wide.settled(Widths { clean: 3, score: 1, model: 4 }, WITHIN).await?;
+        narrow.settled(Widths::default(), WITHIN).await?;
         let ids = [wide.status().await?.job_id, narrow.status().await?.job_id];
         ensure!(ids[0].is_some() && ids[0] != ids[1], "{ids:?}");
         Ok(())

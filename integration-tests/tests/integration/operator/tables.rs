@@ -59,7 +59,7 @@ async fn kubectl_waits_for_conditions_and_scales_regions() -> Result<()> {
         it.kubectl(&["scale", &region, "--replicas=5"]).await?;
         it.kubectl(&["wait", "--for=jsonpath={.status.width}=5", &region, &seconds]).await?;
         it.kubectl(&["wait", "--for=condition=Ready", "streamsjob/sensors", &seconds]).await?;
-        job.settled(&Widths { clean: 5, ..Widths::default() }, WITHIN).await?;
+        job.settled(Widths { clean: 5, ..Widths::default() }, WITHIN).await?;
         let refused = it.kubectl(&["scale", &region, "--replicas=0"]).await;
         let refused = refused.err().context("a width of 0 was taken")?.to_string();
         ensure!(refused.contains("spec.width") && refused.contains('1'), "{refused}");

@@ -1,0 +1,13 @@
+//! Long runs under load and disturbance, whose reports are kept under `docs/measurements/`.
+//!
+//! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its place;
+//! * [`blows`] — what dies;
+//! * [`figures`] — how often, how long;
+//! * [`report`] — the page that is kept.
+//!
+//! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
+
+pub mod blows;
+pub mod figures;
+pub mod report;
+pub mod resizes;

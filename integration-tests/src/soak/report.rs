@@ -1,0 +1,181 @@
+//! The page about a run: on which machine, of which commit, what was done, how long it took.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::blows::Blow;
+use super::figures::Durations;
+use super::resizes::{Ended, Options};
+
+/// Shares of all, in per cent, whose durations are shown.
+const SHOWN: [usize; 4] = [50, 90, 99, 100];
+
+/// The page about a run of [`resizes`](super::resizes), in Markdown.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
+    let Ended { outcome, failure, .. } = ended;
+    let mut page = String::from("# Soak: resizes\n\n");
+    writeln!(
+        page,
+        "Random widths for the three regions of the sample application, one to three of them in each request to the elasticity API, while processes \
+         and pods die at random. After every few resizes the blows stop until everything has come to rest; then every PE that the widths call for \
+         must run in exactly one pod, with its Service, text and owner, and nothing else may be there.\n"
+    )?;
+    let result = match failure {
+        None => "everything was in its place whenever it was looked at".to_owned(),
+        Some(error) => format!("**failed**: {error:#}"),
+    };
+    writeln!(page, "Result: {result}.\n")?;
+    let blows =
+        options.blow_every.map_or_else(|| "none".to_owned(), |every| format!("one every {every:?} in the mean"));
+    let rows = [
+        ("command", format!("`{}`", command(options))),
+        ("commit", commit()),
+        ("machine", machine()),
+        ("build", if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned()),
+        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
+        ("duration", format!("{} s", outcome.took.as_secs())),
+        ("jobs, frontends, replicas of the fusion service", format!("{}, {}, 2", options.jobs, options.frontends)),
+        ("blows", blows),
+    ];
+    table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
+
+    page.push_str("\n## What was done\n\n");
+    let [kept, restarted, added, removed] = outcome.pods;
+    let mut counts = vec![
+        ("resizes rolled out".to_owned(), outcome.resizes),
+        ("of those, of more than one region".to_owned(), outcome.of_several_regions),
+        ("pods kept".to_owned(), kept),
+        ("pods replaced, by resizes or blows".to_owned(), restarted),
+        ("pods added".to_owned(), added),
+        ("pods removed".to_owned(), removed),
+        ("calls repeated, because nobody answered".to_owned(), outcome.repeated_calls),
+        ("checks".to_owned(), outcome.checks),
+    ];
+    counts.extend(Blow::ALL.map(|blow| (blow.to_string(), outcome.blows.get(&blow).copied().unwrap_or(0))));
+    table(&mut page, ["", "times"], counts.into_iter().map(|(name, count)| [name, count.to_string()]))?;
+
+    page.push_str("\n## How long it took\n\nSeconds, as the caller sees them. A blow that falls during a resize counts wherever it falls.\n\n");
+    let rows = [
+        ("request to committed", &outcome.committed),
+        ("request to rolled out", &outcome.rolled_out),
+        ("request to committed, under blows", &outcome.committed_under_blows),
+        ("request to rolled out, under blows", &outcome.rolled_out_under_blows),
+        ("end of blows to everything in its place", &outcome.settled),
+    ];
+    let rows = rows.into_iter().map(|(name, durations)| latency(name, durations));
+    table(&mut page, ["", "number", "50 %", "90 %", "99 %", "longest"], rows)?;
+    Ok(page)
+}
+
+fn latency(name: &str, durations: &Durations) -> [String; 6] {
+    let shown = durations.percentiles(SHOWN).map(|shown| shown.map(seconds));
+    let [p50, p90, p99, longest] = shown.unwrap_or_else(|| ["-"; 4].map(str::to_owned));
+    [name.to_owned(), durations.count().to_string(), p50, p90, p99, longest]
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.2}", duration.as_secs_f64())
+}
+
+fn table<const N: usize>(page: &mut String, header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Result<()> {
+    writeln!(page, "| {} |", header.join(" | "))?;
+    writeln!(page, "|{}", "---|".repeat(N))?;
+    for row in rows {
+        writeln!(page, "| {} |", row.join(" | "))?;
+    }
+    Ok(())
+}
+
+fn command(options: &Options) -> String {
+    let minutes = options.duration.as_secs_f64() / 60.0;
+    let mut command = format!(
+        "cargo soak resizes --minutes {minutes} --seed {} --jobs {} --frontends {}",
+        options.seed, options.jobs, options.frontends
+    );
+    match options.blow_every {
+        Some(every) => command.push_str(&format!(" --blow-every {}", every.as_secs_f64())),
+        None => command.push_str(" --no-blows"),
+    }
+    command
+}
+
+/// The commit that this was built from, and whether there are changes on top of it.
+fn commit() -> String {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain"])) {
+        (Some(commit), Some(changes)) if changes.is_empty() => commit,
+        (Some(commit), _) => format!("{commit}, with changes"),
+        (None, _) => "not known".to_owned(),
+    }
+}
+
+/// Processors, memory and system.
+fn machine() -> String {
+    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let read = |path: &str, field: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(field))?;
+        Some(line.split_once([':', '='])?.1.trim().trim_matches('"').to_owned())
+    };
+    let model = read("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let kib = read("/proc/meminfo", "MemTotal").and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    let memory = kib.map_or_else(|| "memory not known".to_owned(), |kib| format!("{} GiB", (kib + (1 << 19)) >> 20));
+    let system = read("/etc/os-release", "PRETTY_NAME").unwrap_or_else(|| std::env::consts::OS.to_owned());
+    format!("{processors} cores ({model}), {memory}, {system}")
+}
+
+/// Writes a page, and the folder it belongs to.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(page: &str, path: &Path) -> Result<()> {
+    let wrong = || format!("cannot write {}", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(wrong)?;
+    }
+    std::fs::write(path, page).with_context(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use anyhow::anyhow;
+
+    use super::super::resizes::{Ended, Options, Outcome};
+    use super::resizes;
+
+    #[test]
+    fn the_page_has_figures_and_what_went_wrong() {
+        let options = Options {
+            duration: Duration::from_secs(90),
+            seed: 7,
+            jobs: 2,
+            frontends: 1,
+            blow_every: Some(Duration::from_secs(5)),
+        };
+        let mut outcome = Outcome { resizes: 3, ..Outcome::default() };
+        outcome.committed.add(Duration::from_millis(1_250));
+        let failure = Some(anyhow!("a pod is missing"));
+        let page = resizes(&options, &Ended { outcome, failure, logs: None }).unwrap();
+        for part in [
+            "Result: **failed**: a pod is missing.",
+            "`cargo soak resizes --minutes 1.5 --seed 7 --jobs 2 --frontends 1 --blow-every 5`",
+            "| resizes rolled out | 3 |",
+            "| request to committed | 1 | 1.25 | 1.25 | 1.25 | 1.25 |",
+            "| request to rolled out | 0 | - | - | - | - |",
+        ] {
+            assert!(page.contains(part), "{part} is not in\n{page}");
+        }
+    }
+}

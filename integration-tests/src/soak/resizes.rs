@@ -1,0 +1,351 @@
+//! Widths change all the time, several regions at once, while processes and pods die. Now and then the blows stop, and everything must come to rest in its
+//! place: every PE of the newest widths runs in exactly one pod, nothing else is there, what is applied is what is desired.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use streams_frontend::api::{Job, PeOptions, crds};
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use tokio::sync::{Mutex, RwLock, watch};
+use tonic::Code;
+
+use super::blows::{self, Blow};
+use super::figures::Durations;
+use crate::control_plane::{self, ControlPlane};
+use crate::process::Supervisor;
+use crate::progress::Progress;
+use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
+use crate::system::job::ObservedJob;
+use crate::system::snapshot::Snapshot;
+use crate::system::{self, Programs, SHORT_LEASE, System};
+
+/// Greatest widths: of `Clean`, `Score` and `Score.Model`.
+const WIDEST: Widths = Widths { clean: 6, score: 3, model: 3 };
+/// A resize that has not come to its end by then is stuck. Pods that fail again and again wait for some minutes.
+const THROUGH_WITHIN: Duration = Duration::from_secs(300);
+/// How long a job may take to come to rest once nothing disturbs it.
+const SETTLED_WITHIN: Duration = Duration::from_secs(600);
+/// A single call; it is repeated until the resize is through.
+const CALL_WITHIN: Duration = Duration::from_secs(60);
+const BETWEEN_CALLS: Duration = Duration::from_millis(200);
+/// Resizes of a job between two checks.
+const CHECK_EVERY: u32 = 10;
+
+/// What the run is like.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long new resizes are begun.
+    pub duration: Duration,
+    /// Where widths and blows follow from.
+    pub seed: u64,
+    /// Number of jobs.
+    pub jobs: usize,
+    /// Replicas of the frontend.
+    pub frontends: usize,
+    /// Mean time between two blows; `None`: none are dealt.
+    pub blow_every: Option<Duration>,
+}
+
+/// What was done and how it went.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Resizes that were rolled out.
+    pub resizes: usize,
+    /// Of those, how many asked for more than one region.
+    pub of_several_regions: usize,
+    /// Calls that had to be repeated.
+    pub repeated_calls: usize,
+    /// Pods that were kept, replaced, added and removed by the resizes.
+    pub pods: [usize; 4],
+    /// Blows by kind.
+    pub blows: BTreeMap<Blow, usize>,
+    /// Times at which everything was looked at and found in its place.
+    pub checks: usize,
+    /// From the request to the answer that the generation is committed, where no blow fell meanwhile.
+    pub committed: Durations,
+    /// From the request to the answer that it is rolled out, where no blow fell meanwhile.
+    pub rolled_out: Durations,
+    /// The same where blows fell.
+    pub committed_under_blows: Durations,
+    /// The same where blows fell.
+    pub rolled_out_under_blows: Durations,
+    /// From the end of the blows until everything was in its place.
+    pub settled: Durations,
+    /// How long it took altogether.
+    pub took: Duration,
+}
+
+/// A run that has ended: what was done, and why it ended early if it did.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was done.
+    pub outcome: Outcome,
+    /// What went wrong.
+    pub failure: Option<anyhow::Error>,
+    /// Where the logs are, if something did.
+    pub logs: Option<PathBuf>,
+}
+
+/// What the tasks of a run share.
+struct Run {
+    system: System,
+    jobs: Vec<ObservedJob>,
+    outcome: Mutex<Outcome>,
+    /// Held for reading by whoever deals a blow, for writing by whoever wants peace.
+    peace: RwLock<()>,
+    /// Blows dealt so far.
+    blows: watch::Sender<u64>,
+    /// No more resizes are begun.
+    over: watch::Sender<bool>,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When it cannot even begin. What goes wrong later is in the result.
+pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<Output = ()>) -> Result<Ended> {
+    let programs = Programs::build(supervisor).await?;
+    let progress = Progress::begin("control plane and services");
+    let control_plane = ControlPlane::start(
+        supervisor,
+        &control_plane::Options { crds: crds::crds()?, ..control_plane::Options::default() },
+    )
+    .await?;
+    let namespace = control_plane.namespace("soak").await?;
+    let system_options = system::Options {
+        kubeconfig: control_plane.kubeconfig().to_owned(),
+        namespace: Some(namespace.clone()),
+        fusion_replicas: 2,
+        frontend_replicas: options.frontends,
+        frontend_arguments: SHORT_LEASE.map(str::to_owned).into(),
+    };
+    let system = System::start(supervisor, &programs, &system_options).await?;
+    sample::write_bundle(system.bundles())?;
+    progress.done();
+
+    let client = control_plane.client().await?;
+    let progress = Progress::begin(format!("{} jobs", options.jobs));
+    let jobs = (0..options.jobs).map(|number| job(&namespace, number)).collect::<Vec<_>>();
+    let jobs = try_join_all(jobs.iter().map(|job| ObservedJob::create(&client, job))).await?;
+    try_join_all(jobs.iter().map(|job| job.settled(Widths::default(), SETTLED_WITHIN))).await?;
+    progress.done();
+
+    let run = Run {
+        system,
+        jobs,
+        outcome: Mutex::default(),
+        peace: RwLock::new(()),
+        blows: watch::Sender::new(0),
+        over: watch::Sender::new(false),
+    };
+    let start = Instant::now();
+    let failure = run.everything(options, stop).await.err();
+    let mut outcome = run.outcome.into_inner();
+    outcome.took = start.elapsed();
+    let logs = failure.as_ref().map(|_| {
+        run.system.state().leave();
+        run.system.state().path().to_owned()
+    });
+    drop(run.system);
+    control_plane.stop().await?;
+    Ok(Ended { outcome, failure, logs })
+}
+
+fn job(namespace: &str, number: usize) -> Job {
+    let mut job =
+        sample::job(namespace, &format!("sensors-{}", char::from(b'a' + u8::try_from(number % 26).unwrap_or(0))));
+    job.spec.processing_element = Some(PeOptions { restart_deleted_pod: true, ..PeOptions::default() });
+    job
+}
+
+impl Run {
+    async fn everything(&self, options: &Options, stop: impl Future<Output = ()>) -> Result<()> {
+        let progress = Progress::begin(format!("resizes for {} s", options.duration.as_secs()));
+        let balancing = try_join_all(self.jobs.iter().enumerate().map(|(number, job)| {
+            self.balance(job, fastrand::Rng::with_seed(options.seed.wrapping_add(number as u64 + 1)), &progress)
+        }));
+        let work = async { tokio::try_join!(balancing, self.deal(options)).map(drop) };
+        let time = async {
+            tokio::select! {
+                () = tokio::time::sleep(options.duration) => {}
+                () = stop => {}
+            }
+            self.over.send_replace(true);
+            std::future::pending().await
+        };
+        tokio::select! {
+            done = work => done?,
+            () = time => {}
+        }
+        progress.done();
+        Ok(())
+    }
+
+    /// Resizes one job, time and again, until it is over.
+    async fn balance(&self, job: &ObservedJob, mut random: fastrand::Rng, progress: &Progress) -> Result<()> {
+        let mut widths = Widths::default();
+        let mut since_check = 0;
+        while !*self.over.borrow() {
+            let wanted = choose(&mut widths, &mut random);
+            self.resize(job, &wanted).await.with_context(|| format!("job {}: {wanted:?}", job.name()))?;
+            since_check += 1;
+            if since_check == CHECK_EVERY {
+                self.check(job, &widths).await?;
+                since_check = 0;
+            }
+            let outcome = self.outcome.lock().await;
+            let blows: usize = outcome.blows.values().sum();
+            progress.at(format!("{} resizes, {blows} blows, {} checks", outcome.resizes, outcome.checks));
+        }
+        self.check(job, &widths).await
+    }
+
+    async fn resize(&self, job: &ObservedJob, wanted: &[(&'static str, u32)]) -> Result<()> {
+        let blows = *self.blows.borrow();
+        let before = job.snapshot().await.unwrap_or_default();
+        let start = Instant::now();
+        self.ask(job, wanted, WaitFor::Committed).await?;
+        let committed = start.elapsed();
+        let quiet = *self.blows.borrow() == blows;
+        self.ask(job, wanted, WaitFor::RolledOut).await?;
+        let rolled_out = start.elapsed();
+        let after = job.snapshot().await.unwrap_or_default();
+        let mut outcome = self.outcome.lock().await;
+        outcome.resizes += 1;
+        outcome.of_several_regions += usize::from(wanted.len() > 1);
+        outcome.count(&before, &after);
+        if quiet { &mut outcome.committed } else { &mut outcome.committed_under_blows }.add(committed);
+        let quiet = *self.blows.borrow() == blows;
+        if quiet { &mut outcome.rolled_out } else { &mut outcome.rolled_out_under_blows }.add(rolled_out);
+        Ok(())
+    }
+
+    /// Asks until the answer comes: whoever was asked may be dead by now. The same widths can be asked for any number of times.
+    async fn ask(&self, job: &ObservedJob, wanted: &[(&'static str, u32)], wait_for: WaitFor) -> Result<()> {
+        let deadline = Instant::now() + THROUGH_WITHIN;
+        let frontends = self.system.frontends().iter().cycle();
+        let mut last = None;
+        for frontend in frontends {
+            ensure!(Instant::now() < deadline, "not through within {THROUGH_WITHIN:?}; last answer: {last:?}");
+            let mut request = tonic::Request::new(request(job, wanted, wait_for));
+            request.set_timeout(CALL_WITHIN);
+            let answer = match frontend.balancer().await {
+                Ok(mut balancer) => balancer.resize(request).await.map(drop),
+                Err(error) => Err(tonic::Status::unavailable(format!("{error:#}"))),
+            };
+            match answer {
+                Ok(()) => return Ok(()),
+                Err(status) if may_pass(&status) => last = Some(status),
+                Err(status) => return Err(status.into()),
+            }
+            self.outcome.lock().await.repeated_calls += 1;
+            tokio::time::sleep(BETWEEN_CALLS).await;
+        }
+        anyhow::bail!("there is no frontend")
+    }
+
+    /// No blows: everything must come to rest in its place.
+    async fn check(&self, job: &ObservedJob, widths: &Widths) -> Result<()> {
+        let _peace = self.peace.write().await;
+        let start = Instant::now();
+        job.settled(*widths, SETTLED_WITHIN).await?;
+        let mut outcome = self.outcome.lock().await;
+        outcome.checks += 1;
+        outcome.settled.add(start.elapsed());
+        Ok(())
+    }
+
+    async fn deal(&self, options: &Options) -> Result<()> {
+        let Some(every) = options.blow_every else { return Ok(()) };
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        let mut over = self.over.subscribe();
+        loop {
+            // Exponential intervals: as likely at one moment as at any other.
+            let pause = every.mul_f64(-(1.0 - random.f64()).ln());
+            if tokio::time::timeout(pause, over.wait_for(|over| *over)).await.is_ok() {
+                return Ok(());
+            }
+            let Some(blow) = random.choice(Blow::ALL) else { continue };
+            let _dealing = self.peace.read().await;
+            self.blows.send_modify(|blows| *blows += 1);
+            let hit = blows::deal(blow, &self.system, &self.jobs, &mut random).await;
+            if hit.with_context(|| blow.to_string())? {
+                *self.outcome.lock().await.blows.entry(blow).or_default() += 1;
+            }
+            self.blows.send_modify(|blows| *blows += 1);
+        }
+    }
+}
+
+impl Outcome {
+    fn count(&mut self, before: &Snapshot, after: &Snapshot) {
+        let difference = after.since(before);
+        let counts = [&difference.kept, &difference.restarted, &difference.added, &difference.removed];
+        for (sum, list) in self.pods.iter_mut().zip(counts) {
+            *sum += list.len();
+        }
+    }
+}
+
+/// What may pass by itself: nobody answers, it takes long, it does not know the job yet because it has just been started.
+fn may_pass(status: &tonic::Status) -> bool {
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown | Code::Aborted | Code::NotFound
+    )
+}
+
+/// One to three regions and other widths for them.
+fn choose(widths: &mut Widths, random: &mut fastrand::Rng) -> Vec<(&'static str, u32)> {
+    let mut regions = [(CLEAN, WIDEST.clean), (SCORE, WIDEST.score), (MODEL, WIDEST.model)];
+    random.shuffle(&mut regions);
+    let count = random.usize(1..=regions.len());
+    let chosen = regions.into_iter().take(count);
+    let chosen: Vec<_> = chosen.map(|(region, widest)| (region, random.u32(1..=widest))).collect();
+    for (region, width) in &chosen {
+        widths.set(region, *width);
+    }
+    chosen
+}
+
+fn request(job: &ObservedJob, wanted: &[(&'static str, u32)], wait_for: WaitFor) -> ResizeRequest {
+    let desired = |(region, width): &(&'static str, u32)| DesiredWidth {
+        region: (*region).to_owned(),
+        width: *width,
+        expected_width: None,
+    };
+    ResizeRequest {
+        namespace: job.namespace().to_owned(),
+        job: job.name().to_owned(),
+        regions: wanted.iter().map(desired).collect(),
+        wait_for: wait_for.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WIDEST, choose};
+    use crate::sample::Widths;
+
+    #[test]
+    fn the_same_seed_asks_for_the_same_widths_within_bounds() {
+        let run = || {
+            let (mut widths, mut random) = (Widths::default(), fastrand::Rng::with_seed(7));
+            let chosen = (0..50).map(|_| (choose(&mut widths, &mut random), widths));
+            chosen.collect::<Vec<_>>()
+        };
+        assert_eq!(run(), run());
+        for (chosen, widths) in run() {
+            assert!((1..=3).contains(&chosen.len()), "{chosen:?}");
+            for (region, width) in chosen {
+                assert!(width >= 1 && widths.by_region().get(region) == Some(&width), "{region} {width}");
+            }
+            let [most, have] = [WIDEST, widths].map(|w| w.by_region());
+            assert!(have.iter().all(|(region, width)| most.get(region) >= Some(width)), "{widths:?}");
+        }
+    }
+}
