@@ -4,7 +4,7 @@
 //! bytes --xml--> elements --values, parts, types, tables--> rows and operators --composites, v4200 | v4000--> Application
 //! ```
 //!
-//! * `xml` makes sure that the document is well-formed and knows places.
+//! * `xml` and `characters` make sure that the document is well-formed; `xml` knows places.
 //! * `values` turns texts into numbers, words and names, with the tolerance of the format (adl 2.2).
 //! * `tables`, `types`, `parts` read what both dialects share; `v4200` and `v4000` what they do not; `composites` the tree.
 //!
@@ -15,6 +15,7 @@
 //! that is not well-formed is refused at its first fault; of one that is, all problems are told. Only the first application of a
 //! document and the first top-level composite of it count.
 
+mod characters;
 mod composites;
 mod parts;
 mod tables;

@@ -20,6 +20,7 @@ mod expand;
 mod imports;
 mod links;
 mod locations;
+mod lookup;
 mod names;
 mod operators;
 mod order;

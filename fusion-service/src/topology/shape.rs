@@ -8,6 +8,7 @@
 //! Invariants of a shape that was built without problems: every link leads to a port that exists; every connection at the border of a
 //! region goes through a splitter or merger; scopes of links agree (checked by [`super::links`]).
 
+use super::lookup::{Ports, operators_by_index};
 use super::problems::Problems;
 use super::widths::{self, Overrides};
 use crate::budget::Limits;
@@ -241,7 +242,7 @@ impl<'a> Shape<'a> {
 
     fn read_links(&mut self, index: &HashMap<u64, OperatorId>, problems: &mut Problems) {
         let application = self.application;
-        let index = &mut Ports { application, operators: index, unusual: HashMap::new() };
+        let index = &mut Ports::new(application, index);
         for (id, operator) in application.operators.iter() {
             self.first_list[id] = u32::try_from(self.lists.len()).unwrap_or(u32::MAX);
             match &operator.kind {
@@ -439,68 +440,6 @@ impl<'a> Shape<'a> {
             self.scope_of[id] = self.scopes.push(scope);
             self.scope_of_region[region] = Some(self.scope_of[id]);
         }
-    }
-}
-
-/// Operators by ADL index; one that occurs twice is a problem.
-fn operators_by_index(application: &Application, problems: &mut Problems) -> HashMap<u64, OperatorId> {
-    let mut index = HashMap::with_capacity(application.operators.len());
-    for (id, operator) in application.operators.iter() {
-        if index.insert(operator.index, id).is_some() {
-            let message = format!("the operator index {} occurs twice", operator.index);
-            problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place));
-        }
-    }
-    index
-}
-
-/// Finds ports by operator and ADL index.
-struct Ports<'a> {
-    application: &'a Application,
-    operators: &'a HashMap<u64, OperatorId>,
-    /// Ports of operators where some port does not stand where its index says.
-    unusual: HashMap<(OperatorId, PortKind), HashMap<u64, u32>>,
-}
-
-impl Ports<'_> {
-    fn position(&mut self, id: OperatorId, kind: PortKind, index: u64) -> Option<u32> {
-        let direct = usize::try_from(index).ok();
-        let key = (id, kind);
-        let indexes: Vec<u64> = match (&self.application.operators[id].kind, kind) {
-            // Their ports have no index of their own (adl 2.3).
-            (OperatorKind::Import(_) | OperatorKind::Export(_), _) => return Some(0),
-            (OperatorKind::Composite(composite), _) => {
-                let ports = if kind == PortKind::Input { &composite.inputs } else { &composite.outputs };
-                if direct.and_then(|at| ports.get(at)).is_some_and(|port| port.index == index) {
-                    return u32::try_from(index).ok();
-                }
-                if let Some(positions) = self.unusual.get(&key) {
-                    return positions.get(&index).copied();
-                }
-                ports.iter().map(|port| port.index).collect()
-            }
-            (OperatorKind::Primitive(primitive), _) => {
-                let at = |at: usize| match kind {
-                    PortKind::Input => primitive.inputs.get(at).map(|port| port.port.index),
-                    PortKind::Output => primitive.outputs.get(at).map(|port| port.port.index),
-                };
-                if direct.and_then(at) == Some(index) {
-                    return u32::try_from(index).ok();
-                }
-                if let Some(positions) = self.unusual.get(&key) {
-                    return positions.get(&index).copied();
-                }
-                (0..).map_while(at).collect()
-            }
-        };
-        // Of equal indexes the first counts.
-        let mut positions = HashMap::with_capacity(indexes.len());
-        for (index, position) in indexes.into_iter().zip(0..) {
-            positions.entry(index).or_insert(position);
-        }
-        let found = positions.get(&index).copied();
-        self.unusual.insert(key, positions);
-        found
     }
 }
 

@@ -1,0 +1,187 @@
+//! The physical part of an application of the older dialect put into the tree of operators (adl 8, "Merge rules").
+
+use super::{Exported, Pe, PeOperator, PePort, PhysicalPort, What};
+use crate::adl::composites::Composites;
+use crate::adl::xml::Reader;
+use crate::error::excerpt;
+use crate::logical::{Export, ImportedStreams, NameImport, OperatorDefinition, OperatorId, OperatorKind, Port};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Puts the physical part into the operators of the tree (adl 8, "Merge rules").
+pub(crate) fn merge(
+    reader: &mut Reader<'_>,
+    pes: Vec<Pe>,
+    composites: &mut Composites,
+    definitions: &mut [OperatorDefinition],
+) {
+    let toolkits = std::mem::take(&mut composites.toolkits);
+    let mut left: BTreeMap<u64, OperatorId> = BTreeMap::new();
+    let mut imports_and_exports: BTreeMap<String, OperatorId> = BTreeMap::new();
+    for (name, id) in std::mem::take(&mut composites.names) {
+        let operator = &composites.operators[id];
+        match operator.kind {
+            OperatorKind::Primitive(_) => left.insert(operator.index, id),
+            _ => imports_and_exports.insert(name, id),
+        };
+    }
+    let primitives = left.clone();
+    let mut specified = Specified::default();
+    for pe in pes {
+        let together = (pe.operators.len() > 1).then(|| format!("pe{}", pe.index));
+        for physical in &pe.operators {
+            let Some(&id) = primitives.get(&physical.index) else {
+                let message = format!("<operInstance>: there is no operator {}", physical.index);
+                reader.problem(physical.place, message);
+                continue;
+            };
+            left.remove(&physical.index);
+            if let Ok(at) = definitions.binary_search_by_key(&physical.definition, |definition| definition.index) {
+                definitions[at].toolkit = toolkits.get(&id).copied();
+            }
+            merge_operator(composites, id, &pe, physical, together.as_deref());
+        }
+        for (ports, input) in [(&pe.inputs, true), (&pe.outputs, false)] {
+            for port in ports {
+                if let Some(id) = port.operator.and_then(|(operator, _)| primitives.get(&operator)) {
+                    merge_wire(composites, *id, port, input);
+                }
+            }
+        }
+        for port in pe.inputs {
+            specified.imports(reader, &imports_and_exports, port, composites);
+        }
+        for port in pe.outputs {
+            specified.export(reader, &imports_and_exports, port, composites);
+        }
+    }
+    specified.finish(composites);
+    for (index, id) in left {
+        reader.problem(composites.operators[id].place, format!("no <operInstance> describes operator {index}"));
+    }
+    for id in imports_and_exports.into_values().filter(|id| !specified.exports.contains(id)) {
+        let operator = &composites.operators[id];
+        if matches!(operator.kind, OperatorKind::Export(_)) {
+            let message = format!("no <exportedStream> describes the Export {}", excerpt(&operator.logical_name));
+            reader.problem(operator.place, message);
+        }
+    }
+}
+
+fn merge_operator(composites: &mut Composites, id: OperatorId, pe: &Pe, physical: &PeOperator, together: Option<&str>) {
+    let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
+    primitive.definition = physical.definition;
+    primitive.class.clone_from(&physical.class);
+    primitive.wrapper.clone_from(&pe.wrapper);
+    primitive.shared_object.clone_from(&pe.uri);
+    primitive.optimized = pe.optimized;
+    primitive.restartable = physical.restartable.unwrap_or(pe.restartable);
+    primitive.relocatable = physical.relocatable.unwrap_or(pe.relocatable);
+    primitive.single_threaded_on_outputs = physical.single_threaded_on_outputs;
+    primitive.trace_level = pe.trace_level;
+    primitive.resources.clone_from(&physical.resources);
+    primitive.checkpointing.clone_from(&physical.checkpointing);
+    primitive.runtime_constants.clone_from(&physical.runtime_constants);
+    primitive.partition.co_locations = together.map(str::to_owned).into_iter().collect();
+    for (port, physical) in primitive.inputs.iter_mut().zip(&physical.inputs) {
+        merge_port(&mut port.port, physical);
+        port.control = physical.control;
+        port.threaded.clone_from(&physical.threaded);
+    }
+    for (port, physical) in primitive.outputs.iter_mut().zip(&physical.outputs) {
+        merge_port(&mut port.port, physical);
+        port.stream_name.clone_from(&physical.stream_name);
+        port.viewable = physical.viewable;
+    }
+}
+
+fn merge_port(port: &mut Port, physical: &PhysicalPort) {
+    port.name.clone_from(&physical.name);
+    port.mutable = physical.mutable;
+    port.tuple_type = physical.tuple_type;
+}
+
+/// Encoding and transport are those of the PE port that the operator's port is connected to.
+fn merge_wire(composites: &mut Composites, id: OperatorId, pe_port: &PePort, input: bool) {
+    let OperatorKind::Primitive(primitive) = &mut composites.operators[id].kind else { return };
+    let Some((_, index)) = pe_port.operator else { return };
+    let found = if input {
+        primitive.inputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
+    } else {
+        primitive.outputs.iter_mut().map(|port| &mut port.port).find(|port| port.index == index)
+    };
+    if let Some(port) = found {
+        port.encoding.clone_from(&pe_port.encoding);
+        port.transport.clone_from(&pe_port.transport);
+    }
+}
+
+/// What PE ports say about imports and exports.
+#[derive(Default)]
+struct Specified {
+    names: BTreeMap<OperatorId, BTreeMap<u64, NameImport>>,
+    properties: BTreeMap<OperatorId, ImportedStreams>,
+    exports: BTreeSet<OperatorId>,
+}
+
+impl Specified {
+    fn imports(
+        &mut self,
+        reader: &mut Reader<'_>,
+        operators: &BTreeMap<String, OperatorId>,
+        port: PePort,
+        composites: &mut Composites,
+    ) {
+        for imported in port.imports {
+            let id = operators.get(&imported.operator).copied();
+            let Some((id, OperatorKind::Import(import))) = id.map(|id| (id, &mut composites.operators[id].kind)) else {
+                let message = format!("there is no Import named {}", excerpt(&imported.operator));
+                reader.problem(imported.place, message);
+                continue;
+            };
+            if port.filter.is_some() {
+                import.filter.clone_from(&port.filter);
+            }
+            match imported.what {
+                What::Name(name) => {
+                    self.names.entry(id).or_default().insert(imported.index, name);
+                }
+                What::Properties { subscription, application_scope } => {
+                    let index = imported.index;
+                    let streams = ImportedStreams::ByProperties { subscription, application_scope, index };
+                    self.properties.entry(id).or_insert(streams);
+                }
+            }
+        }
+    }
+
+    fn export(
+        &mut self,
+        reader: &mut Reader<'_>,
+        operators: &BTreeMap<String, OperatorId>,
+        port: PePort,
+        composites: &mut Composites,
+    ) {
+        let Some(Exported { place, operator, export: specified }) = port.export else { return };
+        let id = operators.get(&operator).copied();
+        let Some((id, OperatorKind::Export(export))) = id.map(|id| (id, &mut composites.operators[id].kind)) else {
+            reader.problem(place, format!("there is no Export named {}", excerpt(&operator)));
+            return;
+        };
+        let inputs = std::mem::take(&mut export.inputs);
+        **export = Export { inputs, ..specified };
+        self.exports.insert(id);
+    }
+
+    /// An import by properties hides imports by name of the same operator (topology 7.2).
+    fn finish(&mut self, composites: &mut Composites) {
+        let names = std::mem::take(&mut self.names)
+            .into_iter()
+            .map(|(id, names)| (id, ImportedStreams::ByName(names.into_values().collect())));
+        let properties = std::mem::take(&mut self.properties);
+        for (id, streams) in names.chain(properties) {
+            if let OperatorKind::Import(import) = &mut composites.operators[id].kind {
+                import.streams = streams;
+            }
+        }
+    }
+}
