@@ -3,7 +3,11 @@
 mod options;
 mod run;
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
 use clap::Parser;
@@ -12,36 +16,41 @@ use streams_frontend::{api::crds, telemetry::Telemetry};
 use crate::options::{Arguments, Command, RunOptions};
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().command() {
+    match Arguments::parse().into_command() {
         Command::Run(options) => start(*options),
-        Command::Crds { directory } => show_crds(directory.as_deref()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Command::Crds { directory } => show_crds(directory.as_deref()).map_or_else(failed, |()| ExitCode::SUCCESS),
     }
 }
 
-fn start(options: RunOptions) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    let result = runtime.block_on(async {
-        let telemetry = Telemetry::start(&options.telemetry, "streams-frontend")?;
+fn failed(error: anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn start(options: RunOptions) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(error.into()),
+    };
+    let code = runtime.block_on(async {
+        let telemetry = match Telemetry::start(&options.telemetry, "streams-frontend") {
+            Ok(telemetry) => telemetry,
+            Err(error) => return failed(error),
+        };
         let result = run::run(options).await;
         if let Err(error) = &result {
             tracing::error!(error = format!("{error:#}"), "ended");
         }
         telemetry.stop().await;
-        result
+        result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
     });
     // Work that cannot be interrupted does not keep the process from ending.
     runtime.shutdown_background();
-    result
+    code
 }
 
 fn show_crds(directory: Option<&Path>) -> anyhow::Result<()> {
+    let mut all = String::new();
     for crd in crds::crds()? {
         let manifest = crds::manifest(&crd)?;
         match directory {
@@ -49,8 +58,12 @@ fn show_crds(directory: Option<&Path>) -> anyhow::Result<()> {
                 let path = directory.join(crds::file_name(&crd));
                 std::fs::write(&path, manifest).with_context(|| path.display().to_string())?;
             }
-            None => print!("---\n{manifest}"),
+            None => all.extend(["---\n", &manifest]),
         }
     }
-    Ok(())
+    match io::stdout().write_all(all.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("the manifests cannot be printed"),
+    }
 }

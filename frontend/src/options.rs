@@ -26,7 +26,7 @@ Examples:
 
 /// Runs stream applications on Kubernetes: reconciles Jobs and serves the elasticity API
 #[derive(Debug, Parser)]
-#[command(name = "streams-frontend", version, about, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(name = "streams-frontend", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// What to do; without a subcommand, run.
-    pub(crate) fn command(self) -> Command {
+    pub(crate) fn into_command(self) -> Command {
         self.command.unwrap_or(Command::Run(Box::new(self.run)))
     }
 }
@@ -196,16 +196,16 @@ impl RunOptions {
         self.lease.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(new)
     }
 
-    /// How leadership is agreed on; `None` without election.
+    /// How leadership is agreed on; `None` without election. The namespace may be left empty: it is that of the pod or of the kubeconfig.
     ///
     /// # Errors
     /// Timings that do not fit together.
-    pub(crate) fn lease(&self, default_namespace: &str) -> anyhow::Result<Option<LeaseOptions>> {
+    pub(crate) fn lease(&self) -> anyhow::Result<Option<LeaseOptions>> {
         if self.lease.no_leader_election {
             return Ok(None);
         }
         let options = LeaseOptions {
-            namespace: self.lease.lease_namespace.clone().unwrap_or_else(|| default_namespace.to_owned()),
+            namespace: self.lease.lease_namespace.clone().unwrap_or_default(),
             name: self.lease.lease_name.clone(),
             identity: self.identity(),
             duration: self.lease.lease_seconds,
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn run(arguments: &[&str]) -> RunOptions {
-        match Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments)).unwrap().command() {
+        match Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments)).unwrap().into_command() {
             Command::Run(options) => *options,
             Command::Crds { .. } => panic!("{arguments:?} does not run"),
         }
@@ -244,26 +244,18 @@ mod tests {
             assert_eq!(options.scope(), Scope::Namespaces(vec!["a".to_owned()]));
         }
         assert_eq!(run(&[]).scope(), Scope::All);
-        let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().command();
+        let crds = Arguments::try_parse_from(["streams-frontend", "crds"]).unwrap().into_command();
         assert!(matches!(crds, Command::Crds { directory: None }));
     }
 
     #[test]
     fn the_default_timings_of_the_lease_fit_together() {
-        let lease = run(&[]).lease("here").unwrap().unwrap();
+        let lease = run(&["--lease-namespace", "here"]).lease().unwrap().unwrap();
         assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("here", "streams-frontend"));
-        assert!(run(&["--no-leader-election"]).lease("here").unwrap().is_none());
-        assert!(run(&["--lease-seconds", "5"]).lease("here").is_err());
-        let short = [
-            "--lease-seconds",
-            "2",
-            "--renew-deadline-seconds",
-            "1.5",
-            "--renew-seconds",
-            "0.3",
-            "--call-seconds",
-            "1.5",
-        ];
-        assert!(run(&short).lease("here").is_ok());
+        assert!(run(&["--no-leader-election"]).lease().unwrap().is_none());
+        assert!(run(&["--lease-seconds", "5"]).lease().is_err());
+        let short = ["--lease-seconds", "2", "--renew-deadline-seconds", "1.5", "--renew-seconds", "0.3"];
+        let short: Vec<&str> = short.into_iter().chain(["--call-seconds", "1.5"]).collect();
+        assert!(run(&short).lease().is_ok());
     }
 }

@@ -10,7 +10,7 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use kube::{Config, config::KubeConfigOptions};
 use streams_frontend::{
     elasticity::{self, service::Elasticity},
@@ -44,8 +44,11 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let asked_to_stop = signals()?;
     let metrics = Metrics::new();
+    let mut lease = options.lease()?;
     let config = configuration(options.kube_context.clone()).await?;
-    let lease = options.lease(&config.default_namespace)?;
+    if let Some(lease) = lease.as_mut().filter(|lease| lease.namespace.is_empty()) {
+        lease.namespace.clone_from(&config.default_namespace);
+    }
     let identity = lease.as_ref().map_or_else(|| options.identity(), |lease| lease.identity.clone());
     let client = client::new(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
@@ -73,8 +76,13 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     tracing::info!(address = %listener.local_addr()?, "serving the elasticity API");
     let service = Elasticity::new(client.clone(), Arc::new(mirrors.clone()), options.time_outs.longest_wait_seconds);
     let grace = options.time_outs.grace_seconds;
-    let stop = asked_to_stop.clone();
+    let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
     servers.spawn(async move {
+        // Until then it would say that jobs do not exist; callers wait to be accepted.
+        tokio::select! {
+            () = filled.synced() => {}
+            () = stop.cancelled() => return Ok(()),
+        }
         let stop = stop.cancelled_owned();
         elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
     });
@@ -168,12 +176,13 @@ fn signals() -> anyhow::Result<CancellationToken> {
 /// The cluster of a context of the kubeconfig; without one, of its current context or of the pod.
 async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
     let config = match context {
-        None => Config::infer().await.map_err(anyhow::Error::from),
+        None => Config::infer().await.map_err(|error| anyhow!("{error}")),
         Some(context) => {
             let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
-            Config::from_kubeconfig(&options).await.map_err(anyhow::Error::from)
+            Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}"))
         }
     };
+    // kube's message has its causes in it already.
     config.context("there is no usable cluster configuration")
 }
 

@@ -22,7 +22,7 @@ use opentelemetry::{
     trace::{TraceContextExt, TracerProvider},
 };
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
-use tracing::{Metadata, Span};
+use tracing::{Level, Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{EnvFilter, Layer, filter::FilterFn, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -33,15 +33,18 @@ const TRACE_PARENT: &str = "traceparent";
 /// Crates whose spans are about the export itself: exporting them would never end.
 const TRANSPORT: [&str; 6] = ["h2", "hyper", "hyper_util", "opentelemetry", "tonic", "tower"];
 
+/// Crates whose spans are exported down to the level of debugging.
+const DETAILED: [&str; 2] = ["streams_frontend", "kube_client"];
+
 /// Options of logs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// What is logged: a level, or `target=level` pairs, comma separated
-    #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "FILTER", global = true)]
+    #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
 
     /// Form of a line of the log
-    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = Format::Text, global = true)]
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = Format::Text)]
     pub log_format: Format,
 }
 
@@ -114,9 +117,11 @@ fn collector(service: &'static str) -> anyhow::Result<SdkTracerProvider> {
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build())
 }
 
+/// Ours in detail, and calls to the API server; of other crates what is worth a line in a log.
 fn is_exported(metadata: &Metadata<'_>) -> bool {
     let root = metadata.target().split("::").next().unwrap_or_default();
-    !TRANSPORT.contains(&root) && !root.starts_with("opentelemetry")
+    let most = if DETAILED.contains(&root) { Level::DEBUG } else { Level::INFO };
+    *metadata.level() <= most && !TRANSPORT.contains(&root) && !root.starts_with("opentelemetry")
 }
 
 /// The trace context of the current span in the form of W3C (`traceparent`), to be kept in an annotation. Nothing without a collector.

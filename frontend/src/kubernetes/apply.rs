@@ -90,8 +90,8 @@ where
     }
 }
 
-/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was read: the `resourceVersion` that it carries must
-/// still be the one of the API server.
+/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was read: the
+/// `resourceVersion` that it carries must still be the one of the API server.
 ///
 /// # Errors
 /// [`Error::Conflict`]: read again and decide again. [`Error::Refused`]; failures of the call, among them that the object is gone (404).
@@ -214,7 +214,7 @@ mod tests {
             let meta = ObjectMeta {
                 name: Some("x".to_owned()),
                 owner_references: existing.map(|uid| vec![owner(uid)]),
-                deletion_timestamp: going.then(|| Time(Timestamp::UNIX_EPOCH)),
+                deletion_timestamp: going.then_some(Time(Timestamp::UNIX_EPOCH)),
                 ..ObjectMeta::default()
             };
             let wanted = wanted.map(owner);

@@ -158,6 +158,9 @@ mod tests {
         BreakOff,
     }
 
+    /// Behaviour of the server -> status at the end, tries, at least and at most seconds.
+    type Row = (&'static [Try], Option<u16>, usize, f32, f32);
+
     /// Calls a server that behaves like this, and shows the status of the end, the number of tries and the time it took.
     async fn call(tries: &[Try]) -> (Option<u16>, usize, Duration) {
         let script = Arc::new(Mutex::new(tries.iter().copied().collect::<VecDeque<_>>()));
@@ -200,8 +203,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_may_pass_is_tried_again_and_the_rest_goes_to_the_caller() {
         use Try::*;
-        // behaviour of the server -> status at the end, tries, at least and at most seconds
-        let table: [(&[Try], Option<u16>, usize, f32, f32); 13] = [
+        let table: [Row; 13] = [
             (&[Answer(201)], Some(200), 1, 0.0, 0.0),
             (&[Answer(429), Answer(201)], Some(200), 2, 0.1, 0.3),
             (&[Answer(500), Answer(503), Answer(504), Answer(201)], Some(200), 4, 0.7, 2.0),

@@ -179,8 +179,7 @@ impl<K: Watched> Watch<K> {
     /// Failures are logged, counted and tried again after 0.2 s doubling to 30 s. A call that the API server ended, or whose
     /// version is too old, is made again without losing anything.
     pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
-        let mut config = watcher::Config::default();
-        config.label_selector = selector.map(str::to_owned);
+        let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
         let parts = scope.parts();
         let filled = latest::Sender::new(0usize);
         let watches = parts.iter().map(|part| {
@@ -443,5 +442,7 @@ mod tests {
         assert_eq!(queue.depth(), 1);
         assert_eq!(watch.of_pe(&Key::new("n", "flow-3")).len(), 1);
         assert_eq!(watch.of_job(&Key::new("n", "flow")).len(), 1);
+        watch.remove(&Key::new("n", "a"));
+        assert!(watch.of_job(&Key::new("n", "flow")).is_empty());
     }
 }

@@ -19,7 +19,7 @@ pub trait Watched: Resource<DynamicType = (), Scope = NamespaceResourceScope> + 
     ///
     /// # Errors
     /// The object is not of this kind's form: a newer version wrote it.
-    fn read(wire: Self::Wire) -> Result<Self, InvalidObject>;
+    fn read(wire: Self::Wire) -> Result<Self, Box<InvalidObject>>;
 }
 
 /// A ConfigMap without its data, which is large and of no interest to a mirror.
@@ -40,8 +40,8 @@ macro_rules! watch_custom_resources {
         impl Watched for $kind {
             type Wire = DeserializeGuard<Self>;
 
-            fn read(wire: Self::Wire) -> Result<Self, InvalidObject> {
-                wire.0.map(|mut object| {
+            fn read(wire: Self::Wire) -> Result<Self, Box<InvalidObject>> {
+                wire.0.map_err(Box::new).map(|mut object| {
                     trim(object.meta_mut());
                     object
                 })
@@ -54,7 +54,7 @@ watch_custom_resources!(Job, ProcessingElement, ParallelRegion, HostPool);
 impl Watched for ConfigMapMeta {
     type Wire = Self;
 
-    fn read(mut wire: Self) -> Result<Self, InvalidObject> {
+    fn read(mut wire: Self) -> Result<Self, Box<InvalidObject>> {
         trim(&mut wire.metadata);
         Ok(wire)
     }
@@ -63,7 +63,7 @@ impl Watched for ConfigMapMeta {
 impl Watched for Service {
     type Wire = Self;
 
-    fn read(mut wire: Self) -> Result<Self, InvalidObject> {
+    fn read(mut wire: Self) -> Result<Self, Box<InvalidObject>> {
         trim(&mut wire.metadata);
         wire.status = None;
         Ok(wire)
@@ -74,7 +74,7 @@ impl Watched for Pod {
     type Wire = Self;
 
     /// Keeps where the pod runs and how it does.
-    fn read(mut wire: Self) -> Result<Self, InvalidObject> {
+    fn read(mut wire: Self) -> Result<Self, Box<InvalidObject>> {
         trim(&mut wire.metadata);
         wire.spec = wire.spec.map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
         wire.status = wire.status.map(|status| PodStatus {
