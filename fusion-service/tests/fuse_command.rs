@@ -1,0 +1,198 @@
+//! `fusion-service fuse`: cases of our own, the cases of the corpus, and lines that are no cases.
+//!
+//! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::NamedTempFile;
+
+fn fuse(cases: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fusion-service")).arg("fuse").arg("--cases").arg(cases).output().unwrap()
+}
+
+fn fuse_text(lines: &[u8]) -> Output {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(lines).unwrap();
+    fuse(file.path())
+}
+
+/// Answers to all cases of a file against its own expectations; the number of cases.
+fn check_file(path: &Path) -> usize {
+    let cases: Vec<Value> =
+        fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let output = fuse(path);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), cases.len());
+    let wrong: Vec<String> = (cases.iter().zip(answers.lines()))
+        .filter_map(|(case, answer)| {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            let (want, got) = (comparable(&case["expect"]), comparable(&answer));
+            (want != got).then(|| format!("{} {} {}: {got} instead of {want}", case["case"], case["src"], case["mode"]))
+        })
+        .collect();
+    println!("{}: {} of {} cases agree", path.display(), cases.len() - wrong.len(), cases.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    cases.len()
+}
+
+/// What of an answer is a contract: lists without their order, ports without their ids, errors without their text.
+fn comparable(answer: &Value) -> Value {
+    if let Some(error) = answer.get("error") {
+        // The corpus has the reference's text, and no other error than this.
+        return json!({ "error": if error.is_string() { json!("CDISR3200E") } else { error["code"].clone() } });
+    }
+    let sorted = |list: &Value| {
+        let mut list = list.as_array().unwrap().clone();
+        list.sort_by_key(Value::to_string);
+        list
+    };
+    let without_ids = |list: &Value| {
+        let list = list.as_array().unwrap();
+        let ids: std::collections::BTreeSet<u64> = list.iter().map(|port| port[0].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), list.len(), "an id twice");
+        sorted(&list.iter().map(|port| Value::from(port.as_array().unwrap()[1..].to_vec())).collect())
+    };
+    let pe = |pe: &Value| {
+        json!({
+            "id": pe["id"], "index": pe["index"], "ops": pe["ops"],
+            "fusedIn": sorted(&pe["fusedIn"]), "fusedOut": sorted(&pe["fusedOut"]), "opFlags": sorted(&pe["opFlags"]),
+            "peIn": without_ids(&pe["peIn"]), "peOut": without_ids(&pe["peOut"]),
+        })
+    };
+    answer["pes"].as_array().unwrap().iter().map(pe).collect()
+}
+
+#[test]
+fn our_cases() {
+    check_file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/fuser.jsonl"));
+}
+
+#[test]
+fn cases_of_the_corpus() {
+    let corpus = std::env::var_os("STREAMS_CORPUS")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus"), PathBuf::from);
+    let cases = corpus.join("fuser.jsonl");
+    if cases.is_file() {
+        assert!(check_file(&cases) > 0);
+    } else {
+        eprintln!("no corpus at {}: nothing is compared", corpus.display());
+    }
+}
+
+fn case(change: impl FnOnce(&mut Value)) -> String {
+    let port = json!([{ "i": 0, "tp": false, "imp": false, "exp": false, "c": [[0, 0, 1, 0, null, null]] }]);
+    let node = |index: u32, inputs: &Value, outputs: &Value| {
+        json!({
+            "idx": index, "name": format!("Op{index}"), "in": inputs, "out": outputs, "coloc": [], "exloc": [], "iso": false, "prov": {},
+            "softseg": {}, "host": null, "pool": null, "hcol": [], "hex": [], "hiso": false, "rst": true, "rloc": true, "stOut": true, "thr": [],
+        })
+    };
+    let nodes = [node(0, &json!([]), &port), node(1, &port, &json!([]))];
+    let mut case = json!({ "mode": "manual:1", "topology": { "nodes": nodes, "pools": [] } });
+    change(&mut case);
+    format!("{case}\n")
+}
+
+#[test]
+fn the_case_that_the_malformed_ones_are_made_of_is_answered() {
+    let output = fuse_text(case(|_| {}).as_bytes());
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["pes"][0]["ops"], json!([0, 1]));
+}
+
+#[test]
+fn user_errors_are_answers() {
+    let table = [
+        (case(|case| case["mode"] = json!("manual:0")), "fusion-option", "requested number of PEs is invalid: 0"),
+        (case(|case| case["mode"] = json!("manual:-5")), "fusion-option", "requested number of PEs is invalid: -5"),
+        (
+            case(|case| case["topology"]["nodes"][1]["pool"] = json!([3, null])),
+            "compose",
+            "operator 1 (Op1): unknown host pool 3",
+        ),
+    ];
+    for (line, stage, message) in table {
+        let output = fuse_text(line.as_bytes());
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{message}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer, json!({ "error": { "code": null, "stage": stage, "message": message } }));
+    }
+}
+
+#[test]
+fn a_huge_number_of_pes_is_as_many_as_there_are_operators() {
+    let output = fuse_text(case(|case| case["mode"] = json!("manual:9223372036854775807")).as_bytes());
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["pes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn lines_that_are_no_cases_end_the_command_with_one_line() {
+    let connection = |connection: Value| case(|case| case["topology"]["nodes"][0]["out"][0]["c"] = json!([connection]));
+    let table: &[(String, &str)] = &[
+        ("\n".into(), "EOF while parsing a value"),
+        ("{}\n".into(), "missing field `mode`"),
+        ("[1,2\n".into(), "invalid type"),
+        ("{\"mode\":\"legacy\",\"topology\":{\"nodes\":[]}}".into(), "missing field `pools`"),
+        (case(|case| case["mode"] = json!("manual:")), "mode manual: is neither legacy nor manual:N"),
+        (case(|case| case["mode"] = json!("manual:9223372036854775808")), "is neither legacy nor manual:N"),
+        (case(|case| case["mode"] = json!("automatic\nx")), "mode automatic\\nx is neither"),
+        (case(|case| case["mode"] = json!(7)), "invalid type: integer"),
+        (case(|case| case["topology"]["nodes"][0]["idx"] = json!(-1)), "invalid value: integer `-1`, expected u32"),
+        (case(|case| case["topology"]["nodes"][0]["idx"] = json!(1_u64 << 32)), "invalid value: integer `4294967296`"),
+        (
+            case(|case| {
+                let nodes = case["topology"]["nodes"].as_array_mut().unwrap();
+                nodes.push(nodes[1].clone());
+                nodes[2]["in"] = json!([]);
+            }),
+            "operator index 1: twice, or out of order",
+        ),
+        (case(|case| case["topology"]["nodes"][1]["in"][0]["i"] = json!(1)), "operator 1: ports do not count from 0"),
+        (
+            case(|case| {
+                case["topology"]["pools"] =
+                    json!([{"idx": 1, "excl": false, "hosts": []}, {"idx": 1, "excl": true, "hosts": []}])
+            }),
+            "host pool 1: twice, or out of order",
+        ),
+        (connection(json!([0, 0, 9, 0, null, null])), "operator 0: connection with operator 9, which does not exist"),
+        (connection(json!([0, 0, 1, 5, null, null])), "operator 1 has no input port 5"),
+        (connection(json!([1, 0, 0, 0, null, null])), "operator 0: connection of another port in its list"),
+        (connection(json!([0, 0, 1, 0, 0, null])), "operator 0: connection with half a splitter"),
+        (connection(json!([0, 0, 1, 0, u32::MAX, 0])), "operator 0: connection with half a splitter"),
+        (connection(json!([0, 0, 1, 0])), "invalid length 4"),
+        ("[".repeat(100_000), "invalid type"),
+        (format!("{{\"x\":{}", "[".repeat(100_000)), "EOF while parsing a list"),
+        ("{\"mode\":\"\u{0}\"".replace('\u{0}', "\u{1}"), "control character"),
+    ];
+    for (line, message) in table {
+        // A good line before it is answered all the same.
+        let output = fuse_text(format!("{}{line}", case(|_| {})).as_bytes());
+        let error = String::from_utf8(output.stderr).unwrap();
+        let start = line.chars().take(60).collect::<String>();
+        assert_eq!(output.status.code(), Some(2), "{start}: {error}");
+        assert!(error.starts_with("error: ") && error.contains(":2:") && error.contains(message), "{start}: {error}");
+        assert_eq!(error.matches('\n').count(), 1, "{start}: {error}");
+        assert!(error.len() < 500, "{start}: {} bytes", error.len());
+        assert_eq!(output.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1, "{start}");
+    }
+    let output = fuse_text(b"\xff\xfe{}\n");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_file_that_is_not_there_is_an_error_in_one_line() {
+    for path in ["/does/not/exist\nat all", "/"] {
+        let output = fuse(Path::new(path));
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("error: /") && error.matches('\n').count() == 1, "{error}");
+    }
+}
