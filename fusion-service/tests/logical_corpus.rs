@@ -3,6 +3,8 @@
 //!
 //! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the tests say so and pass.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use fusion_service::budget::Budget;
 use fusion_service::logical::submission;
 use fusion_service::logical::{

@@ -3,6 +3,8 @@
 //!
 //! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 use fusion_service::budget::Budget;
 use fusion_service::logical::Application;
 use fusion_service::logical::submission::Bindings;

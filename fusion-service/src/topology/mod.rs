@@ -28,6 +28,8 @@ mod parameters;
 mod problems;
 mod relabel;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod texts;
 mod threading;
 mod verify;

@@ -1,0 +1,7 @@
+//! Expansion seen from outside: small applications, what becomes of them, and what is refused.
+
+mod errors;
+mod hostile;
+mod properties;
+mod results;
+mod sketch;
