@@ -1,2 +1,125 @@
-//! Controllers.
+//! The controllers: one per kind, each with a queue of its own.
+//!
+//! | Module | Brings about |
+//! |---|---|
+//! | [`job`] | from a Job to PEs; generations; the way from one width to the next |
+//! | [`processing_element`] | one pod per PE, under its restart policies |
+//! | [`parallel_region`] | what a region says of itself: width in force, refusals, selector |
+//! | [`host_pool`] | what a host pool says of itself |
+//!
+//! A controller is woken by changes of objects, looks at the mirrors, decides by a pure function and acts. It never depends on having seen a change:
+//! woken twice, or for nothing, it finds nothing to do.
+//!
+//! Knows: how controllers are put together. Must not know: what any of them does.
+
+pub(crate) mod host_pool;
 pub(crate) mod job;
+pub(crate) mod parallel_region;
+pub mod processing_element;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    bundles::Fetcher,
+    fusion,
+    kubernetes::{
+        events::Events,
+        mirrors::Mirrors,
+        queue::{self, BackOff, Queue},
+    },
+    metrics::Metrics,
+    settings::{JobSettings, PodSettings},
+};
+
+use self::job::{memory::Memory, work::Piece};
+
+/// What the controllers need of the process.
+pub struct Surroundings {
+    /// The API server.
+    pub client: Client,
+    /// Shared watches, filled.
+    pub mirrors: Mirrors,
+    /// Where Events go.
+    pub events: Events,
+    /// Where figures go.
+    pub metrics: Metrics,
+    /// The fusion service.
+    pub fusion: fusion::Client,
+    /// Where bundles come from.
+    pub bundles: Fetcher,
+    /// Options for jobs.
+    pub jobs: JobSettings,
+    /// Options for pods.
+    pub pods: PodSettings,
+}
+
+/// What the job controller and its long work share.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) mirrors: Mirrors,
+    pub(crate) events: Events,
+    pub(crate) fusion: fusion::Client,
+    pub(crate) bundles: Fetcher,
+    pub(crate) jobs: JobSettings,
+    pub(crate) memory: Memory,
+    pub(crate) long_work: Queue<Piece>,
+}
+
+/// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next leader does it again.
+pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
+    let Surroundings { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = surroundings;
+    let workers = usize::from(jobs.workers);
+    let processing_elements = processing_element::Controller::new(client.clone(), &mirrors, events.clone(), &metrics, &pods, &jobs);
+    let context = Arc::new(Context {
+        client,
+        mirrors,
+        events,
+        fusion,
+        bundles,
+        jobs,
+        memory: Memory::new(),
+        long_work: Queue::new("long_work", BackOff::default(), &metrics),
+    });
+    let job_queue = Queue::new("job", BackOff::default(), &metrics);
+    let region_queue = Queue::new("parallel_region", BackOff::default(), &metrics);
+    let pool_queue = Queue::new("host_pool", BackOff::default(), &metrics);
+    job::controller::subscribe(&context, &job_queue);
+    parallel_region::subscribe(&context, &region_queue);
+    host_pool::subscribe(&context, &pool_queue);
+
+    let close = {
+        let (jobs, regions, pools, long_work) =
+            (job_queue.clone(), region_queue.clone(), pool_queue.clone(), context.long_work.clone());
+        let stop = stop.clone();
+        async move {
+            stop.cancelled().await;
+            jobs.close();
+            regions.close();
+            pools.close();
+            long_work.close();
+        }
+    };
+    let long_work = {
+        let work = job::work::run(Arc::clone(&context), job_queue.clone());
+        let stop = stop.clone();
+        async move {
+            tokio::select! {
+                () = work => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    };
+    let of_jobs = {
+        let context = Arc::clone(&context);
+        queue::run(job_queue, workers, move |key| job::controller::reconcile(Arc::clone(&context), key))
+    };
+    let of_regions = {
+        let context = Arc::clone(&context);
+        queue::run(region_queue, workers, move |key| parallel_region::reconcile(Arc::clone(&context), key))
+    };
+    let of_pools = queue::run(pool_queue, workers, move |key| host_pool::reconcile(Arc::clone(&context), key));
+    tokio::join!(close, long_work, of_jobs, of_regions, of_pools, processing_elements.run(stop));
+}

@@ -1,12 +1,56 @@
-//! Jobs.
+//! The job controller: from a Job to PEs, and from one width to the next.
+//!
+//! ```text
+//! mirrors, stored plans, memory --observe--> Observed --decide--> Decision --act--> objects, status
+//!        ^                                                            |
+//!        +---- results <---- fetch, compile, publish (long work) <----+
+//! ```
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`decide`] | pure: what to do next, as a table |
+//! | [`transition`], [`present`], [`events`] | pure: what a step makes of the status; how the status describes; what people are told |
+//! | [`generation`], [`wanted`], [`children`] | pure: a plan and what belongs to it; what should exist for it, in hashes and as objects |
+//! | [`compilation`], [`widths`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
+//! | [`observe`], [`act`], [`controller`] | the same with the API server |
+//! | [`work`], [`documents`], [`job_id`], [`memory`] | long work; stored documents; numbers; what the process remembers |
+//!
+//! # Life of a generation
+//!
+//! Each line is one write (or many that depend on nothing but the one before); a crash after any of them is followed by the same end:
+//! 1. the number of the job;
+//! 2. the ADL in chunks, then its name in the status: pinned, never fetched again;
+//! 3. the plan in chunks, then `status.proposal`;
+//! 4. the texts of new and restarted PEs, in ConfigMaps named after their content;
+//! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
+//! 6. the commit: `status.generation`, by compare-and-swap;
+//! 7. the roll-out: existing PEs are told one by one; the PE controller replaces a pod only if its PE's runtime id is another one;
+//! 8. what neither plan nor proposal refers to is deleted.
+//!
+//! Knows: Kubernetes objects and plans. Must not know: ADL, AADL, how a pod is made.
+//!
+//! Invariants:
+//! * nothing that belongs to the committed generation is changed before the next one is committed;
+//! * a PE whose origin did not change is not written to;
+//! * objects that are being deleted, or that belong to somebody else, are never written to.
+
+pub(crate) mod act;
 pub(crate) mod children;
 pub(crate) mod chunks;
 pub(crate) mod compilation;
+pub(crate) mod controller;
 pub(crate) mod decide;
+pub(crate) mod documents;
+pub(crate) mod events;
 pub(crate) mod generation;
+pub(crate) mod job_id;
+pub(crate) mod memory;
+pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod port_labels;
 pub(crate) mod present;
 pub(crate) mod resources;
 pub(crate) mod transition;
 pub(crate) mod wanted;
+pub(crate) mod widths;
+pub(crate) mod work;

@@ -37,6 +37,8 @@ pub(crate) struct Observed {
     pub(crate) children: Children,
     /// Long work: what is going on, and what came of it.
     pub(crate) work: Work,
+    /// What the last attempt to do something failed with.
+    pub(crate) obstacle: Option<Failure>,
 }
 
 /// A width that is refused without asking the compiler.
@@ -53,8 +55,10 @@ pub(crate) struct RefusedWidth {
 /// Limits of a submission.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// How long a submission (or a roll-out) may take.
-    pub(crate) time_out: Duration,
+    /// How long a submission may take.
+    pub(crate) submission: Duration,
+    /// How long a resize may take.
+    pub(crate) resize: Duration,
     /// How often a job is submitted before it has failed.
     pub(crate) max_attempts: u32,
 }
@@ -165,8 +169,6 @@ pub(crate) struct Children {
     pub(crate) texts: BTreeMap<String, Object>,
     /// ConfigMaps with chunks of the ADL and of plans, by name.
     pub(crate) chunks: BTreeMap<String, Object>,
-    /// Names that are needed and belong to somebody else.
-    pub(crate) foreign: Vec<String>,
 }
 
 impl Children {

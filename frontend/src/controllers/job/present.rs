@@ -44,6 +44,20 @@ pub(crate) fn present(observed: &Observed, decision: &Decision, mut status: JobS
     status
 }
 
+/// Whether two statuses differ in more than counters and texts.
+pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
+    let essence = |status: &JobStatus| {
+        let mut status = status.clone();
+        status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+        status.statistics = None;
+        if let Some(rollout) = &mut status.rollout {
+            rollout.pending = 0;
+        }
+        status
+    };
+    essence(before) != essence(after)
+}
+
 fn count(observed: &Observed, decision: &Decision, status: &mut JobStatus) {
     if !matches!(observed.committed, Some(Loaded::Whole(_))) {
         return;
@@ -184,7 +198,7 @@ impl Conditions<'_> {
         let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
         let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
         let submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
-        let limit = self.observed.limits.time_out;
+        let limit = self.observed.limits.resize;
         let late = since.filter(|_| submitted).is_some_and(|since| {
             // A generation that was committed meanwhile has its own time.
             let end = roll_out_end(self.observed).filter(|_| decision.preparing.is_empty());

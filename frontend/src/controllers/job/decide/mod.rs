@@ -114,6 +114,23 @@ pub(crate) enum Change {
     SubmitAgain,
 }
 
+impl Change {
+    /// What it is called in logs.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::JobId(_) => "number",
+            Self::Adl(_) => "pin the ADL",
+            Self::Propose { .. } => "propose",
+            Self::Abandon => "abandon",
+            Self::Commit => "commit",
+            Self::FailSubmission(_) => "fail the submission",
+            Self::RejectResize(_) => "reject the resize",
+            Self::StartOver => "start over",
+            Self::SubmitAgain => "submit again",
+        }
+    }
+}
+
 /// An object of the job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Child {
@@ -179,6 +196,9 @@ pub(crate) fn decide(observed: &Observed) -> Decision {
     prepare::prepare(observed, &mut decision);
     roll_out::roll_out(observed, &mut decision);
     clean_up::clean_up(observed, &mut decision);
+    if decision.trouble.is_none() {
+        decision.trouble.clone_from(&observed.obstacle);
+    }
     // A step changes what the rest was decided for.
     let is_step = |action: &Action| matches!(action, Action::AllocateJobId | Action::Record(_));
     if decision.actions.iter().any(is_step) {

@@ -35,7 +35,7 @@ pub(super) fn prepare(observed: &Observed, decision: &mut Decision) {
     if !is_submitted(observed)
         && let Some(started) = &status.submission_started_at
     {
-        let end = after(started.0, observed.limits.time_out);
+        let end = after(started.0, observed.limits.submission);
         if observed.now >= end {
             return decision.act(Action::Record(if status.submission_attempts < observed.limits.max_attempts {
                 Change::StartOver
@@ -117,7 +117,7 @@ fn timed_out(observed: &Observed) -> Failure {
         message: format!(
             "{} attempts took longer than {} s each; last: {cause}",
             status.submission_attempts,
-            observed.limits.time_out.as_secs()
+            observed.limits.submission.as_secs()
         ),
         stage: None,
         code: None,

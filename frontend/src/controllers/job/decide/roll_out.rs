@@ -137,5 +137,5 @@ pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
 /// When the roll-out of the committed generation has taken too long.
 pub(crate) fn roll_out_end(observed: &Observed) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
-    Some(after(started.0, observed.limits.time_out))
+    Some(after(started.0, observed.limits.resize))
 }

@@ -1,0 +1,66 @@
+//! The reconciler of jobs.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    controllers::Context,
+    kubernetes::{
+        Error, Key,
+        queue::{Outcome, Queue},
+        watch::job_of,
+    },
+};
+
+use super::{
+    act::{Acted, act},
+    decide::decide,
+    observe::observe,
+};
+
+/// After a conflict: enough for the mirror to catch up.
+const AFTER_CONFLICT: Duration = Duration::from_millis(100);
+
+/// Lets every change that concerns a job wake its key.
+pub(crate) fn subscribe(context: &Context, jobs: &Queue<Key>) {
+    let mirrors = &context.mirrors;
+    mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
+    mirrors.processing_elements.wake(jobs, |pe| job_of(pe));
+    mirrors.services.wake(jobs, |service| job_of(service));
+    mirrors.config_maps.wake(jobs, |map| job_of(map));
+    mirrors.host_pools.wake(jobs, |pool| job_of(pool));
+    // A new width goes before everything else.
+    let regions = jobs.clone();
+    mirrors.parallel_regions.subscribe(move |region| {
+        if let Some(job) = job_of(region) {
+            regions.add_urgent(job);
+        }
+    });
+}
+
+/// Looks at a job and does what is to be done next.
+///
+/// # Errors
+/// Something could not be read or written; deciding again may help.
+#[tracing::instrument(skip_all, fields(job = %key))]
+pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome, Error> {
+    let Some(job) = context.mirrors.jobs.get(&key) else {
+        // What belonged to it goes with it: owner references do the work.
+        context.memory.forget(&key);
+        return Ok(Outcome::Done);
+    };
+    if job.metadata.deletion_timestamp.is_some() {
+        context.memory.forget(&key);
+        return Ok(Outcome::Done);
+    }
+    let job = context.memory.latest(&key, job);
+    let (observed, scene) = observe(&context, &key, job).await?;
+    let decision = decide(&observed);
+    tracing::debug!(actions = ?decision.actions, preparing = decision.preparing, pending = decision.pending, "decided");
+    match act(&context, &scene, &observed, &decision).await {
+        Ok(Acted::Moved) => Ok(Outcome::Again(Duration::ZERO)),
+        Ok(Acted::Again(delay)) => Ok(Outcome::Again(delay)),
+        Ok(Acted::Done) => Ok(Outcome::Done),
+        Err(error) if error.is_conflict() => Ok(Outcome::Again(AFTER_CONFLICT)),
+        Err(error) => Err(error),
+    }
+}

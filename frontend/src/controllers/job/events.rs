@@ -1,0 +1,102 @@
+//! What people see in `kubectl describe`: the Events that follow from a change of a job's status. Pure.
+
+use crate::{
+    api::{Job, JobPhase, JobStatus, condition},
+    kubernetes::events::Events,
+};
+
+use super::observed::{Loaded, Observed};
+
+/// An Event about a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    warning: bool,
+    reason: String,
+    note: String,
+}
+
+impl Event {
+    fn normal(reason: &str, note: String) -> Self {
+        Self { warning: false, reason: reason.to_owned(), note }
+    }
+
+    fn warning(reason: &str, note: String) -> Self {
+        Self { warning: true, reason: reason.to_owned(), note }
+    }
+
+    /// Publishes it, about `job`.
+    pub(crate) fn publish(&self, events: &Events, job: &Job) {
+        if self.warning {
+            events.warning(job, &self.reason, &self.note);
+        } else {
+            events.normal(job, &self.reason, &self.note);
+        }
+    }
+}
+
+/// What happened between two statuses of the job `name`.
+pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, observed: &Observed) -> Vec<Event> {
+    let mut events = Vec::new();
+    let became_true =
+        |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);
+    let message = |kind: &str| {
+        condition::get(&after.conditions, kind).map_or(String::new(), |condition| condition.message.clone())
+    };
+    if after.phase == Some(JobPhase::Failed) && before.phase != Some(JobPhase::Failed) {
+        events.push(Event::warning("SubmissionFailed", message(condition::SUBMITTED)));
+    } else if after.submission_attempts > before.submission_attempts.max(1) {
+        let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
+        events.push(Event::warning("SubmissionTimedOut", note));
+    }
+    if became_true(condition::SUBMITTED) {
+        events.push(Event::normal("SubmissionSucceeded", format!("Running job {name}")));
+    }
+    if after.generation != before.generation
+        && let (Some(generation), Some(rollout)) = (after.generation, &after.rollout)
+    {
+        let note = format!(
+            "generation {generation}: {} PEs kept, {} restarted, {} added, {} removed",
+            rollout.kept, rollout.restarted, rollout.added, rollout.removed
+        );
+        events.push(Event::normal("GenerationCommitted", note));
+        events.extend(fusion(after));
+        if let Some(Loaded::Whole(proposed)) = &observed.proposed {
+            events.extend(proposed.warnings.iter().map(|(reason, message)| Event::warning(reason, message.clone())));
+        }
+    }
+    let finished = |status: &JobStatus| {
+        status.rollout.as_ref().and_then(|rollout| Some((rollout.generation, rollout.finished_at.as_ref()?.0)))
+    };
+    if let Some((generation, _)) = finished(after).filter(|_| finished(before).is_none())
+        && generation > 0
+    {
+        events.push(Event::normal("ParallelRegionWidthChangeSuccess", format!("generation {generation} runs")));
+    }
+    if let Some(rejected) = &after.rejected_resize
+        && before.rejected_resize.as_ref() != Some(rejected)
+    {
+        events.push(Event::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
+    }
+    for (kind, reason) in [(condition::DEGRADED, "Degraded"), (condition::RESIZE_DELAYED, "ResizeDelayed")] {
+        if became_true(kind) {
+            events.push(Event::warning(reason, message(kind)));
+        }
+    }
+    events
+}
+
+/// How automatic fusion found the number of PEs.
+fn fusion(status: &JobStatus) -> Option<Event> {
+    let fusion = status.fusion.as_ref().filter(|_| status.generation == Some(0))?;
+    let figures = fusion.automatic.as_ref()?;
+    let free = figures.cpu_free.map_or("unknown".to_owned(), |free| format!("{free}m"));
+    let note = format!(
+        "{} PEs for {} to {} threads, between {} and {}; free CPU {free}",
+        fusion.processing_elements.unwrap_or_default(),
+        figures.threads_min,
+        figures.threads_max,
+        figures.low,
+        figures.high
+    );
+    Some(Event::normal("FusionResolved", note))
+}

@@ -1,0 +1,225 @@
+//! What the process keeps of jobs between two looks: results of long work, plans that were read, its own last writes.
+//!
+//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use moka::sync::Cache;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{api::Job, kubernetes::Key};
+
+use super::{
+    generation::Generation,
+    observed::{Failure, Slot, Wanted, Work},
+};
+
+/// Bytes of ADL that are kept.
+const ADL_BYTES: u64 = 256 << 20;
+/// How long a text that was written counts as there although the mirror does not show it.
+const WRITTEN: Duration = Duration::from_secs(30);
+
+/// The memory of all jobs.
+pub(crate) struct Memory {
+    jobs: Mutex<HashMap<Key, Entry>>,
+    adls: Cache<String, Bytes>,
+}
+
+/// The memory of one job.
+pub(crate) struct Entry {
+    uid: String,
+    /// Long work and what came of it.
+    pub(crate) work: Work,
+    /// Ends the long work that is going on, by kind.
+    pub(crate) cancel: BTreeMap<super::work::Kind, CancellationToken>,
+    /// How often long work failed in a row, by kind.
+    pub(crate) failures: BTreeMap<super::work::Kind, u32>,
+    /// The job as the API server answered the last write; the mirror may be older.
+    latest: Option<Arc<Job>>,
+    /// Generations by the digest of their plan.
+    pub(crate) generations: BTreeMap<String, Arc<Generation>>,
+    /// What they want, by the digest of the plan and `metadata.generation` of the job.
+    pub(crate) wanted: BTreeMap<(String, i64), Arc<Wanted>>,
+    /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
+    pub(crate) job_config_map: Option<(Vec<String>, String)>,
+    /// ConfigMaps that were just written.
+    written: BTreeMap<String, Instant>,
+    /// What the last attempt to do something failed with.
+    pub(crate) obstacle: Option<Failure>,
+    /// When the status was last written only to describe.
+    pub(crate) described: Option<Instant>,
+}
+
+impl Entry {
+    fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            work: Work::idle(),
+            cancel: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            latest: None,
+            generations: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            job_config_map: None,
+            written: BTreeMap::new(),
+            obstacle: None,
+            described: None,
+        }
+    }
+
+    /// Forgets plans that are not among these, but for one that was just compiled.
+    pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
+        let compiled = match &self.work.compile {
+            Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
+            _ => "",
+        };
+        self.generations.retain(|digest, _| digests.contains(&digest.as_str()) || digest == compiled);
+        self.wanted.retain(|(digest, _), _| digests.contains(&digest.as_str()));
+    }
+
+    /// A ConfigMap was written.
+    pub(crate) fn wrote(&mut self, name: String) {
+        self.written.insert(name, Instant::now());
+    }
+
+    /// ConfigMaps that were just written, but for those that `seen` knows of.
+    pub(crate) fn just_written(&mut self, seen: impl Fn(&str) -> bool) -> Vec<String> {
+        self.written.retain(|name, at| at.elapsed() < WRITTEN && !seen(name));
+        self.written.keys().cloned().collect()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        for token in self.cancel.values() {
+            token.cancel();
+        }
+    }
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let adls = Cache::builder()
+            .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
+            .max_capacity(ADL_BYTES)
+            .build();
+        Self { jobs: Mutex::new(HashMap::new()), adls }
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+        // Nothing that is done under the lock leaves it half done.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the memory of the job with this uid; that of an earlier job of the same name is dropped.
+    pub(crate) fn with<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut jobs = self.jobs();
+        let entry = jobs.entry(key.clone()).or_insert_with(|| Entry::new(uid));
+        if entry.uid != uid {
+            *entry = Entry::new(uid);
+        }
+        look(entry)
+    }
+
+    /// Looks at the memory of a job if there is any.
+    pub(crate) fn find<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.jobs().get_mut(key).filter(|entry| entry.uid == uid).map(look)
+    }
+
+    /// The job is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.jobs().remove(key);
+    }
+
+    /// The newer one of the mirror's job and the one that the last write gave.
+    pub(crate) fn latest(&self, key: &Key, mirrored: Arc<Job>) -> Arc<Job> {
+        let uid = mirrored.metadata.uid.clone().unwrap_or_default();
+        self.with(key, &uid, |entry| {
+            let own = entry.latest.take_if(|own| version(own) <= version(&mirrored));
+            drop(own);
+            entry.latest.clone().unwrap_or(mirrored)
+        })
+    }
+
+    /// The API server has this job now.
+    pub(crate) fn wrote(&self, key: &Key, job: Job) {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
+    }
+
+    /// The ADL with this digest, if it is kept.
+    pub(crate) fn adl(&self, sha256: &str) -> Option<Bytes> {
+        self.adls.get(sha256)
+    }
+
+    /// Keeps an ADL.
+    pub(crate) fn keep_adl(&self, sha256: String, adl: Bytes) {
+        self.adls.insert(sha256, adl);
+    }
+}
+
+/// Versions of one object count up: Kubernetes guarantees it since 1.35, and etcd does it anyway.
+fn version(job: &Job) -> u64 {
+    job.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{BundleReference, JobSpec};
+
+    fn job(uid: &str, version: &str) -> Job {
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.uid = Some(uid.to_owned());
+        job.metadata.resource_version = Some(version.to_owned());
+        job
+    }
+
+    #[test]
+    fn the_newer_state_of_a_job_counts() {
+        let memory = Memory::new();
+        let key = Key::new("n", "flow");
+        let latest = |job: Job| memory.latest(&key, Arc::new(job)).metadata.resource_version.clone().unwrap();
+        assert_eq!(latest(job("a", "5")), "5");
+        memory.wrote(&key, job("a", "10"));
+        assert_eq!(latest(job("a", "5")), "10", "the mirror is behind");
+        assert_eq!(latest(job("a", "10")), "10");
+        assert_eq!(latest(job("a", "11")), "11");
+        memory.wrote(&key, job("a", "20"));
+        assert_eq!(latest(job("b", "3")), "3", "another job of the same name");
+    }
+
+    #[test]
+    fn the_memory_of_a_job_ends_with_it_and_so_does_its_work() {
+        let memory = Memory::new();
+        let key = Key::new("n", "flow");
+        let token = CancellationToken::new();
+        memory.with(&key, "a", |entry| entry.cancel.insert(super::super::work::Kind::Fetch, token.clone()));
+        assert!(memory.find(&key, "b", |_| ()).is_none());
+        assert!(!token.is_cancelled());
+        memory.forget(&key);
+        assert!(token.is_cancelled());
+        assert!(memory.find(&key, "a", |_| ()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
+        let memory = Memory::new();
+        let key = Key::new("n", "flow");
+        memory.with(&key, "a", |entry| {
+            entry.wrote("x".to_owned());
+            entry.wrote("y".to_owned());
+        });
+        let written = |seen: &str| memory.with(&key, "a", |entry| entry.just_written(|name| name == seen));
+        assert_eq!(written(""), ["x", "y"]);
+        assert_eq!(written("y"), ["x"]);
+        tokio::time::advance(WRITTEN).await;
+        assert!(written("").is_empty());
+    }
+}

@@ -1,0 +1,280 @@
+//! From the mirrors and the stored plans to an observation.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+    jiff::Timestamp,
+};
+use kube::Api;
+
+use crate::{
+    api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names},
+    controllers::Context,
+    kubernetes::{
+        Error, Key,
+        apply::{controlled_by, hash, is_controlled_by},
+    },
+};
+
+use super::{
+    children::Family,
+    chunks::Document,
+    compilation, documents,
+    generation::Generation,
+    observed::{Children, Limits, Loaded, Object, Observed, Pe, Run, Wanted},
+    wanted::wanted,
+    widths::{Widths, widths},
+};
+
+/// Largest stored plan in bytes.
+const PLAN_MAX: u64 = 512 << 20;
+
+/// What an observation was made of, for those who act on it.
+pub(crate) struct Scene {
+    /// Namespace and name of the job.
+    pub(crate) key: Key,
+    /// The job.
+    pub(crate) job: Arc<Job>,
+    /// The reference that children have to it.
+    pub(crate) owner: OwnerReference,
+    /// The committed generation.
+    pub(crate) committed: Option<Arc<Generation>>,
+    /// The one that is being prepared.
+    pub(crate) proposed: Option<Arc<Generation>>,
+}
+
+impl Scene {
+    /// What the children of the job have in common.
+    pub(crate) fn family(&self) -> Family<'_> {
+        let status = self.job.status.as_ref();
+        Family {
+            owner: &self.owner,
+            job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
+            spec: &self.job.spec,
+            sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
+        }
+    }
+
+    /// The job's ConfigMap as it should be.
+    pub(crate) fn config_map(&self) -> ConfigMap {
+        let committed = self.committed.as_deref().map(|generation| &generation.plan);
+        let proposed = self.proposed.as_deref().map(|generation| &generation.plan);
+        self.family().config_map(committed, proposed)
+    }
+
+    /// The uid of the job.
+    pub(crate) fn uid(&self) -> &str {
+        &self.owner.uid
+    }
+}
+
+/// Looks at everything that belongs to a job. Reads stored plans that are not in memory.
+///
+/// # Errors
+/// A plan could not be read for another reason than that it is not there.
+pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Result<(Observed, Scene), Error> {
+    let status = job.status.clone().unwrap_or_default();
+    let owner = controlled_by(&*job);
+    let plans: Vec<&StoredPlan> =
+        status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
+    let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
+    context.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
+    let mut scene = Scene { key: key.clone(), job: Arc::clone(&job), owner, committed: None, proposed: None };
+    let committed = match &status.plan {
+        None => None,
+        Some(plan) => {
+            let (loaded, generation) = load(context, &scene, plan).await?;
+            scene.committed = generation;
+            Some(loaded)
+        }
+    };
+    let proposed = match &status.proposal {
+        None => None,
+        Some(proposal) => {
+            let (loaded, generation) = load(context, &scene, &proposal.plan).await?;
+            scene.proposed = generation;
+            Some(loaded)
+        }
+    };
+    let regions = context.mirrors.parallel_regions.of_job(key);
+    let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
+    let Widths { desired, refused } = match &scene.committed {
+        Some(generation) => widths(&job.spec, generation, ours),
+        None => Widths::default(),
+    };
+    let labels = job_config_map(context, &scene, &digests)?;
+    let mut children = children(context, key, &job);
+    let (work, obstacle) = context.memory.with(key, scene.uid(), |entry| {
+        for name in entry.just_written(|name| children.texts.contains_key(name)) {
+            children.texts.insert(name, Object::default());
+        }
+        (entry.work.clone(), entry.obstacle.clone())
+    });
+    let observed = Observed {
+        now: Timestamp::now(),
+        spec_generation: job.metadata.generation.unwrap_or_default(),
+        inputs: compilation::inputs(
+            &job,
+            status.job_id.unwrap_or_default(),
+            status.adl.as_ref().map_or("", |adl| adl.sha256.as_str()),
+        ),
+        refusal: compilation::refusal(&job.spec),
+        limits: Limits {
+            submission: job.spec.submission_time_out(),
+            resize: context.jobs.resize_seconds,
+            max_attempts: context.jobs.submission_attempts,
+        },
+        status,
+        committed,
+        proposed,
+        desired_widths: desired,
+        refused_widths: refused,
+        job_config_map: labels,
+        children,
+        work,
+        obstacle,
+    };
+    Ok((observed, scene))
+}
+
+/// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
+fn job_config_map(context: &Context, scene: &Scene, digests: &[&str]) -> Result<String, Error> {
+    let known = context.memory.with(&scene.key, scene.uid(), |entry| {
+        entry.job_config_map.as_ref().filter(|(of, _)| of == digests).map(|(_, hash)| hash.clone())
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let computed = hash(&scene.config_map())?;
+    let digests: Vec<String> = digests.iter().map(|digest| (*digest).to_owned()).collect();
+    context.memory.with(&scene.key, scene.uid(), |entry| entry.job_config_map = Some((digests, computed.clone())));
+    Ok(computed)
+}
+
+/// A stored generation, from memory or from its chunks.
+async fn load(context: &Context, scene: &Scene, plan: &StoredPlan) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
+    let remembered = context.memory.with(&scene.key, scene.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
+    let generation = match remembered {
+        Some(generation) => generation,
+        None => {
+            let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &scene.key.namespace);
+            let document = Document::Plan { generation: plan.generation };
+            let stored = documents::read(&api, &document, &scene.key.name, &plan.sha256, plan.chunks, PLAN_MAX).await?;
+            let read = stored
+                .map_err(|incomplete| incomplete.to_string())
+                .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
+            match read {
+                Ok(generation) => Arc::new(generation),
+                Err(why) => return Ok((Loaded::Lost(why), None)),
+            }
+        }
+    };
+    let wanted = want(context, scene, &plan.sha256, &generation).await?;
+    Ok((Loaded::Whole(wanted), Some(generation)))
+}
+
+/// What the generation wants, computed once for each spec.
+async fn want(
+    context: &Context,
+    scene: &Scene,
+    sha256: &str,
+    generation: &Arc<Generation>,
+) -> Result<Arc<Wanted>, Error> {
+    let key = (sha256.to_owned(), scene.job.metadata.generation.unwrap_or_default());
+    let known = context.memory.with(&scene.key, scene.uid(), |entry| {
+        entry.generations.insert(sha256.to_owned(), Arc::clone(generation));
+        entry.wanted.get(&key).cloned()
+    });
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    // Thousands of objects to hash: not on a thread that serves others.
+    let (job, owner, of) = (Arc::clone(&scene.job), scene.owner.clone(), Arc::clone(generation));
+    let computed = tokio::task::spawn_blocking(move || {
+        let status = job.status.as_ref();
+        let family = Family {
+            owner: &owner,
+            job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
+            spec: &job.spec,
+            sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
+        };
+        wanted(family, &of)
+    });
+    let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
+    let computed = Arc::new(computed?);
+    context.memory.with(&scene.key, scene.uid(), |entry| {
+        let spec_generation = key.1;
+        entry.wanted.retain(|(_, generation), _| *generation == spec_generation);
+        entry.wanted.insert(key, Arc::clone(&computed));
+    });
+    Ok(computed)
+}
+
+/// The objects that the job controls, as the mirrors show them.
+fn children(context: &Context, key: &Key, job: &Job) -> Children {
+    let mirrors = &context.mirrors;
+    let ours = |meta: &ObjectMeta| is_controlled_by(meta, job);
+    let mut children = Children::default();
+    for pe in mirrors.processing_elements.of_job(key).iter().filter(|pe| ours(&pe.metadata)) {
+        children.processing_elements.insert(pe.spec.id, processing_element(pe));
+    }
+    for service in mirrors.services.of_job(key).iter().filter(|service| ours(&service.metadata)) {
+        let id = label(&service.metadata, names::LABEL_PE).and_then(|id| id.parse().ok());
+        if let Some(id) = id {
+            children.services.insert(id, object(&service.metadata));
+        }
+    }
+    for region in mirrors.parallel_regions.of_job(key).iter().filter(|region| ours(&region.metadata)) {
+        children.regions.insert(region.spec.index, object(&region.metadata));
+    }
+    for pool in mirrors.host_pools.of_job(key).iter().filter(|pool| ours(&pool.metadata)) {
+        children.host_pools.insert(pool.spec.index, object(&pool.metadata));
+    }
+    for map in mirrors.config_maps.of_job(key).iter().filter(|map| ours(&map.metadata)) {
+        let Some(name) = map.metadata.name.clone() else { continue };
+        let object = object(&map.metadata);
+        match label(&map.metadata, names::LABEL_PART) {
+            Some(names::PART_AADL) => {
+                children.texts.insert(name, object);
+            }
+            Some(names::PART_ADL | names::PART_PLAN) => {
+                children.chunks.insert(name, object);
+            }
+            None if name == names::job_config_map(&key.name) => children.job_config_map = Some(object),
+            _ => {}
+        }
+    }
+    children
+}
+
+fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn object(meta: &ObjectMeta) -> Object {
+    let annotations = meta.annotations.as_ref();
+    let applied = annotations.and_then(|annotations| annotations.get(names::ANNOTATION_APPLIED_HASH));
+    Object { applied: applied.cloned().unwrap_or_default(), deleting: meta.deletion_timestamp.is_some() }
+}
+
+fn processing_element(pe: &ProcessingElement) -> Pe {
+    let status = pe.status.clone().unwrap_or_default();
+    // A status that is about an older spec says nothing about the present one.
+    let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
+    let run = match status.phase {
+        Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => Run::Ready,
+        Some(PePhase::Completed) => Run::Completed,
+        Some(PePhase::Failed | PePhase::Stopped) => Run::Down,
+        _ => Run::Pending,
+    };
+    let same_content = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+    Pe {
+        object: object(&pe.metadata),
+        generation: pe.spec.generation,
+        config_map: pe.spec.config_map.name.clone(),
+        launched: status.created_launch_count > 0,
+        run: if is_current && same_content { run } else { Run::Pending },
+    }
+}

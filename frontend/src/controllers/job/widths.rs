@@ -1,0 +1,178 @@
+//! Which widths are wanted of the regions of a job, and which of them are refused without asking the compiler. Pure.
+
+use std::collections::BTreeMap;
+
+use streams_proto::fusion::v1::ParallelRegion as Planned;
+
+use crate::api::{InitialWidth, JobSpec, ParallelRegion};
+
+use super::{generation::Generation, observed::RefusedWidth};
+
+/// Wanted and refused widths.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Widths {
+    /// Of every region of the generation; where a width is refused, or nobody says anything, the one in force.
+    pub(crate) desired: BTreeMap<String, u32>,
+    /// What is refused.
+    pub(crate) refused: BTreeMap<String, RefusedWidth>,
+}
+
+/// The widths that region objects ask for. Those that are missing (a user deleted them) or going ask for nothing.
+pub(crate) fn widths<'a>(
+    spec: &JobSpec,
+    generation: &Generation,
+    regions: impl IntoIterator<Item = &'a ParallelRegion>,
+) -> Widths {
+    let live = regions.into_iter().filter(|region| region.metadata.deletion_timestamp.is_none());
+    let asked: BTreeMap<&str, u32> = live.map(|region| (region.spec.name.as_str(), region.spec.width)).collect();
+    let mut widths = Widths::default();
+    for planned in &generation.plan.parallel_regions {
+        let width = asked.get(planned.name.as_str()).copied().unwrap_or(planned.width);
+        let in_force = match refuse(spec, planned, width) {
+            None => width,
+            Some(refused) => {
+                widths.refused.insert(planned.name.clone(), refused);
+                planned.width
+            }
+        };
+        widths.desired.insert(planned.name.clone(), in_force);
+    }
+    widths
+}
+
+/// Why a region may not have this width, whatever the compiler would say.
+pub(crate) fn refuse(spec: &JobSpec, planned: &Planned, width: u32) -> Option<RefusedWidth> {
+    if width == planned.width {
+        return None;
+    }
+    let name = &planned.name;
+    let refused = |reason, message| Some(RefusedWidth { width, reason, message });
+    if planned.touches_consistent_region {
+        // Checkpointed state cannot be moved between channels.
+        let message = format!("{name} cannot be resized while the job runs: a consistent region is in or next to it");
+        return refused("ConsistentRegion", message);
+    }
+    let bounds = bounds(spec, name)?;
+    match (bounds.min_width, bounds.max_width) {
+        (Some(least), _) if width < least => {
+            refused("OutOfBounds", format!("width {width} of {name} is less than its minWidth {least}"))
+        }
+        (_, Some(most)) if width > most => {
+            refused("OutOfBounds", format!("width {width} of {name} is greater than its maxWidth {most}"))
+        }
+        _ => None,
+    }
+}
+
+/// What the job says about a region: its exact name beats a pattern; among patterns the last wins.
+fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
+    let exact = spec.parallel_regions.iter().find(|entry| entry.name() == region);
+    exact.or_else(|| spec.parallel_regions.iter().rev().find(|entry| matches(entry.name(), region)))
+}
+
+/// Whether a pattern in which `*` stands for any text matches all of `name`. Blanks in the pattern do not count.
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern: String = pattern.chars().filter(|c| !c.is_whitespace()).collect();
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::{BundleReference, ParallelRegionSpec},
+        controllers::job::generation::Target,
+    };
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use streams_proto::fusion::v1::{Compilation, Plan};
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        let table = [
+            ("R", "R", true),
+            ("R", "RR", false),
+            ("*", "", true),
+            ("*", "A.B", true),
+            ("*.B", "A.B", true),
+            ("A.*", "A.B.C", true),
+            ("A*C", "A.B.C", true),
+            ("A*C", "A.B.D", false),
+            ("*A*A*", "A", false),
+            ("*A*A*", "xAxAx", true),
+            ("A * B", "AxB", true),
+            ("a", "A", false),
+            ("A.B", "AxB", false),
+            ("ab*ba", "aba", false),
+        ];
+        for (pattern, name, expected) in table {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    fn generation(consistent: bool) -> Generation {
+        let region = |index, name: &str, touches_consistent_region| Planned {
+            index,
+            name: name.to_owned(),
+            width: 2,
+            touches_consistent_region,
+            ..Planned::default()
+        };
+        let plan =
+            Plan { parallel_regions: vec![region(0, "A.R", consistent), region(1, "A.S", false)], ..Plan::default() };
+        let target = Target::Submission { inputs: String::new() };
+        Generation::following(None, target, Compilation::default(), plan, BTreeMap::new(), Vec::new())
+    }
+
+    fn object(name: &str, width: u32) -> ParallelRegion {
+        ParallelRegion::new(name, ParallelRegionSpec { name: name.to_owned(), width, ..ParallelRegionSpec::default() })
+    }
+
+    fn bounded(name: &str, min_width: Option<u32>, max_width: Option<u32>) -> InitialWidth {
+        InitialWidth { name: Some(name.to_owned()), min_width, max_width, ..InitialWidth::default() }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_stays_as_it_is_and_what_is_refused_too() {
+        let mut spec = JobSpec::of(BundleReference::default());
+        spec.parallel_regions =
+            vec![bounded("A.R", Some(2), Some(8)), bounded("*", None, Some(4)), bounded("*S", None, Some(6))];
+        let mut going = object("A.R", 3);
+        going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        // consistent, objects -> desired widths of R and S, reasons of refusal
+        let table: [(bool, Vec<ParallelRegion>, (u32, u32), &[(&str, &str)]); 6] = [
+            (false, vec![], (2, 2), &[]),
+            (false, vec![going], (2, 2), &[]),
+            (false, vec![object("A.R", 8), object("A.S", 6), object("other", 9)], (8, 6), &[]),
+            (false, vec![object("A.R", 1)], (2, 2), &[("A.R", "OutOfBounds")]),
+            (
+                false,
+                vec![object("A.R", 9), object("A.S", 7)],
+                (2, 2),
+                &[("A.R", "OutOfBounds"), ("A.S", "OutOfBounds")],
+            ),
+            (true, vec![object("A.R", 3), object("A.S", 3)], (2, 3), &[("A.R", "ConsistentRegion")]),
+        ];
+        for (consistent, objects, (r, s), refused) in table {
+            let widths = widths(&spec, &generation(consistent), &objects);
+            assert_eq!(widths.desired, BTreeMap::from([("A.R".to_owned(), r), ("A.S".to_owned(), s)]));
+            let reasons: Vec<_> =
+                widths.refused.iter().map(|(name, refused)| (name.as_str(), refused.reason)).collect();
+            assert_eq!(reasons, refused);
+        }
+    }
+}

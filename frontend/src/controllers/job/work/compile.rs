@@ -1,0 +1,340 @@
+//! From the pinned ADL and widths to a plan in chunks.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use streams_proto::fusion::v1::{
+    Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
+    resize_request::{Policy, PortsInUse},
+};
+
+use crate::{
+    api::{FusionMode, Job, ProcessingElement, StoredPlan},
+    controllers::{
+        Context,
+        job::{
+            children::{OBJECT_BYTES, PORT_ID_MAX},
+            chunks::{Document, digest},
+            compilation::{automatic, compilation, repeated},
+            documents,
+            generation::{Generation, Target},
+            observed::{self, Compiled},
+            port_labels,
+        },
+    },
+    kubernetes::{
+        Key,
+        apply::{controlled_by, is_controlled_by},
+    },
+};
+
+use super::{Unfinished, fetch, hosts};
+
+/// Longest name of a job with consistent regions: their controller's Service is named after it.
+const CONSISTENT_JOB_NAME_MAX: usize = 34;
+/// Longest name part of a label key.
+const LABEL_NAME_MAX: usize = 63;
+
+/// Compiles, checks what only the cluster can say, and writes the chunks of the plan.
+pub(super) async fn compile(
+    context: &Context,
+    key: &Key,
+    job: &Job,
+    wish: &observed::Compilation,
+) -> Result<Compiled, Unfinished> {
+    let adl = fetch::pinned(context, key, job).await?;
+    let previous = previous(context, key, job)?;
+    if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != wish.generation {
+        return Err(Unfinished::transient("Outdated", "another generation was committed meanwhile"));
+    }
+    let (compilation, plan, mut warnings) = match (&wish.target, &previous) {
+        (Target::Submission { .. }, _) => submit(context, job, adl).await?,
+        (Target::Resize { widths }, Some(previous)) => {
+            let in_use = in_use(context, key, job, &previous.plan);
+            resize(context, previous, widths, in_use, adl).await?
+        }
+        (Target::Resize { .. }, None) => {
+            return Err(Unfinished::transient("Outdated", "there is nothing to resize"));
+        }
+    };
+    warnings.extend(check(job, &plan, context.jobs.max_generation_mib)?);
+    let mut named = hosts::named(&plan);
+    // An address that was looked up stays with its node as long as the job runs.
+    let mut nodes: BTreeMap<String, String> =
+        previous.as_ref().map(|previous| previous.nodes.clone()).unwrap_or_default();
+    nodes.retain(|address, _| named.remove(address.as_str()));
+    if !named.is_empty() {
+        let (more, about) = hosts::resolve(&named, &hosts::nodes(&context.client).await?)?;
+        nodes.extend(more);
+        warnings.extend(about);
+    }
+    let generation =
+        Generation::following(previous.as_deref(), wish.target.clone(), compilation, plan, nodes, warnings);
+    store(context, key, job, generation).await
+}
+
+/// The committed generation, which the reconciler has read before it asked for this work.
+fn previous(context: &Context, key: &Key, job: &Job) -> Result<Option<Arc<Generation>>, Unfinished> {
+    let Some(plan) = job.status.as_ref().and_then(|status| status.plan.as_ref()) else { return Ok(None) };
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    let found = context.memory.find(key, &uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
+    found.map(Some).ok_or_else(|| Unfinished::transient("Outdated", "another generation was committed meanwhile"))
+}
+
+async fn submit(context: &Context, job: &Job, adl: Bytes) -> Result<(Compilation, Plan, Vec<Warning>), Unfinished> {
+    let job_id = job.status.as_ref().and_then(|status| status.job_id);
+    let job_id = job_id.ok_or_else(|| Unfinished::transient("Outdated", "the job has no number yet"))?;
+    let wants_free = job.spec.fusion.clone().unwrap_or_default().mode() == FusionMode::Automatic;
+    let free = if wants_free { hosts::cpu_free(&context.client).await? } else { None };
+    // Thousandths of a number between 0 and 1.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+    let share = (context.jobs.cpu_share.clamp(0.0, 1.0) * 1000.0).round() as u32;
+    let sha256 = Bytes::from(hex::decode(digest(&adl)).unwrap_or_default());
+    let compilation = compilation(job, job_id, sha256, automatic(&job.spec, free, share));
+    let request = SubmitRequest { compilation: Some(with_content(&compilation, adl)) };
+    let response = context.fusion.submit(request).await?;
+    Ok((compilation, planned(response.plan)?, response.warnings))
+}
+
+async fn resize(
+    context: &Context,
+    previous: &Generation,
+    widths: &BTreeMap<String, u32>,
+    in_use: InUse,
+    adl: Bytes,
+) -> Result<(Compilation, Plan, Vec<Warning>), Unfinished> {
+    let compilation = repeated(previous);
+    let in_force = previous.widths();
+    let changed = widths.iter().filter(|(region, width)| in_force.get(*region) != Some(width));
+    let layout = previous.plan.layout.clone();
+    let request = ResizeRequest {
+        compilation: Some(with_content(&compilation, adl)),
+        layout: Some(Blob { sha256: hex::decode(digest(&layout)).unwrap_or_default().into(), content: Some(layout) }),
+        widths: changed.map(|(region, width)| RegionWidth { region: region.clone(), width: (*width).into() }).collect(),
+        policy: Policy::Sticky.into(),
+        pe_ids_in_use: in_use.pe_ids,
+        ports_in_use: in_use.ports,
+    };
+    let response = context.fusion.resize(request).await?;
+    Ok((compilation, planned(response.plan)?, response.warnings))
+}
+
+fn planned(plan: Option<Plan>) -> Result<Plan, Unfinished> {
+    plan.ok_or_else(|| Unfinished::transient("FusionFailed", "the fusion service answered without a plan"))
+}
+
+fn with_content(compilation: &Compilation, adl: Bytes) -> Compilation {
+    let mut compilation = compilation.clone();
+    if let Some(blob) = &mut compilation.adl {
+        blob.content = Some(adl);
+    }
+    compilation
+}
+
+/// What must not be given to anybody else although the layout does not have it.
+struct InUse {
+    pe_ids: Vec<u64>,
+    ports: Vec<PortsInUse>,
+}
+
+/// PE ids and ports of objects that still exist: of PEs that are being removed, and of PEs that have not been told of the plan yet.
+fn in_use(context: &Context, key: &Key, job: &Job, plan: &Plan) -> InUse {
+    let pes = context.mirrors.processing_elements.of_job(key);
+    let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job)).map(|pe| &**pe);
+    ids_and_ports(pes, plan)
+}
+
+fn ids_and_ports<'a>(pes: impl Iterator<Item = &'a ProcessingElement>, plan: &Plan) -> InUse {
+    let mut in_use = InUse { pe_ids: Vec::new(), ports: Vec::new() };
+    let planned: BTreeMap<u64, _> =
+        plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed).map(|pe| (pe.id, pe)).collect();
+    for pe in pes {
+        let Some(planned) = planned.get(&pe.spec.id) else {
+            in_use.pe_ids.push(pe.spec.id);
+            continue;
+        };
+        let inputs: Vec<u32> = planned.port_labels.iter().map(|label| label.port_id).collect();
+        let outputs: Vec<u32> = planned.exports.iter().map(|export| export.port_id).collect();
+        let only_in = |existing: &[u32], planned: &[u32]| {
+            existing.iter().copied().filter(|port| !planned.contains(port)).collect::<Vec<_>>()
+        };
+        let input_port_ids = only_in(&pe.spec.input_ports, &inputs);
+        let output_port_ids = only_in(&pe.spec.exported_ports, &outputs);
+        if !input_port_ids.is_empty() || !output_port_ids.is_empty() {
+            in_use.ports.push(PortsInUse { pe_id: pe.spec.id, input_port_ids, output_port_ids });
+        }
+    }
+    in_use.pe_ids.sort_unstable();
+    in_use.ports.sort_by_key(|ports| ports.pe_id);
+    in_use
+}
+
+/// What Kubernetes would refuse later, and what users should know.
+fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>, Unfinished> {
+    let mut warnings = Vec::new();
+    let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    if !plan.consistent_regions.is_empty() {
+        if name.len() > CONSISTENT_JOB_NAME_MAX {
+            let message =
+                format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
+            return Err(Unfinished::permanent("NameTooLong", message));
+        }
+        warn("NotServed", "consistent regions are not driven yet: their PEs wait".to_owned());
+    }
+    let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
+    if live().any(|pe| !pe.imports.is_empty() || !pe.exports.is_empty()) {
+        warn("NotServed", "imports and exports are not connected yet".to_owned());
+    }
+    for pe in live() {
+        if let Some(label) = pe.port_labels.iter().find(|label| label.port_id > PORT_ID_MAX) {
+            let message =
+                format!("PE {} has port id {}, which makes no port number; use more PEs", pe.id, label.port_id);
+            return Err(Unfinished::permanent("PortOutOfRange", message));
+        }
+    }
+    for pool in &plan.host_pools {
+        if let Some(tag) = pool.tags.iter().find(|tag| !is_label_name(tag)) {
+            let message = format!("tag {tag:?} of host pool {} makes no label of a node", pool.name);
+            return Err(Unfinished::permanent("HostTagInvalid", message));
+        }
+        if let Some(size) = pool.size.filter(|_| pool.hosts.is_empty()) {
+            warn("HostPoolSizeNotEnforced", format!("host pool {} may have more than its {size} hosts", pool.name));
+        }
+    }
+    let bytes: u64 = live().map(|pe| pe.size).sum();
+    if bytes > max_generation_mib.saturating_mul(1 << 20) {
+        let message = format!("the job has {bytes} bytes of AADL, more than {max_generation_mib} MiB; use more PEs");
+        return Err(Unfinished::permanent("TooLarge", message));
+    }
+    let labels = port_labels::render(Some(plan), None).len();
+    if labels > OBJECT_BYTES {
+        let message = format!("the port labels of the job take {labels} bytes, more than one ConfigMap; use fewer PEs");
+        return Err(Unfinished::permanent("TooLarge", message));
+    }
+    Ok(warnings)
+}
+
+/// Whether `hostpool.streams.ibm.com/<tag>` is a label key.
+fn is_label_name(tag: &str) -> bool {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let at_the_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    tag.len() <= LABEL_NAME_MAX
+        && tag.chars().all(inside)
+        && at_the_end(tag.chars().next())
+        && at_the_end(tag.chars().next_back())
+}
+
+async fn store(context: &Context, key: &Key, job: &Job, generation: Generation) -> Result<Compiled, Unfinished> {
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
+    let generation = Arc::new(generation);
+    let encoded = {
+        let generation = Arc::clone(&generation);
+        tokio::task::spawn_blocking(move || Bytes::from(generation.encode())).await
+    };
+    let encoded = encoded.map_err(|error| Unfinished::transient("Internal", error.to_string()))?;
+    let document = Document::Plan { generation: generation.number };
+    let cut = documents::write(&api, &document, &controlled_by(job), encoded).await?;
+    let plan = StoredPlan {
+        generation: generation.number,
+        sha256: cut.sha256.clone(),
+        chunks: cut.count(),
+        compiler: generation.plan.compiler.clone(),
+    };
+    let widths = generation.widths();
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    context.memory.find(key, &uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
+    Ok(Compiled { plan, widths })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{BundleReference, JobSpec, ProcessingElementSpec};
+    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement as Planned};
+
+    fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
+        let port_labels = ports.iter().map(|port_id| PortLabel { port_id: *port_id, ..PortLabel::default() }).collect();
+        Planned { id, fate: fate.into(), port_labels, size: 100, ..Planned::default() }
+    }
+
+    fn object(id: u64, inputs: &[u32], exports: &[u32]) -> ProcessingElement {
+        let spec = ProcessingElementSpec {
+            id,
+            input_ports: inputs.to_vec(),
+            exported_ports: exports.to_vec(),
+            ..ProcessingElementSpec::default()
+        };
+        ProcessingElement::new("pe", spec)
+    }
+
+    #[test]
+    fn ids_and_ports_of_objects_that_lag_behind_are_in_use() {
+        let mut exporting = planned_pe(1, Fate::Restarted, &[0, 1]);
+        exporting.exports = vec![Export { port_id: 4, ..Export::default() }];
+        let plan = Plan {
+            processing_elements: vec![planned_pe(0, Fate::Kept, &[0]), exporting, planned_pe(2, Fate::Removed, &[])],
+            ..Plan::default()
+        };
+        let objects = [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2], &[4, 5])];
+        let in_use = ids_and_ports(objects.iter(), &plan);
+        assert_eq!(in_use.pe_ids, [2, 7]);
+        let ports = PortsInUse { pe_id: 1, input_port_ids: vec![2], output_port_ids: vec![5] };
+        assert_eq!(in_use.ports, [ports]);
+    }
+
+    #[test]
+    fn what_kubernetes_would_refuse_later_is_refused_now() {
+        let job = |name: &str| Job::new(name, JobSpec::of(BundleReference::default()));
+        let plan = |change: fn(&mut Plan)| {
+            let mut plan = Plan { processing_elements: vec![planned_pe(0, Fate::Added, &[0])], ..Plan::default() };
+            change(&mut plan);
+            plan
+        };
+        let long = "j".repeat(35);
+        // job, plan -> reason of the refusal, reasons of the warnings
+        let table: [(&str, Plan, Result<&[&str], &str>); 9] = [
+            ("j", plan(|_| ()), Ok(&[])),
+            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_536), Err("PortOutOfRange")),
+            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_535), Ok(&[])),
+            ("j", plan(|p| p.processing_elements[0].size = 2 << 20), Err("TooLarge")),
+            ("j", plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Ok(&["NotServed"])),
+            (&long, plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Err("NameTooLong")),
+            ("j", plan(|p| p.processing_elements[0].exports.push(Export::default())), Ok(&["NotServed"])),
+            (
+                "j",
+                plan(|p| p.host_pools.push(HostPool { tags: vec!["a b".to_owned()], ..HostPool::default() })),
+                Err("HostTagInvalid"),
+            ),
+            (
+                "j",
+                plan(|p| p.host_pools.push(HostPool { size: Some(2), ..HostPool::default() })),
+                Ok(&["HostPoolSizeNotEnforced"]),
+            ),
+        ];
+        for (name, plan, expected) in table {
+            match check(&job(name), &plan, 1) {
+                Ok(warnings) => {
+                    let reasons: Vec<_> = warnings.iter().map(|warning| warning.reason.as_str()).collect();
+                    assert_eq!(Ok(reasons.as_slice()), expected, "{plan:?}");
+                }
+                Err(unfinished) => {
+                    assert!(!unfinished.retry);
+                    assert_eq!(Err(unfinished.reason.as_str()), expected, "{plan:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_are_parts_of_label_keys() {
+        for (tag, expected) in
+            [("a", true), ("A-b_c.9", true), ("", false), ("-a", false), ("a.", false), ("a/b", false)]
+        {
+            assert_eq!(is_label_name(tag), expected, "{tag}");
+        }
+        assert!(is_label_name(&"a".repeat(63)) && !is_label_name(&"a".repeat(64)));
+    }
+}

@@ -1,0 +1,194 @@
+//! From a plan to the texts of PEs in ConfigMaps.
+//!
+//! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before any is written, so that a generation
+//! which cannot be stored leaves nothing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
+
+use crate::{
+    api::{Job, names},
+    controllers::{
+        Context,
+        job::{
+            act::MANAGER,
+            children::{Family, OBJECT_BYTES, StoredText},
+            chunks::digest,
+            generation::Generation,
+            observed::Publish,
+        },
+    },
+    fusion::Text,
+    kubernetes::{
+        Key,
+        apply::{controlled_by, create_or_match},
+    },
+};
+
+use super::{Unfinished, fetch};
+
+/// ConfigMaps that are written at the same time.
+const WRITES: usize = 16;
+/// Measured texts that are kept for writing, in bytes; more are rendered again.
+const KEPT: usize = 64 << 20;
+
+/// Writes the texts of these PEs.
+pub(super) async fn publish(context: &Context, key: &Key, job: &Job, wish: &Publish) -> Result<(), Unfinished> {
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    let generation = context.memory.find(key, &uid, |entry| entry.generations.get(&wish.plan).cloned()).flatten();
+    let generation = generation.ok_or_else(|| Unfinished::transient("Outdated", "there is another plan meanwhile"))?;
+    let adl = fetch::pinned(context, key, job).await?;
+    let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();
+    let render = Render { context, generation: &generation, planned: &planned, adl };
+    let writer = Writer { context, key, job, uid: &uid };
+    let is_large = |id: &&u64| planned.get(*id).is_some_and(|pe| pe.size > OBJECT_BYTES as u64);
+    let large: Vec<u64> = wish.pe_ids.iter().filter(is_large).copied().collect();
+    let kept = measure(&render, &large).await?;
+    let rest: Vec<u64> = wish.pe_ids.iter().filter(|id| !kept.contains_key(id)).copied().collect();
+    let measured = stream::iter(kept).map(|(id, text)| Ok((id, text)));
+    let rendered = render.texts(&rest).map(|text| {
+        let text = text?;
+        let stored = StoredText::of(&text.text).ok_or_else(|| unreadable(text.pe_id))?;
+        Ok((text.pe_id, stored))
+    });
+    let planned = &planned;
+    measured
+        .chain(rendered)
+        .try_for_each_concurrent(WRITES, |(id, text)| {
+            let writer = &writer;
+            async move {
+                let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
+                writer.write(id, content_id, text).await
+            }
+        })
+        .await
+}
+
+fn unreadable(pe_id: u64) -> Unfinished {
+    Unfinished::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8"))
+}
+
+/// Renders large texts and refuses those that do not fit. Gives some of them, compressed.
+async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, StoredText>, Unfinished> {
+    let mut kept = BTreeMap::new();
+    let mut bytes = 0_usize;
+    let mut texts = std::pin::pin!(render.texts(large));
+    while let Some(text) = texts.try_next().await? {
+        let (pe_id, size) = (text.pe_id, text.text.len());
+        let stored = tokio::task::spawn_blocking(move || StoredText::of(&text.text)).await;
+        let stored = stored.ok().flatten().ok_or_else(|| unreadable(pe_id))?;
+        if stored.len() > OBJECT_BYTES {
+            let pes = render.planned.len();
+            return Err(Unfinished::permanent("TooLarge", too_large(pe_id, size, stored.len(), pes)));
+        }
+        if bytes.saturating_add(stored.len()) <= KEPT {
+            bytes += stored.len();
+            kept.insert(pe_id, stored);
+        }
+    }
+    Ok(kept)
+}
+
+/// What to say about a text that does not fit, and how many PEs would do if they were equal.
+fn too_large(pe_id: u64, size: usize, compressed: usize, pes: usize) -> String {
+    let parts = compressed.div_ceil(OBJECT_BYTES);
+    let enough = pes.saturating_mul(parts);
+    format!(
+        "the AADL of PE {pe_id} has {size} bytes, {compressed} compressed, more than a ConfigMap holds ({OBJECT_BYTES}); \
+         about {enough} PEs would do"
+    )
+}
+
+struct Render<'a> {
+    context: &'a Context,
+    generation: &'a Arc<Generation>,
+    planned: &'a BTreeMap<u64, &'a ProcessingElement>,
+    adl: bytes::Bytes,
+}
+
+impl Render<'_> {
+    /// The texts of these PEs, in this order, checked against the plan.
+    fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<Text, Unfinished>> {
+        let texts = (!pe_ids.is_empty()).then(|| self.context.fusion.render(self.request(pe_ids)));
+        let planned: BTreeMap<u64, String> =
+            pe_ids.iter().filter_map(|id| Some((*id, self.planned.get(id)?.content_id.clone()))).collect();
+        stream::iter(texts).flatten().map(move |text| {
+            let text = text?;
+            if planned.get(&text.pe_id) != Some(&text.content_id) {
+                // The plan's promise: the same compilation and layout give the same text.
+                let message = format!("the text of PE {} is another one than when it was planned", text.pe_id);
+                return Err(Unfinished::recompile(message));
+            }
+            Ok(text)
+        })
+    }
+
+    fn request(&self, pe_ids: &[u64]) -> RenderRequest {
+        let mut compilation = self.generation.compilation.clone();
+        if let Some(adl) = &mut compilation.adl {
+            adl.content = Some(self.adl.clone());
+        }
+        let layout = self.generation.plan.layout.clone();
+        RenderRequest {
+            compilation: Some(compilation),
+            layout: Some(Blob {
+                sha256: hex::decode(digest(&layout)).unwrap_or_default().into(),
+                content: Some(layout),
+            }),
+            compiler: self.generation.plan.compiler.clone(),
+            pe_ids: pe_ids.to_vec(),
+        }
+    }
+}
+
+struct Writer<'a> {
+    context: &'a Context,
+    key: &'a Key,
+    job: &'a Job,
+    uid: &'a str,
+}
+
+impl Writer<'_> {
+    async fn write(&self, pe_id: u64, content_id: &str, text: StoredText) -> Result<(), Unfinished> {
+        let owner = controlled_by(self.job);
+        let family = Family { owner: &owner, job_id: 0, spec: &self.job.spec, sab_name: "" };
+        let object = family.text(pe_id, content_id, text);
+        let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
+        let same = |existing: &ConfigMap| {
+            let annotations = existing.metadata.annotations.as_ref();
+            annotations.and_then(|annotations| annotations.get(names::ANNOTATION_CONTENT_ID)).map(String::as_str)
+                == Some(content_id)
+        };
+        create_or_match(&api, MANAGER, &object, same).await?;
+        let name = object.metadata.name.unwrap_or_default();
+        self.context.memory.find(self.key, self.uid, |entry| entry.wrote(name));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_does_not_fit_is_named_with_its_size_and_a_way_out() {
+        let message = too_large(7, 40_000_000, 2_500_000, 4);
+        for part in ["PE 7", "40000000", "2500000", "12 PEs"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn large_texts_are_compressed_the_same_way_each_time() {
+        let text = "<pe/>".repeat(100_000);
+        let stored = StoredText::of(text.as_bytes()).unwrap();
+        assert!(matches!(&stored, StoredText::Compressed(bytes) if bytes.len() < 10_000));
+        assert_eq!(StoredText::of(text.as_bytes()).unwrap(), stored);
+        assert!(matches!(StoredText::of(b"<pe/>").unwrap(), StoredText::Plain(_)));
+        assert_eq!(StoredText::of(&[0xff]), None);
+    }
+}
