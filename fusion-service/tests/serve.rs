@@ -1,4 +1,5 @@
 //! The program as a process: ports, signals, exit status, logs, traces.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use nix::{sys::signal, unistd::Pid};
 use opentelemetry_proto::tonic::{

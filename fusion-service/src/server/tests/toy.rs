@@ -86,23 +86,31 @@ pub(crate) struct ToyJob {
     application: Arc<ToyApplication>,
     name: String,
     layout: String,
+    measures: Vec<Measure>,
 }
 
 impl Toy {
     fn job(application: &Arc<ToyApplication>, compilation: &pb::Compilation, layout: String) -> (ToyJob, pb::Plan) {
-        let job =
-            ToyJob { application: Arc::clone(application), name: compilation.job_name.clone(), layout: layout.clone() };
-        let pe = |id| pb::ProcessingElement {
+        let mut job = ToyJob {
+            application: Arc::clone(application),
+            name: compilation.job_name.clone(),
+            layout: layout.clone(),
+            measures: Vec::new(),
+        };
+        let measure =
+            |id| Measure { content_id: hex::encode(Sha256::digest(job.text(id))), size: application.bytes as u64 };
+        job.measures = (0..application.pes).map(measure).collect();
+        let pe = |(id, measure): (u64, &Measure)| pb::ProcessingElement {
             id,
-            content_id: hex::encode(Sha256::digest(job.text(id))),
-            size: application.bytes as u64,
+            content_id: measure.content_id.clone(),
+            size: measure.size,
             ..Default::default()
         };
         let plan = pb::Plan {
             compiler: "toy".into(),
             adl_sha256: compilation.adl.clone().unwrap_or_default().sha256,
             layout: Bytes::from(layout),
-            processing_elements: (0..application.pes).map(pe).collect(),
+            processing_elements: (0..).zip(&job.measures).map(pe).collect(),
             ..Default::default()
         };
         (job, plan)
@@ -112,7 +120,9 @@ impl Toy {
 impl ToyJob {
     pub(crate) fn text(&self, pe: u64) -> Vec<u8> {
         let line = format!("{} {} {pe}\n", self.name, self.layout);
-        line.bytes().cycle().take(self.application.bytes).collect()
+        let mut text = line.repeat(self.application.bytes.div_ceil(line.len())).into_bytes();
+        text.truncate(self.application.bytes);
+        text
     }
 }
 
@@ -180,10 +190,7 @@ impl Compiler for Toy {
     }
 
     fn measure(&self, job: &ToyJob, pe: u64) -> Option<Measure> {
-        (pe < job.application.pes).then(|| Measure {
-            content_id: hex::encode(Sha256::digest(job.text(pe))),
-            size: job.application.bytes as u64,
-        })
+        job.measures.get(usize::try_from(pe).ok()?).cloned()
     }
 
     fn render(&self, job: &ToyJob, pe: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), Failure> {
