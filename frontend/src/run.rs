@@ -13,7 +13,10 @@ use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::{Context as _, anyhow, bail};
 use kube::{Config, config::KubeConfigOptions};
 use streams_frontend::{
+    bundles::Fetcher,
+    controllers::{self, Surroundings},
     elasticity::{self, service::Elasticity},
+    fusion,
     kubernetes::{
         client,
         events::Events,
@@ -88,13 +91,23 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     });
 
     // One replica: the controllers.
+    let surroundings = Surroundings {
+        client: client.clone(),
+        mirrors: mirrors.clone(),
+        events: events.clone(),
+        metrics: metrics.clone(),
+        fusion: fusion::Client::new(fusion::Options::new(options.fusion_services.clone())),
+        bundles: Fetcher::new(options.bundles.fetcher()).context("bundles cannot be fetched")?,
+        jobs: options.jobs.clone(),
+        pods: options.pods.clone(),
+    };
     let lead = async {
         tokio::select! {
             () = mirrors.synced() => {}
             () = asked_to_stop.cancelled() => return Ok(()),
         }
         tracing::info!("the mirrors are filled");
-        let controllers = work(asked_to_stop.clone());
+        let controllers = work(surroundings, asked_to_stop.clone());
         match lease {
             None => controllers.await,
             Some(lease) => match leadership::acquire(client.clone(), lease, &metrics, &asked_to_stop).await {
@@ -197,7 +210,7 @@ fn report(result: anyhow::Result<()>) {
 }
 
 /// The controllers; they end when they are asked to stop and what they are at is finished.
-async fn work(stop: CancellationToken) -> anyhow::Result<()> {
-    stop.cancelled().await;
+async fn work(surroundings: Surroundings, stop: CancellationToken) -> anyhow::Result<()> {
+    controllers::run(surroundings, stop).await;
     Ok(())
 }

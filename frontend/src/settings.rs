@@ -6,7 +6,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::api::BuildType;
+use crate::{api::BuildType, bundles};
 
 /// How pods are made, where a PE's own options do not say it.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
@@ -123,6 +123,18 @@ pub struct BundleSettings {
     /// Fetch bundles by `http` too, not only by `https`
     #[arg(long, env = "STREAMS_ALLOW_HTTP_BUNDLES")]
     pub allow_http_bundles: bool,
+}
+
+impl BundleSettings {
+    /// The options of the fetcher; sizes and times are its own defaults.
+    pub fn fetcher(&self) -> bundles::Options {
+        bundles::Options {
+            directory: self.bundle_directory.clone(),
+            base_url: self.bundle_base_url.clone(),
+            allow_http: self.allow_http_bundles,
+            ..bundles::Options::default()
+        }
+    }
 }
 
 /// A duration in seconds, e.g. `2` or `0.5`.

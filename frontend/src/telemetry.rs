@@ -36,11 +36,14 @@ const TRANSPORT: [&str; 6] = ["h2", "hyper", "hyper_util", "opentelemetry", "ton
 /// Crates whose spans are exported down to the level of debugging.
 const DETAILED: [&str; 2] = ["streams_frontend", "kube_client"];
 
+/// kube says of every failed call what is said here as well, or is retried and worth nothing.
+const DEFAULT_FILTER: &str = "info,kube_client=off";
+
 /// Options of logs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// What is logged: a level, or `target=level` pairs, comma separated
-    #[arg(long, env = "RUST_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(long, env = "RUST_LOG", default_value = DEFAULT_FILTER, value_name = "FILTER")]
     pub log: String,
 
     /// Form of a line of the log

@@ -99,6 +99,21 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
+/// The error with its causes, without repeating those that are in a message already.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        cause = next.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +141,17 @@ mod tests {
             let error = written(&object, api(reason, code));
             assert_eq!((error.is_conflict(), error.is_permanent()), (conflict, permanent), "{reason}");
         }
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let inner = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "refused");
+        let service = kube::Error::Service(Box::new(inner));
+        assert_eq!(with_causes(&service), "ServiceError: refused");
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] std::io::Error);
+        assert_eq!(with_causes(&Outer(std::io::Error::other("inner"))), "outer: inner");
     }
 
     #[test]

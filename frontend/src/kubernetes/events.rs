@@ -21,7 +21,7 @@ use kube::{
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
-use super::error::{absent, is_already_exists};
+use super::error::{absent, is_already_exists, with_causes};
 use crate::{api::condition::cut, metrics::Metrics};
 
 /// Events that wait to be published.
@@ -58,7 +58,7 @@ impl Events {
             while let Some(event) = events.recv().await {
                 if let Err(error) = publish(&client, event).await {
                     metrics.events_dropped.inc();
-                    tracing::warn!(error = %error, "an Event was not published");
+                    tracing::warn!(error = with_causes(&error), "an Event was not published");
                 }
             }
         };

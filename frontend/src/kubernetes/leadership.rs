@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::lease::{Observed, Step};
-use super::error::{absent, is_already_exists, is_conflict};
+use super::error::{absent, is_already_exists, is_conflict, with_causes};
 use crate::metrics::Metrics;
 
 /// How leadership is agreed on.
@@ -99,7 +99,9 @@ pub async fn acquire(
                 return Some(Leader { api, options, lease, renewed_at: asked_at, metrics: metrics.clone() });
             }
             Ok(None) => {}
-            Err(error) => tracing::warn!(error = %error, "the lease cannot be read or taken; will try again"),
+            Err(error) => {
+                tracing::warn!(error = with_causes(&error), "the lease cannot be read or taken; will try again")
+            }
         }
         tokio::select! {
             () = sleep(candidate.options.renew_interval) => {}
@@ -210,7 +212,7 @@ impl Leader {
                 // Somebody wrote it: perhaps this replica, in a try whose answer was lost.
                 Err(error) if is_conflict(&error) => self.read_again().await?,
                 Err(error) => {
-                    tracing::warn!(error = %error, "the lease was not renewed; will try again");
+                    tracing::warn!(error = with_causes(&error), "the lease was not renewed; will try again");
                     sleep(self.options.renew_interval).await;
                 }
             }
@@ -229,7 +231,7 @@ impl Leader {
             }
             Ok(None) => Err(Lost::To("nobody".to_owned())),
             Err(error) => {
-                tracing::warn!(error = %error, "the lease cannot be read; will try again");
+                tracing::warn!(error = with_causes(&error), "the lease cannot be read; will try again");
                 sleep(self.options.renew_interval).await;
                 Ok(())
             }
@@ -245,7 +247,9 @@ impl Leader {
         self.lease.spec = Some(spec);
         match self.api.replace(&self.options.name, &PostParams::default(), &self.lease).await {
             Ok(_) => tracing::info!(lease = self.options.name, "released the lease"),
-            Err(error) => tracing::warn!(error = %error, "the lease was not released; others wait until it ends"),
+            Err(error) => {
+                tracing::warn!(error = with_causes(&error), "the lease was not released; others wait until it ends")
+            }
         }
     }
 }

@@ -36,6 +36,7 @@ use self::store::{Change, Store};
 pub use self::trimmed::{ConfigMapMeta, Watched};
 use super::{
     Key,
+    error::with_causes,
     queue::{Queue, QueueKey},
 };
 use crate::{
@@ -176,8 +177,8 @@ impl<K: Watched> Watch<K> {
 
     /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector.
     ///
-    /// Failures are logged, counted and tried again after 0.2 s doubling to 30 s. A call that the API server ended, or whose
-    /// version is too old, is made again without losing anything.
+    /// Failures are counted and tried again after 0.2 s doubling to 5 s; the first of several in a row is logged. A call that the API
+    /// server ended, or whose version is too old, is made again without losing anything.
     pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
         let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
         let parts = scope.parts();
@@ -189,7 +190,7 @@ impl<K: Watched> Watch<K> {
             };
             let back_off = backon::ExponentialBuilder::default()
                 .with_min_delay(Duration::from_millis(200))
-                .with_max_delay(Duration::from_secs(30))
+                .with_max_delay(Duration::from_secs(5))
                 .with_jitter()
                 .without_max_times();
             let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
@@ -212,8 +213,12 @@ impl<K: Watched> Watch<K> {
     ) {
         let mut events = std::pin::pin!(events);
         let mut first = true;
+        let mut failing = false;
         let mut listed = Vec::new();
         while let Some(event) = events.next().await {
+            if event.is_ok() && std::mem::take(&mut failing) {
+                tracing::info!(kind = %self.shared.label.kind, "watch works again");
+            }
             match event {
                 Ok(Event::Init) => listed.clear(),
                 Ok(Event::InitApply(object)) => listed.push(self.read(object)),
@@ -241,7 +246,13 @@ impl<K: Watched> Watch<K> {
                 }
                 Err(error) => {
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
-                    tracing::warn!(kind = %self.shared.label.kind, error = %error, "watch failed; will try again");
+                    let (kind, text) = (&self.shared.label.kind, with_causes(&error));
+                    // An expired version is how a watch that was away for long begins anew.
+                    if std::mem::replace(&mut failing, true) || is_expired(&error) {
+                        tracing::debug!(%kind, error = text, "watch failed; will try again");
+                    } else {
+                        tracing::warn!(%kind, error = text, "watch failed; will try again");
+                    }
                 }
             }
         }
@@ -308,6 +319,10 @@ impl<K: Watched> Watch<K> {
     pub(crate) fn remove(&self, key: &Key) {
         self.publish(|store| store.delete(key));
     }
+}
+
+fn is_expired(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
 /// Label selector of everything that belongs to a job.

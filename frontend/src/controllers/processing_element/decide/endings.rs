@@ -1,0 +1,273 @@
+//! How pods end, and what the policies make of it.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::{DeletedBy, Termination, TerminationOutcome, condition};
+
+use super::{
+    super::observed::{End, Pod, Policies, Stage, Vanished, Why, after},
+    Change, Fate, Making, Step, recorded, was_created,
+};
+
+/// Delay of the second restart in a row; doubled for each further one.
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+/// Longest delay.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// A pod that ran this long starts with a clean record.
+const LONG_RUN: Duration = Duration::from_secs(600);
+/// Longest texts of a termination (schema).
+const REASON_MAX: usize = 1024;
+const MESSAGE_MAX: usize = 4096;
+
+impl Making<'_> {
+    /// Records how the pod of the launch count ended; asks if that is not known.
+    pub(super) fn note_end(&mut self) -> Option<Step> {
+        if !was_created(&self.status) || recorded(&self.status).is_some() {
+            return None;
+        }
+        let (outcome, end, deleted_by) = match self.fate() {
+            Fate::Unknown => return Some(Step::Look),
+            Fate::Gone(vanished) => {
+                let (outcome, end) = after_vanishing(vanished);
+                (outcome, end, Some(DeletedBy::Other))
+            }
+            Fate::There(pod) => {
+                let (outcome, end) = self.of_pod(pod)?;
+                let failed = outcome == TerminationOutcome::Failed;
+                let deleted_by = if pod.is_deleting() {
+                    Some(DeletedBy::Other)
+                } else {
+                    (failed && self.observed.wanted.policies.delete_failed).then_some(DeletedBy::Controller)
+                };
+                (outcome, end, deleted_by)
+            }
+        };
+        self.record(outcome, end, deleted_by);
+        Some(Step::Record(Change::Ended))
+    }
+
+    /// How the pod ended, if it has.
+    fn of_pod(&mut self, pod: &Pod) -> Option<(TerminationOutcome, End)> {
+        if pod.end().is_none() {
+            let given_up_at = pod.given_up_at()?;
+            if pod.may_run(self.observed.now) {
+                self.wake(given_up_at);
+                return None;
+            }
+        }
+        Some(last_words(pod, "NotTerminated", "the pod was deleted, and its node does not answer"))
+    }
+
+    fn record(&mut self, outcome: TerminationOutcome, end: End, deleted_by: Option<DeletedBy>) {
+        let now = self.observed.now;
+        let status = &mut self.status;
+        let finished_at = end.finished_at.unwrap_or(now);
+        let started_at = end.started_at.or_else(|| status.running_since.as_ref().map(|since| since.0));
+        if started_at.is_some_and(|start| finished_at >= after(start, LONG_RUN)) {
+            status.consecutive_restarts = 0;
+        }
+        status.running_since = None;
+        let termination = Termination {
+            pod_name: status.pod_name.clone().unwrap_or_default(),
+            launch_count: status.launch_count,
+            outcome,
+            deleted_by,
+            exit_code: end.exit_code,
+            reason: condition::cut(&end.why.reason, REASON_MAX).to_owned(),
+            message: condition::cut(&end.why.message, MESSAGE_MAX).to_owned(),
+            finished_at: Some(Time(finished_at)),
+        };
+        let permitted = is_restart_permitted(self.observed.wanted.policies, &termination);
+        let delay = delay(status.consecutive_restarts);
+        status.next_restart_time = (permitted && !delay.is_zero()).then(|| Time(after(now, delay)));
+        let (warning, reason) = match outcome {
+            TerminationOutcome::Failed => (true, "PodFailed"),
+            TerminationOutcome::Completed => (false, "PodCompleted"),
+            TerminationOutcome::Deleted => (false, "PodDeleted"),
+        };
+        let what = describe(&termination);
+        status.last_termination = Some(termination);
+        self.notice(warning, reason, what);
+        if permitted && !delay.is_zero() {
+            self.notice(true, "BackOff", format!("the next pod is created after {} s", delay.as_secs()));
+        } else if !permitted && outcome != TerminationOutcome::Completed {
+            self.notice(true, "NotRestarted", "the restart policies do not permit another pod".to_owned());
+        }
+    }
+
+    /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.
+    pub(super) fn note_removal(&mut self) -> Option<Step> {
+        let last = recorded(&self.status).filter(|last| last.deleted_by.is_none())?;
+        let failed = last.outcome == TerminationOutcome::Failed;
+        let by = match self.fate() {
+            Fate::Unknown => return Some(Step::Look),
+            Fate::Gone(_) => DeletedBy::Other,
+            Fate::There(pod) if pod.is_deleting() => DeletedBy::Other,
+            Fate::There(_) if failed && self.observed.wanted.policies.delete_failed => DeletedBy::Controller,
+            Fate::There(_) => return None,
+        };
+        if let Some(last) = &mut self.status.last_termination {
+            last.deleted_by = Some(by);
+        }
+        Some(Step::Record(Change::Removed(by)))
+    }
+
+    /// Puts off a restart that was not permitted when the pod ended.
+    pub(super) fn put_off(&mut self) -> Option<Step> {
+        let permitted = self.is_restart_permitted();
+        match &self.status.next_restart_time {
+            _ if !permitted => {
+                self.status.next_restart_time = None;
+                None
+            }
+            Some(Time(at)) => {
+                let at = *at;
+                if at > self.observed.now {
+                    self.wake(at);
+                }
+                None
+            }
+            None => {
+                let delay = delay(self.status.consecutive_restarts);
+                if delay.is_zero() {
+                    return None;
+                }
+                self.status.next_restart_time = Some(Time(after(self.observed.now, delay)));
+                Some(Step::Record(Change::PutOff))
+            }
+        }
+    }
+
+    /// A restart is permitted and its time has come.
+    pub(super) fn is_restart_due(&self) -> bool {
+        let due = match &self.status.next_restart_time {
+            Some(Time(at)) => *at <= self.observed.now,
+            None => delay(self.status.consecutive_restarts).is_zero(),
+        };
+        due && self.is_restart_permitted()
+    }
+
+    fn is_restart_permitted(&self) -> bool {
+        recorded(&self.status).is_some_and(|last| is_restart_permitted(self.observed.wanted.policies, last))
+    }
+}
+
+/// Whether the policies permit another pod after one that ended like this.
+pub(in super::super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bool {
+    let by_outcome = match last.outcome {
+        TerminationOutcome::Failed => policies.restart_failed,
+        TerminationOutcome::Completed => policies.restart_completed,
+        TerminationOutcome::Deleted => policies.restart_deleted,
+    };
+    by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
+}
+
+fn after_vanishing(vanished: &Vanished) -> (TerminationOutcome, End) {
+    match &vanished.last_seen {
+        Some(pod) if pod.end().is_some() || pod.disruption.is_some() => last_words(pod, "", ""),
+        _ if vanished.node_gone => {
+            let why = Why { reason: "NodeGone".to_owned(), message: "the pod went with its node".to_owned() };
+            (TerminationOutcome::Failed, End { failed: true, why, ..End::default() })
+        }
+        Some(pod) => last_words(pod, "Deleted", "the pod was deleted while it ran"),
+        None => {
+            let why = Why { reason: "Deleted".to_owned(), message: "the pod was deleted".to_owned() };
+            (TerminationOutcome::Deleted, End { why, ..End::default() })
+        }
+    }
+}
+
+/// How a pod ended by what it says; one that had not ended was lost to a disruption, or deleted (`reason`, `message`).
+fn last_words(pod: &Pod, reason: &str, message: &str) -> (TerminationOutcome, End) {
+    let mut end = match &pod.stage {
+        Stage::Ended(end) => end.clone(),
+        Stage::Running(since) => End { started_at: *since, ..End::default() },
+        Stage::Pending(_) | Stage::Unknown => End::default(),
+    };
+    let outcome = match (&pod.disruption, &pod.stage) {
+        (Some(why), _) => {
+            end.why = Why {
+                reason: why.reason.clone(),
+                message: if end.why.message.is_empty() { why.message.clone() } else { end.why.message },
+            };
+            TerminationOutcome::Failed
+        }
+        (None, Stage::Ended(End { failed: true, .. })) => TerminationOutcome::Failed,
+        (None, Stage::Ended(_)) => TerminationOutcome::Completed,
+        (None, _) => {
+            end.why = Why { reason: reason.to_owned(), message: message.to_owned() };
+            TerminationOutcome::Deleted
+        }
+    };
+    (outcome, end)
+}
+
+/// Delay of the restart after `consecutive` others in a row: none, then 10 s doubling to 5 min (decisions "core Q10").
+fn delay(consecutive: u32) -> Duration {
+    match consecutive {
+        0 => Duration::ZERO,
+        n => FIRST_DELAY.saturating_mul(1 << (n - 1).min(16)).min(LONGEST_DELAY),
+    }
+}
+
+/// How a pod ended, in words.
+pub(crate) fn describe(termination: &Termination) -> String {
+    let Termination { pod_name, outcome, exit_code, reason, message, .. } = termination;
+    let code = exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+    match outcome {
+        TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
+        TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
+        TerminationOutcome::Failed => {
+            let mut text = format!("pod {pod_name} failed{code}");
+            if !reason.is_empty() {
+                text.push_str(&format!(" ({reason})"));
+            }
+            // The end of a log has its last line where it says most.
+            if let Some(line) = message.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+                text.push_str(&format!(": {}", condition::cut(line, 256)));
+            }
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_in_a_row_are_delayed_longer_and_longer() {
+        let table = [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (u32::MAX, 300)];
+        for (consecutive, seconds) in table {
+            assert_eq!(delay(consecutive), Duration::from_secs(seconds), "{consecutive}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_in_one_line() {
+        let termination = |outcome, exit_code, reason: &str, message: &str| Termination {
+            pod_name: "p".to_owned(),
+            outcome,
+            exit_code,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            ..Termination::default()
+        };
+        use TerminationOutcome::*;
+        let table = [
+            (termination(Completed, Some(0), "Completed", ""), "pod p completed with exit code 0"),
+            (termination(Deleted, None, "Deleted", "x"), "pod p was deleted"),
+            (termination(Failed, None, "", ""), "pod p failed"),
+            (termination(Failed, Some(137), "OOMKilled", ""), "pod p failed with exit code 137 (OOMKilled)"),
+            (
+                termination(Failed, Some(1), "Error", "a\nlast line\n\n"),
+                "pod p failed with exit code 1 (Error): last line",
+            ),
+        ];
+        for (termination, expected) in table {
+            assert_eq!(describe(&termination), expected);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Why another pod is asked for.
+
+use super::{
+    super::{
+        observed::{Job, Pod, Stage},
+        pod,
+    },
+    Change, Making, Step, current, obstacle, was_created,
+};
+
+/// Why another pod is asked for; the first that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LaunchReason {
+    /// There was none yet.
+    First,
+    /// A user asked for it with the annotation `streams.ibm.com/restart-requested`.
+    Requested,
+    /// A running PE would notice that its text changed.
+    TextChanged,
+    /// The pod must run somewhere else now.
+    PlacementChanged,
+    /// The options changed, and the pod has not run yet: nothing is lost, and perhaps that is why it cannot run.
+    OptionsChanged,
+    /// The pod ended, the policies permit another one, and the back-off is over.
+    Ended,
+}
+
+impl LaunchReason {
+    /// One word in CamelCase.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::First => "First",
+            Self::Requested => "RestartRequested",
+            Self::TextChanged => "TextChanged",
+            Self::PlacementChanged => "PlacementChanged",
+            Self::OptionsChanged => "OptionsChanged",
+            Self::Ended => "PodEnded",
+        }
+    }
+
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::First => "the first pod is asked for",
+            Self::Requested => "a restart was requested",
+            Self::TextChanged => "the text of the PE changed",
+            Self::PlacementChanged => "the PE must run somewhere else",
+            Self::OptionsChanged => "options changed before the pod ran",
+            Self::Ended => "the pod ended",
+        }
+    }
+}
+
+impl Making<'_> {
+    /// Asks for another pod if there is a reason and nothing stands in the way.
+    pub(super) fn launch(&mut self) -> Option<Step> {
+        let reason = self.reason_to_launch()?;
+        if obstacle(self.observed).is_some() {
+            return None;
+        }
+        let wanted = &self.observed.wanted;
+        let first = self.first_launch_count();
+        let status = &mut self.status;
+        status.launch_count = if reason == LaunchReason::First { first } else { status.launch_count.saturating_add(1) };
+        status.pod_name = Some(pod::name(&wanted.name, &wanted.uid, status.launch_count));
+        (status.content_id, status.runtime_id, status.pod_template_hash) = (None, None, None);
+        (status.node_name, status.running_since, status.next_restart_time) = (None, None, None);
+        if wanted.restart_requested.is_some() {
+            status.restart_requested.clone_from(&wanted.restart_requested);
+        }
+        if reason == LaunchReason::Ended {
+            status.restarts = status.restarts.saturating_add(1);
+            status.consecutive_restarts = status.consecutive_restarts.saturating_add(1);
+        } else {
+            status.consecutive_restarts = 0;
+        }
+        let launch_count = status.launch_count;
+        if reason != LaunchReason::First {
+            self.notice(false, "Restarting", format!("{}: launch {launch_count} follows", reason.sentence()));
+        }
+        Some(Step::Record(Change::Launch(reason)))
+    }
+
+    fn reason_to_launch(&self) -> Option<LaunchReason> {
+        let (observed, status) = (self.observed, &self.status);
+        let wanted = &observed.wanted;
+        if status.launch_count == 0 {
+            return Some(LaunchReason::First);
+        }
+        if wanted.restart_requested.is_some() && wanted.restart_requested != status.restart_requested {
+            return Some(LaunchReason::Requested);
+        }
+        if !was_created(status) {
+            // The pod that is about to be created has everything that is wanted.
+            return None;
+        }
+        if status.runtime_id.as_ref() != Some(&wanted.runtime_id) {
+            return Some(LaunchReason::TextChanged);
+        }
+        let pod = current(observed, status).filter(|pod| pod.end().is_none() && !pod.is_deleting());
+        if let (Some(pod), Ok(template)) = (pod, &observed.template) {
+            if pod.placement_hash.as_ref() != Some(&template.placement) {
+                return Some(LaunchReason::PlacementChanged);
+            }
+            if matches!(pod.stage, Stage::Pending(_)) && pod.template_hash.as_ref() != Some(&template.hash) {
+                return Some(LaunchReason::OptionsChanged);
+            }
+        }
+        self.is_restart_due().then_some(LaunchReason::Ended)
+    }
+
+    /// The first launch of a PE is number 1. That of a PE which a user deleted, and which the job controller created again, is not: its operators must not
+    /// take it for a clean start. Pods of the PE before it show how far it had come; where they are gone, only that it was created after the
+    /// generation was committed (operator-core 5.5, 13).
+    fn first_launch_count(&self) -> u64 {
+        let observed = self.observed;
+        let seen = observed.predecessors.iter().map(|pod: &Pod| pod.launch_count).max().unwrap_or(0);
+        let committed_at = match observed.job {
+            Job::There { committed_at, .. } => committed_at,
+            Job::Missing | Job::Deleting => None,
+        };
+        // Both times are in whole seconds.
+        let again = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
+            if created.as_second() > committed.as_second());
+        seen.max(u64::from(again)).saturating_add(1)
+    }
+}

@@ -1,0 +1,50 @@
+//! What is counted about PEs.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
+
+use crate::{api::TerminationOutcome, metrics::Metrics};
+
+use super::decide::LaunchReason;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Launch {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct End {
+    outcome: &'static str,
+}
+
+/// Counters. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    launches: Family<Launch, Counter>,
+    ends: Family<End, Counter>,
+}
+
+impl Figures {
+    /// Counters at zero, among the figures of the process.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        let figures = Self { launches: Family::default(), ends: Family::default() };
+        metrics.register("pe_launches", "Pods that were asked for, by why", figures.launches.clone());
+        metrics.register("pe_pods_ended", "Pods of PEs that ended, by how", figures.ends.clone());
+        figures
+    }
+
+    pub(super) fn launched(&self, reason: LaunchReason) {
+        self.launches.get_or_create(&Launch { reason: reason.name() }).inc();
+    }
+
+    pub(super) fn ended(&self, outcome: TerminationOutcome) {
+        let outcome = match outcome {
+            TerminationOutcome::Failed => "failed",
+            TerminationOutcome::Completed => "completed",
+            TerminationOutcome::Deleted => "deleted",
+        };
+        self.ends.get_or_create(&End { outcome }).inc();
+    }
+}

@@ -1,0 +1,231 @@
+//! What the PE controller sees before it decides: plain values, no client, no store.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::api::{PeOptions, ProcessingElementStatus};
+
+/// Everything that [`decide`](super::decide::decide) looks at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Observed {
+    /// The time.
+    pub(crate) now: Timestamp,
+    /// What the PE is.
+    pub(crate) wanted: Wanted,
+    /// What was recorded last.
+    pub(crate) status: ProcessingElementStatus,
+    /// The job that the PE belongs to.
+    pub(crate) job: Job,
+    /// The pod that would be created now, or what it waits for.
+    pub(crate) template: Result<Template, Waiting>,
+    /// Pods of this PE object.
+    pub(crate) pods: Vec<Pod>,
+    /// Pods of an earlier PE object of the same name; its deletion deletes them.
+    pub(crate) predecessors: Vec<Pod>,
+    /// Set once the API server has said that the pod of the launch count does not exist.
+    pub(crate) vanished: Option<Vanished>,
+    /// Why the API server has just refused the pod of the launch count.
+    pub(crate) refusal: Option<String>,
+    /// How long a pod must have been running until it counts as running.
+    pub(crate) min_ready: Duration,
+}
+
+/// What the PE is, as far as it matters when its pods are replaced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    /// Name of the PE.
+    pub(crate) name: String,
+    /// Its uid.
+    pub(crate) uid: String,
+    /// `metadata.generation`.
+    pub(crate) object_generation: Option<i64>,
+    /// When it was created.
+    pub(crate) created_at: Option<Timestamp>,
+    /// It is being deleted.
+    pub(crate) deleting: bool,
+    /// Generation of the job that changed it last.
+    pub(crate) generation: u64,
+    /// Hash of what a running PE can observe of its text.
+    pub(crate) runtime_id: String,
+    /// The last request of a user to restart it; of bounded length.
+    pub(crate) restart_requested: Option<String>,
+    /// What becomes of a pod that ended.
+    pub(crate) policies: Policies,
+}
+
+/// What becomes of a pod that ended (seed 002).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Policies {
+    /// A failed pod is replaced.
+    pub(crate) restart_failed: bool,
+    /// A completed pod is replaced.
+    pub(crate) restart_completed: bool,
+    /// A deleted pod is replaced, whatever it did when it was deleted.
+    pub(crate) restart_deleted: bool,
+    /// A failed pod is deleted.
+    pub(crate) delete_failed: bool,
+}
+
+impl Policies {
+    /// The policies of these options.
+    pub(crate) fn of(options: &PeOptions, restart_failed: bool) -> Self {
+        Self {
+            restart_failed,
+            restart_completed: options.restart_completed_pod,
+            restart_deleted: options.restart_deleted_pod,
+            delete_failed: options.delete_failed_pod,
+        }
+    }
+}
+
+/// The job that a PE belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// There is none, or another one of the same name.
+    Missing,
+    /// It is being deleted, and its PEs with it.
+    Deleting,
+    /// It exists.
+    There {
+        /// The committed generation.
+        generation: Option<u64>,
+        /// When it was committed.
+        committed_at: Option<Timestamp>,
+    },
+}
+
+/// What tells one pod template from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Template {
+    /// Hash of what users can change without a restart.
+    pub(crate) hash: String,
+    /// Hash of where the pod must run.
+    pub(crate) placement: String,
+}
+
+/// Why no pod can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// One word in CamelCase.
+    pub(crate) reason: &'static str,
+    /// One sentence.
+    pub(crate) message: String,
+}
+
+/// A pod that the API server does not have any more.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Vanished {
+    /// The last that was seen of it, if it was seen at all.
+    pub(crate) last_seen: Option<Pod>,
+    /// Its node does not exist any more.
+    pub(crate) node_gone: bool,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Pod {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its uid.
+    pub(crate) uid: String,
+    /// The launch count that it was created for.
+    pub(crate) launch_count: u64,
+    /// Content id that it was made from.
+    pub(crate) content_id: Option<String>,
+    /// Runtime id that it was made from.
+    pub(crate) runtime_id: Option<String>,
+    /// Hash of the template that it was made from.
+    pub(crate) template_hash: Option<String>,
+    /// Hash of where it must run.
+    pub(crate) placement_hash: Option<String>,
+    /// Name of its node.
+    pub(crate) node: Option<String>,
+    /// What it does.
+    pub(crate) stage: Stage,
+    /// When it has to be gone, if it is being deleted.
+    pub(crate) gone_by: Option<Timestamp>,
+    /// Why it is taken away (`DisruptionTarget`), if it is.
+    pub(crate) disruption: Option<Why>,
+}
+
+/// What a pod does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stage {
+    /// It has not run yet, for this reason.
+    Pending(Why),
+    /// It runs, since then if it is known.
+    Running(Option<Timestamp>),
+    /// Its node does not answer.
+    Unknown,
+    /// Its containers have ended and will not start again.
+    Ended(End),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Pending(Why::default())
+    }
+}
+
+/// A reason and a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Why {
+    /// One word in CamelCase; empty if nothing was said.
+    pub(crate) reason: String,
+    /// For people.
+    pub(crate) message: String,
+}
+
+/// How a pod ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct End {
+    /// Not with exit code 0.
+    pub(crate) failed: bool,
+    /// Exit code of the container that ended it.
+    pub(crate) exit_code: Option<i32>,
+    /// Reason and message of the pod, else of that container.
+    pub(crate) why: Why,
+    /// When the container started.
+    pub(crate) started_at: Option<Timestamp>,
+    /// When it ended.
+    pub(crate) finished_at: Option<Timestamp>,
+}
+
+/// A pod that should have been gone for this long is on a node that does not answer.
+const UNANSWERED: Duration = Duration::from_secs(30);
+
+impl Pod {
+    /// How it ended.
+    pub(crate) fn end(&self) -> Option<&End> {
+        match &self.stage {
+            Stage::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// It ended, and not with exit code 0.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.end().is_some_and(|end| end.failed)
+    }
+
+    /// Somebody deleted it.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.gone_by.is_some()
+    }
+
+    /// When nobody has to wait any more for a pod that is being deleted to end: its node would have ended it.
+    pub(crate) fn given_up_at(&self) -> Option<Timestamp> {
+        self.gone_by.map(|gone_by| after(gone_by, UNANSWERED))
+    }
+
+    /// Whether it may still run.
+    pub(crate) fn may_run(&self, now: Timestamp) -> bool {
+        self.end().is_none() && self.given_up_at().is_none_or(|at| now < at)
+    }
+}
+
+/// `start` plus `duration`; a duration beyond the calendar never ends.
+pub(crate) fn after(start: Timestamp, duration: Duration) -> Timestamp {
+    SignedDuration::try_from(duration).ok().and_then(|d| start.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,81 @@
+//! The container of a PE, and the one that unpacks its text (operator-core 7.2).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{Capabilities, Container, ExecAction, Probe, ResourceRequirements, SecurityContext, VolumeMount},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::{
+    Parts,
+    environment::{self, INSTALL},
+    volumes,
+};
+
+/// The program that the runtime image starts for a PE.
+const BOOTSTRAP: &str = "system/impl/bin/streams-k8s-bootstrap";
+/// Name of the container of the PE.
+pub(crate) const PE: &str = "pe";
+/// The PE makes this file once it has started, and removes it if it cannot stop.
+const ALIVE: &str = "/tmp/live";
+
+/// The container of the PE.
+pub(super) fn pe(parts: Parts<'_>, launch_count: u64, mounts: Vec<VolumeMount>) -> Container {
+    let options = &parts.pe.spec.options;
+    let capabilities = Capabilities { add: Some(vec!["SYS_PTRACE".to_owned()]), drop: None };
+    Container {
+        name: PE.to_owned(),
+        args: Some(vec![format!("{INSTALL}/{BOOTSTRAP}")]),
+        env: Some(environment::variables(parts, launch_count)),
+        security_context: options
+            .allow_ptrace()
+            .then(|| SecurityContext { capabilities: Some(capabilities), ..SecurityContext::default() }),
+        liveness_probe: Some(Probe {
+            exec: Some(ExecAction { command: Some(vec!["cat".to_owned(), ALIVE.to_owned()]) }),
+            initial_delay_seconds: Some(options.initial_probe_delay_in_seconds),
+            period_seconds: Some(options.probe_interval_in_seconds),
+            failure_threshold: Some(options.probe_failure_threshold),
+            ..Probe::default()
+        }),
+        volume_mounts: Some(mounts),
+        ..bare(parts)
+    }
+}
+
+/// The container that unpacks the text before the PE starts. It needs no more than the PE, so it costs nothing.
+pub(super) fn unpack(parts: Parts<'_>, mounts: Vec<VolumeMount>) -> Container {
+    let script = format!(
+        "gzip -dc '{packed}/aadl.xml.gz' > '{unpacked}/aadl.xml.part' && mv '{unpacked}/aadl.xml.part' '{unpacked}/aadl.xml'",
+        packed = volumes::PACKED_TEXT,
+        unpacked = volumes::TEXT,
+    );
+    Container {
+        name: "unpack".to_owned(),
+        command: Some(vec!["/bin/sh".to_owned(), "-c".to_owned(), script]),
+        volume_mounts: Some(mounts),
+        ..bare(parts)
+    }
+}
+
+/// What both have in common.
+fn bare(parts: Parts<'_>) -> Container {
+    let options = &parts.pe.spec.options;
+    let image = || parts.settings.image(options.build_type(parts.settings.build_type));
+    Container {
+        image: Some(options.image.clone().unwrap_or_else(image)),
+        image_pull_policy: Some(options.image_pull_policy.unwrap_or_default().name().to_owned()),
+        resources: Some(options.resources.clone().unwrap_or_else(default_resources)),
+        // The end of the log is what people ask for first when a PE has failed.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+/// Of a PE for which neither it nor its job says anything (seed 002).
+fn default_resources() -> ResourceRequirements {
+    let requests = [("cpu", "100m"), ("memory", "128Mi")];
+    let requests: BTreeMap<_, _> =
+        requests.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.to_owned()))).into();
+    ResourceRequirements { requests: Some(requests), ..ResourceRequirements::default() }
+}

@@ -1,0 +1,73 @@
+//! The environment of a PE. Its names and their order are frozen (operator-core 7.3).
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::EnvVar;
+use kube::ResourceExt;
+
+use crate::api::CheckpointRepository;
+
+use super::{super::observed::Waiting, Parts};
+
+/// Where the runtime image has the runtime.
+pub(super) const INSTALL: &str = "/usr/local/streams";
+
+/// Whether the pod lacks something that its environment says.
+///
+/// # Errors
+/// It does.
+pub(super) fn check(parts: Parts<'_>) -> Result<(), Waiting> {
+    let repository = parts.pe.spec.options.checkpoint_repository();
+    if repository.is_some_and(|repository| repository.redis.is_some()) && parts.redis.is_none() {
+        let message = "the redis servers of the checkpoint repository are not known yet".to_owned();
+        return Err(Waiting { reason: "CheckpointRepositoryUnknown", message });
+    }
+    Ok(())
+}
+
+/// The variables: those of the runtime, then those that operators ask for. The runtime's own cannot be changed.
+pub(super) fn variables(parts: Parts<'_>, launch_count: u64) -> Vec<EnvVar> {
+    let spec = &parts.pe.spec;
+    let options = &spec.options;
+    let mut variables = vec![
+        ("STREAMS_DOMAIN_ID", "kubernetes".to_owned()),
+        ("STREAMS_INITIAL_TRACE_LEVEL", options.runtime_trace_level.name().to_owned()),
+        ("STREAMS_INSTALL", INSTALL.to_owned()),
+        ("STREAMS_INSTANCE_ID", parts.pe.namespace().unwrap_or_default()),
+        ("STREAMS_JOB_NAME", spec.job_name.clone()),
+        // The runtime finds its peers by the names of Services.
+        ("STREAMS_NS", "K8S:".to_owned()),
+        ("STREAMS_PE_ID", spec.id.to_string()),
+        ("STREAMS_PE_LAUNCH_COUNT", launch_count.to_string()),
+        ("STREAMS_PE_NAME", parts.pe.name_any()),
+        ("STREAMS_PE_USE_VALGRIND", options.run_with_valgrind.to_string()),
+        ("STREAMS_SAB_NAME", options.sab_name().unwrap_or_default().to_owned()),
+        ("STREAMS_TRANSPORT_SECURITY_TYPE", options.transport_security_type.name().to_owned()),
+    ];
+    if let Some(level) = options.app_trace_level {
+        variables.push(("STREAMS_APP_TRACE_LEVEL", level.name().to_owned()));
+    }
+    if let Some((kind, configuration)) = options.checkpoint_repository().and_then(|kept| checkpoints(parts, kept)) {
+        variables.push(("STREAMS_CHECKPOINT_REPOSITORY", kind.to_owned()));
+        variables.push(("STREAMS_CHECKPOINT_REPOSITORY_CONFIGURATION", configuration));
+    }
+    let own: BTreeSet<&str> = variables.iter().map(|(name, _)| *name).collect();
+    let asked_for = spec.environment.iter().filter(|(name, _)| !own.contains(name.as_str()));
+    let asked_for = asked_for.map(|(name, value)| variable(name, value));
+    let runtime = variables.iter().map(|(name, value)| variable(name, value));
+    runtime.chain(asked_for.collect::<Vec<_>>()).collect()
+}
+
+/// Kind and configuration of the checkpoint repository (operator-core 7.6, 7.7).
+fn checkpoints(parts: Parts<'_>, kept: &CheckpointRepository) -> Option<(&'static str, String)> {
+    if let Some(file_system) = &kept.file_system {
+        let directory = serde_json::Value::from(file_system.path.as_str());
+        return Some(("fileSystem", format!("{{ \"Dir\" : {directory} }}")));
+    }
+    parts.redis.filter(|_| kept.redis.is_some()).map(|redis| ("redis", redis.to_owned()))
+}
+
+/// A variable with exactly this value: Kubernetes would replace `$(NAME)`.
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.replace('$', "$$")), value_from: None }
+}

@@ -1,0 +1,158 @@
+//! The pod of a PE (operator-core 7), built from the PE alone and from what its job was given: its host pool, its redis servers.
+//!
+//! Two hashes tell pods apart that were made from other options: [`Template::hash`] covers everything but the launch, the text and the place;
+//! [`Template::placement`] covers the place. The second is over what is asked for, not over how it is expressed, because another value restarts the PE
+//! and a new version of the frontend must not.
+//!
+//! What running PEs rely on is frozen: variables and their order, mount paths, the program, user and group.
+//!
+//! Knows: the API of pods, options. Must not know: status, policies, time. Invariant: the same input, the same bytes.
+
+mod container;
+mod environment;
+pub(crate) mod placement;
+mod volumes;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    LocalObjectReference, Pod, PodDNSConfig, PodDNSConfigOption, PodSecurityContext, PodSpec,
+};
+use kube::{ResourceExt, core::ObjectMeta};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names},
+    kubernetes::apply::controlled_by,
+    settings::PodSettings,
+};
+
+pub(crate) use self::container::PE as CONTAINER;
+use super::observed::{self, Waiting};
+
+/// User that the runtime image is made for.
+const USER: i64 = 2098;
+/// Its group.
+const GROUP: i64 = 2015;
+/// Digits of the hashes that tell one from another among few.
+const DIGITS: usize = 10;
+
+/// What a pod is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    /// The PE.
+    pub(crate) pe: &'a ProcessingElement,
+    /// The host pool of its placement, if it has one.
+    pub(crate) pool: Option<&'a HostPoolSpec>,
+    /// The redis servers of its checkpoints, if they are kept there, as the runtime wants to be told of them.
+    pub(crate) redis: Option<&'a str>,
+    /// What applies where the PE says nothing.
+    pub(crate) settings: &'a PodSettings,
+}
+
+/// Everything of a pod but its launch.
+#[derive(Clone, Debug)]
+pub(crate) struct Template<'a> {
+    parts: Parts<'a>,
+    placement: placement::Expressed,
+    hashes: observed::Template,
+}
+
+impl<'a> Template<'a> {
+    /// Prepares the pod of a PE.
+    ///
+    /// # Errors
+    /// Says what the pod lacks.
+    pub(crate) fn of(parts: Parts<'a>) -> Result<Self, Waiting> {
+        let spec = &parts.pe.spec;
+        if spec.placement.pool.is_some() && parts.pool.is_none() {
+            return Err(Waiting {
+                reason: "HostPoolMissing",
+                message: "the host pool of the PE does not exist".to_owned(),
+            });
+        }
+        volumes::check(parts)?;
+        environment::check(parts)?;
+        let plain = AadlConfigMap::default();
+        let hashes = observed::Template {
+            hash: hash(&pod_spec(parts, &plain, 0)),
+            placement: hash(&(&spec.placement, parts.pool.map(|pool| (&pool.hosts, &pool.tags, pool.membership_mode)))),
+        };
+        Ok(Self { parts, placement: placement::express(parts.pe, parts.pool), hashes })
+    }
+
+    /// Hashes of what it says.
+    pub(crate) fn hashes(&self) -> &observed::Template {
+        &self.hashes
+    }
+
+    /// The pod of a launch.
+    pub(crate) fn pod(&self, launch_count: u64) -> Pod {
+        let Parts { pe, .. } = self.parts;
+        let spec = &pe.spec;
+        let mut labels = names::pe_labels(&spec.job_name, spec.id);
+        labels.insert(names::LABEL_LAUNCH_COUNT.to_owned(), launch_count.to_string());
+        labels.extend(self.placement.labels.clone());
+        let mut annotations: BTreeMap<String, String> = [
+            (names::ANNOTATION_CONTENT_ID, spec.content_id.as_str()),
+            (names::ANNOTATION_RUNTIME_ID, spec.runtime_id.as_str()),
+            (names::ANNOTATION_POD_TEMPLATE_HASH, self.hashes.hash.as_str()),
+            (names::ANNOTATION_PLACEMENT_HASH, self.hashes.placement.as_str()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        if let Some(trace) = pe.annotations().get(names::ANNOTATION_TRACE_PARENT) {
+            annotations.insert(names::ANNOTATION_TRACE_PARENT.to_owned(), trace.clone());
+        }
+        annotations.extend(self.placement.annotations.clone());
+        let metadata = ObjectMeta {
+            name: Some(name(&pe.name_any(), &pe.uid().unwrap_or_default(), launch_count)),
+            namespace: pe.namespace(),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            owner_references: Some(vec![controlled_by(pe)]),
+            ..ObjectMeta::default()
+        };
+        let affinity = self.placement.affinity.clone();
+        let spec = PodSpec { affinity, ..pod_spec(self.parts, &spec.config_map, launch_count) };
+        Pod { metadata, spec: Some(spec), status: None }
+    }
+}
+
+/// Name of the pod of a PE for a launch.
+pub(crate) fn name(pe_name: &str, pe_uid: &str, launch_count: u64) -> String {
+    let digest = hex::encode(Sha256::digest(format!("{pe_uid}/{launch_count}")));
+    format!("{pe_name}-{}", digest.get(..DIGITS).unwrap_or_default())
+}
+
+fn pod_spec(parts: Parts<'_>, text: &AadlConfigMap, launch_count: u64) -> PodSpec {
+    let volumes = volumes::volumes(parts, text);
+    let secret = parts.pe.spec.options.image_pull_secret.as_ref();
+    let single_request_reopen =
+        PodDNSConfigOption { name: Some("single-request-reopen".to_owned()), ..PodDNSConfigOption::default() };
+    PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        security_context: Some(PodSecurityContext {
+            run_as_user: Some(USER),
+            run_as_group: Some(GROUP),
+            ..PodSecurityContext::default()
+        }),
+        // The runtime does not talk to the API server.
+        automount_service_account_token: Some(false),
+        // Two questions over one socket get lost where connections are tracked slowly.
+        dns_config: Some(PodDNSConfig { options: Some(vec![single_request_reopen]), ..PodDNSConfig::default() }),
+        image_pull_secrets: secret.map(|name| vec![LocalObjectReference { name: name.clone() }]),
+        init_containers: volumes.init_mounts.map(|mounts| vec![container::unpack(parts, mounts)]),
+        containers: vec![container::pe(parts, launch_count, volumes.mounts)],
+        volumes: Some(volumes.volumes),
+        ..PodSpec::default()
+    }
+}
+
+/// SHA-256 of a value as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal values have equal hashes.
+fn hash(value: &impl Serialize) -> String {
+    // Fails for maps with keys that are no text only; then nothing is told apart, which restarts nothing.
+    let json = serde_json::to_vec(value).unwrap_or_default();
+    hex::encode(Sha256::digest(json))
+}

@@ -1,0 +1,129 @@
+//! The part of a PE's status that describes: phase and conditions. Pure.
+//!
+//! The phase is `Running`, and the condition `Ready` true, once the pod has been running for as long as is asked for.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
+
+use super::{
+    decide::{current, describe, in_the_way, is_restart_permitted, obstacle, recorded, was_created},
+    observed::{Observed, Pod, Stage, Waiting, Why, after},
+};
+
+/// What the PE does, with a reason and a message.
+struct Doing {
+    phase: PePhase,
+    reason: String,
+    message: String,
+}
+
+fn doing(phase: PePhase, reason: impl Into<String>, message: impl Into<String>) -> Doing {
+    Doing { phase, reason: reason.into(), message: message.into() }
+}
+
+fn waiting(waiting: Waiting) -> Doing {
+    doing(PePhase::Waiting, waiting.reason, waiting.message)
+}
+
+/// Describes what is observed in a status whose facts have been decided.
+pub(super) fn present(observed: &Observed, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
+    let generation = observed.wanted.object_generation;
+    status.observed_generation = generation;
+    let pod = current(observed, &status).filter(|_| recorded(&status).is_none());
+    if let Some(pod) = pod {
+        status.node_name.clone_from(&pod.node);
+        status.running_since = match &pod.stage {
+            Stage::Running(since) => since.map(Time).or(status.running_since).or(Some(Time(observed.now))),
+            Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => status.running_since,
+        };
+    }
+    let Some(Doing { phase, reason, message }) = what(observed, &status, pod) else { return status };
+    status.phase = Some(phase);
+    let ready = phase == PePhase::Running;
+    condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);
+    if is_outdated(observed, pod) {
+        let message = "options changed since the pod was created; they take effect when it is replaced";
+        let (kind, reason) = (condition::OUTDATED, "OptionsChanged");
+        condition::set(&mut status.conditions, kind, true, reason, message, generation, observed.now);
+    } else if observed.template.is_ok() {
+        condition::remove(&mut status.conditions, condition::OUTDATED);
+    }
+    status
+}
+
+fn is_outdated(observed: &Observed, pod: Option<&Pod>) -> bool {
+    let wanted = observed.template.as_ref().ok().map(|template| &template.hash);
+    pod.filter(|pod| pod.end().is_none())
+        .is_some_and(|pod| wanted.is_some_and(|hash| pod.template_hash.as_ref() != Some(hash)))
+}
+
+/// What the PE does; nothing if that is being found out.
+fn what(observed: &Observed, status: &ProcessingElementStatus, pod: Option<&Pod>) -> Option<Doing> {
+    if status.launch_count == 0 {
+        let launching = || doing(PePhase::Starting, "Launching", "the first pod is about to be asked for");
+        return Some(obstacle(observed).map_or_else(launching, waiting));
+    }
+    if !was_created(status) {
+        return Some(before_creation(observed, status));
+    }
+    if recorded(status).is_some() {
+        return Some(after_the_end(observed, status));
+    }
+    let pod = pod?;
+    if pod.is_deleting() {
+        return Some(doing(PePhase::Replacing, "PodTerminating", format!("pod {} is being deleted", pod.name)));
+    }
+    match &pod.stage {
+        Stage::Pending(Why { reason, message }) => {
+            let reason = if reason.is_empty() { "PodPending" } else { reason };
+            let message = if message.is_empty() { "the pod does not run yet" } else { message };
+            Some(doing(PePhase::Starting, reason, message))
+        }
+        Stage::Running(since) => {
+            let since = since.or(status.running_since.as_ref().map(|since| since.0));
+            let settled = since.is_none_or(|since| after(since, observed.min_ready) <= observed.now);
+            Some(if settled {
+                doing(PePhase::Running, "Running", "the pod runs")
+            } else {
+                doing(PePhase::Starting, "Settling", "the pod has not been running for long enough")
+            })
+        }
+        Stage::Unknown => Some(doing(PePhase::Starting, "PodUnknown", "the node of the pod does not answer")),
+        Stage::Ended(_) => None,
+    }
+}
+
+/// A pod was asked for and not created yet.
+fn before_creation(observed: &Observed, status: &ProcessingElementStatus) -> Doing {
+    if let Some(obstacle) = obstacle(observed) {
+        return waiting(obstacle);
+    }
+    if let Some(refusal) = &observed.refusal {
+        return doing(PePhase::Waiting, "PodRefused", refusal);
+    }
+    match in_the_way(observed, status).next() {
+        Some(pod) => doing(PePhase::Replacing, "Replacing", format!("waiting for pod {} to end", pod.name)),
+        None => doing(PePhase::Starting, "CreatingPod", "the pod is being created"),
+    }
+}
+
+/// How the pod ended is recorded.
+fn after_the_end(observed: &Observed, status: &ProcessingElementStatus) -> Doing {
+    let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
+    let how = describe(last);
+    if !is_restart_permitted(observed.wanted.policies, last) {
+        return match last.outcome {
+            TerminationOutcome::Completed => doing(PePhase::Completed, "PodCompleted", how),
+            TerminationOutcome::Failed => doing(PePhase::Failed, "PodFailed", how),
+            TerminationOutcome::Deleted => doing(PePhase::Stopped, "PodDeleted", how),
+        };
+    }
+    match (&status.next_restart_time, obstacle(observed)) {
+        (Some(Time(at)), _) if *at > observed.now => {
+            doing(PePhase::BackOff, "BackOff", format!("{how}; the next pod is created at {at}"))
+        }
+        (_, Some(obstacle)) => waiting(obstacle),
+        (_, None) => doing(PePhase::Starting, "Restarting", format!("{how}; another pod is about to be asked for")),
+    }
+}

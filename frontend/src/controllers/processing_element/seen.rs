@@ -1,0 +1,277 @@
+//! Pods as they are delivered, read into plain values; and what was last seen of pods that are gone.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use kube::{Resource, ResourceExt};
+
+use crate::{
+    api::{ProcessingElement, names},
+    kubernetes::{Key, watch},
+};
+
+use super::{
+    observed::{self, End, Stage, Why},
+    pod::CONTAINER,
+};
+
+/// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0 that was made from nothing.
+pub(crate) fn read(pod: &Pod) -> observed::Pod {
+    let annotation = |key: &str| pod.annotations().get(key).cloned();
+    observed::Pod {
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        launch_count: launch_count(pod),
+        content_id: annotation(names::ANNOTATION_CONTENT_ID),
+        runtime_id: annotation(names::ANNOTATION_RUNTIME_ID),
+        template_hash: annotation(names::ANNOTATION_POD_TEMPLATE_HASH),
+        placement_hash: annotation(names::ANNOTATION_PLACEMENT_HASH),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        stage: pod.status.as_ref().map(stage).unwrap_or_default(),
+        gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+        disruption: pod.status.as_ref().and_then(disruption),
+    }
+}
+
+fn launch_count(pod: &Pod) -> u64 {
+    pod.labels().get(names::LABEL_LAUNCH_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the pod belongs to an earlier PE object of the same name.
+pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
+    let mut controllers = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
+    controllers.any(|owner| {
+        owner.kind == ProcessingElement::kind(&())
+            && owner.name == pe.name_any()
+            && Some(&owner.uid) != pe.meta().uid.as_ref()
+    })
+}
+
+fn stage(status: &PodStatus) -> Stage {
+    match status.phase.as_deref() {
+        Some("Running") => {
+            let running = container(status).and_then(|container| container.state.as_ref()?.running.as_ref());
+            Stage::Running(running.and_then(|running| running.started_at.as_ref()).map(|time| time.0))
+        }
+        Some("Succeeded") => Stage::Ended(end(status, false)),
+        Some("Failed") => Stage::Ended(end(status, true)),
+        Some("Unknown") => Stage::Unknown,
+        _ => Stage::Pending(waits_for(status)),
+    }
+}
+
+fn container(status: &PodStatus) -> Option<&ContainerStatus> {
+    status.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
+}
+
+fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    container.state.as_ref()?.terminated.as_ref()
+}
+
+/// How the container of the PE ended; or the one that had to prepare something for it and failed.
+fn end(status: &PodStatus, failed: bool) -> End {
+    let prepared = status.init_container_statuses.iter().flatten();
+    let unprepared = prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0);
+    let terminated = unprepared.or_else(|| container(status).and_then(terminated));
+    let of_container = terminated.map_or_else(Why::default, |terminated| Why {
+        reason: terminated.reason.clone().unwrap_or_default(),
+        message: terminated.message.clone().unwrap_or_default(),
+    });
+    let of_pod = why(&status.reason, &status.message);
+    End {
+        failed,
+        exit_code: terminated.map(|terminated| terminated.exit_code),
+        why: Why {
+            reason: if of_pod.reason.is_empty() { of_container.reason } else { of_pod.reason },
+            message: if of_container.message.is_empty() { of_pod.message } else { of_container.message },
+        },
+        started_at: terminated.and_then(|terminated| terminated.started_at.as_ref()).map(|time| time.0),
+        finished_at: terminated.and_then(|terminated| terminated.finished_at.as_ref()).map(|time| time.0),
+    }
+}
+
+fn why(reason: &Option<String>, message: &Option<String>) -> Why {
+    Why { reason: reason.clone().unwrap_or_default(), message: message.clone().unwrap_or_default() }
+}
+
+/// Why a pod does not run yet, if it says more than that it is on its way.
+fn waits_for(status: &PodStatus) -> Why {
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let mut waiting = containers.filter_map(|container| match &container.state {
+        Some(ContainerState { waiting: Some(waiting), .. }) => Some(why(&waiting.reason, &waiting.message)),
+        _ => None,
+    });
+    if let Some(why) = waiting.find(|why| !matches!(why.reason.as_str(), "" | "ContainerCreating" | "PodInitializing"))
+    {
+        return why;
+    }
+    let mut conditions = status.conditions.iter().flatten();
+    let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    unscheduled.map_or_else(Why::default, |condition| why(&condition.reason, &condition.message))
+}
+
+fn disruption(status: &PodStatus) -> Option<Why> {
+    let mut conditions = status.conditions.iter().flatten();
+    let target = conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
+    let Why { reason, message } = why(&target.reason, &target.message);
+    Some(Why { reason: if reason.is_empty() { "Disrupted".to_owned() } else { reason }, message })
+}
+
+/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all that is left of it.
+///
+/// Only memory: without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
+#[derive(Debug, Default)]
+pub(crate) struct LastSeen {
+    by_pe: Mutex<HashMap<Key, Seen>>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    owner: String,
+    pod: observed::Pod,
+}
+
+impl LastSeen {
+    /// Takes note of a pod.
+    pub(crate) fn note(&self, pod: &Pod) {
+        let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
+        let (Some(pe), Some(owner)) = (watch::pe_of(pod), owners.next()) else { return };
+        let mut by_pe = self.lock();
+        let launch_count = launch_count(pod);
+        let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
+        if newer {
+            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: read(pod) });
+        }
+    }
+
+    /// The pod of a launch of this PE.
+    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64) -> Option<observed::Pod> {
+        let by_pe = self.lock();
+        let seen = by_pe.get(pe).filter(|seen| seen.owner == uid && seen.pod.launch_count == launch_count)?;
+        Some(seen.pod.clone())
+    }
+
+    /// The PE is gone.
+    pub(crate) fn forget(&self, pe: &Key) {
+        self.lock().remove(pe);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Seen>> {
+        // Every change is one call.
+        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use observed::Stage::*;
+    use serde_json::{Value, json};
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "n", "name": "flow-3-x", "uid": "u",
+                "labels": {
+                    "app": "streams", "svc": "pe", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3",
+                    "streams.ibm.com/launch-count": "4",
+                },
+                "annotations": {"streams.ibm.com/runtime-id": "r"},
+                "ownerReferences": [{
+                    "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": "flow-3", "uid": "p",
+                    "controller": true,
+                }],
+            },
+            "spec": {"containers": [], "nodeName": "node"},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn why(reason: &str, message: &str) -> Why {
+        Why { reason: reason.to_owned(), message: message.to_owned() }
+    }
+
+    #[test]
+    fn stages_are_read_from_phases_and_containers() {
+        let terminated = |code: i32, reason: &str, message: &str| {
+            json!([{"name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}])
+        };
+        let waiting = |reason: &str| {
+            json!([{"name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason, "message": "m"}}}])
+        };
+        let unpack = json!([{"name": "unpack", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 2, "reason": "Error", "message": "no gzip"}}}]);
+        let unscheduled =
+            json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]);
+        let end = |failed, code, why| End { failed, exit_code: code, why, ..End::default() };
+        let table = [
+            (json!({}), Pending(Why::default())),
+            (json!({"phase": "Pending"}), Pending(Why::default())),
+            (json!({"phase": "Pending", "conditions": unscheduled}), Pending(why("Unschedulable", "0/3 nodes"))),
+            (json!({"phase": "Pending", "containerStatuses": waiting("ContainerCreating")}), Pending(Why::default())),
+            (
+                json!({"phase": "Pending", "containerStatuses": waiting("ImagePullBackOff")}),
+                Pending(why("ImagePullBackOff", "m")),
+            ),
+            (json!({"phase": "Running"}), Running(None)),
+            (json!({"phase": "Unknown"}), Unknown),
+            (
+                json!({"phase": "Succeeded", "containerStatuses": terminated(0, "Completed", "")}),
+                Ended(end(false, Some(0), why("Completed", ""))),
+            ),
+            (
+                json!({"phase": "Failed", "containerStatuses": terminated(137, "OOMKilled", "log")}),
+                Ended(end(true, Some(137), why("OOMKilled", "log"))),
+            ),
+            (
+                json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory", "containerStatuses": terminated(137, "Error", "")}),
+                Ended(end(true, Some(137), why("Evicted", "low on memory"))),
+            ),
+            (
+                json!({"phase": "Failed", "initContainerStatuses": unpack, "containerStatuses": waiting("PodInitializing")}),
+                Ended(end(true, Some(2), why("Error", "no gzip"))),
+            ),
+        ];
+        for (status, expected) in table {
+            assert_eq!(read(&pod(status.clone())).stage, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_disruption_counts_while_its_condition_is_true() {
+        let conditions = |status: &str| json!({"conditions": [{"type": "DisruptionTarget", "status": status, "reason": "EvictionByEvictionAPI", "message": "m"}]});
+        assert_eq!(read(&pod(conditions("True"))).disruption, Some(why("EvictionByEvictionAPI", "m")));
+        assert_eq!(read(&pod(conditions("False"))).disruption, None);
+        assert_eq!(read(&pod(json!({}))).disruption, None);
+    }
+
+    #[test]
+    fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
+        let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
+        seen.note(&pod(json!({"phase": "Running"})));
+        seen.note(&pod(json!({"phase": "Failed"})));
+        let mut older = pod(json!({"phase": "Running"}));
+        older.labels_mut().insert(names::LABEL_LAUNCH_COUNT.to_owned(), "3".to_owned());
+        seen.note(&older);
+        assert!(seen.pod(&key, "p", 4).unwrap().has_failed());
+        assert_eq!(seen.pod(&key, "p", 3), None);
+        assert_eq!(seen.pod(&key, "another uid", 4), None);
+        seen.forget(&key);
+        assert_eq!(seen.pod(&key, "p", 4), None);
+    }
+
+    #[test]
+    fn a_pod_of_another_object_of_the_name_is_of_a_predecessor() {
+        let mut pe = ProcessingElement::new("flow-3", crate::api::ProcessingElementSpec::default());
+        for (uid, expected) in [("p", false), ("q", true)] {
+            pe.metadata.uid = Some(uid.to_owned());
+            assert_eq!(is_of_predecessor(&pod(json!({})), &pe), expected, "{uid}");
+        }
+    }
+}
