@@ -4,7 +4,7 @@
 
 use super::values::token;
 use super::xml::{Element, Reader, Vocabulary};
-use crate::error::{Error, Place};
+use crate::error::{Error, Place, excerpt};
 use crate::logical::{Attribute, Type};
 
 /// An element that stands for one type: written in an attribute, or as a child.
@@ -101,7 +101,7 @@ fn resolve(reader: &mut Reader<'_>, holder: Holder) -> (String, Option<i64>, Typ
     let Holder { name, place, bound, scalar, tuple, list, map, optional, set } = holder;
     let found = scalar.map(Type::Scalar).or(tuple).or(list).or(map).or(optional).or(set);
     if found.is_none() {
-        reader.problem(place, format!("<{}>: a type is missing", crate::error::excerpt(&name)));
+        reader.problem(place, format!("tuple type: the type of {} is missing", excerpt(&name)));
     }
     (name, bound, found.unwrap_or(Type::Scalar(String::new())))
 }

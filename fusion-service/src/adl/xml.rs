@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
                 Ok(read) => read,
                 Err(error) => {
                     let offset = usize::try_from(self.xml.error_position()).unwrap_or(offset);
-                    return Err(self.malformed(offset, &error.to_string()));
+                    return Err(self.malformed(offset, &excerpt(&error.to_string())));
                 }
             };
             let vocabulary = match resolved {
@@ -300,7 +300,7 @@ impl<'a> Reader<'a> {
             return Err(self.malformed(offset, "an XML declaration that is not at the beginning"));
         }
         if let Err(error) = declaration.xml_version() {
-            return Err(self.malformed(offset, &error.to_string()));
+            return Err(self.malformed(offset, &excerpt(&error.to_string())));
         }
         match declaration.encoding() {
             None => Ok(()),
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
             Some(Ok(name)) => {
                 Err(self.malformed(offset, &format!("the encoding {}; only UTF-8 is supported", excerpt(&name))))
             }
-            Some(Err(error)) => Err(self.malformed(offset, &error.to_string())),
+            Some(Err(error)) => Err(self.malformed(offset, &excerpt(&error.to_string()))),
         }
     }
 
@@ -359,7 +359,10 @@ impl<'a> Reader<'a> {
         for attribute in iterator {
             let attribute = match attribute {
                 Ok(attribute) => attribute,
-                Err(error) => return Err(self.malformed(offset, &format!("<{}>: {error}", excerpt(element.name)))),
+                Err(error) => {
+                    return Err(self
+                        .malformed(offset, &format!("<{}>: {}", excerpt(element.name), excerpt(&error.to_string()))));
+                }
             };
             let key: &'a str = attribute.key.0;
             let wrong = |what: &str| format!("<{}>: the attribute {} {what}", excerpt(element.name), excerpt(key));

@@ -1,0 +1,35 @@
+//! Applications of our own and how their topology prints: what a reader of a change sees when the expansion changes.
+//!
+//! `UPDATE=1 cargo test --test topology_print` writes the prints anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+use fusion_service::budget::Budget;
+use fusion_service::logical::submission;
+use fusion_service::topology::{self, Parameters};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+#[test]
+fn topologies_print_as_recorded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/applications");
+    for (name, given) in [("telemetry", ""), ("older-dialect", ""), ("telemetry", "lanes=1")] {
+        let document = std::fs::read(folder.join(name).with_extension("adl")).unwrap();
+        let budget = Budget::default();
+        let application = Arc::new(fusion_service::adl::parse(&document, &budget).unwrap());
+        let given_values: BTreeMap<String, String> =
+            given.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let bindings = submission::bind(&application, &given_values).unwrap();
+        let parameters = Parameters { bindings, ..Parameters::default() };
+        let topology = topology::expand(&application, &parameters, &budget).unwrap();
+        topology::verify(&topology).unwrap();
+        let record = folder.join(format!("{name}{}{given}.topology", if given.is_empty() { "" } else { "-" }));
+        let printed = topology.to_string();
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&record, &printed).unwrap();
+        }
+        let recorded = std::fs::read_to_string(&record).unwrap();
+        assert_eq!(printed, recorded, "{}", record.display());
+    }
+}
