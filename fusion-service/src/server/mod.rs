@@ -257,6 +257,8 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(streams_proto::DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // So that a caller who knows nothing can read the details of an error.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .with_service_name(SERVICE_NAME)
         .with_service_name("grpc.health.v1.Health")
 }

@@ -178,8 +178,10 @@ async fn reflection_tells_what_is_served() {
             names.retain(|name| !name.starts_with("grpc.reflection."));
             names.sort();
             assert_eq!(names, expected);
-            let symbol = MessageRequest::FileContainingSymbol("streams.fusion.v1.Plan".into());
-            assert!(matches!(ask(symbol).await, MessageResponse::FileDescriptorResponse(_)));
+            for symbol in ["streams.fusion.v1.Plan", "google.rpc.ErrorInfo"] {
+                let symbol = MessageRequest::FileContainingSymbol(symbol.into());
+                assert!(matches!(ask(symbol).await, MessageResponse::FileDescriptorResponse(_)));
+            }
         }};
     }
     check!(v1);
