@@ -2,7 +2,6 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +10,7 @@ use integration_tests::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::support::{SOON, supervisor};
+use crate::support::{SOON, processes_of, supervisor};
 
 /// Starting takes five seconds on an idle machine.
 const STARTED: std::time::Duration = std::time::Duration::from_secs(120);
@@ -74,21 +73,6 @@ impl Starter {
         ensure!(left == ["output"], "{left:?}");
         Ok(status)
     }
-}
-
-/// Command lines in which `directory` appears, of all processes that still execute something.
-fn processes_of(directory: &Path) -> Result<Vec<String>> {
-    let directory = directory.to_str().context("not a path of text")?;
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        // Of a process that has just ended there is nothing to read; of one that waits to be reaped, an empty line.
-        let Ok(line) = fs::read(entry?.path().join("cmdline")) else { continue };
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(directory) {
-            found.push(line);
-        }
-    }
-    Ok(found)
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! What the tests share.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use integration_tests::control_plane::{ControlPlane, Options, User};
 use integration_tests::process::Supervisor;
 use integration_tests::system::Programs;
@@ -57,4 +58,19 @@ fn widget_crd() -> Result<CustomResourceDefinition, String> {
         },
     });
     serde_json::from_value(crd).map_err(|error| error.to_string())
+}
+
+/// Command lines in which `directory` appears, of all processes that still execute something.
+pub(crate) fn processes_of(directory: &Path) -> Result<Vec<String>> {
+    let directory = directory.to_str().context("not a path of text")?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        // Of a process that has just ended there is nothing to read; of one that waits to be reaped, an empty line.
+        let Ok(line) = std::fs::read(entry?.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(directory) {
+            found.push(line);
+        }
+    }
+    Ok(found)
 }

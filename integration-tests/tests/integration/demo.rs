@@ -1,0 +1,85 @@
+//! `cargo demo` as people use it: it does its steps, leaves everything running when asked to, says how to go on, and leaves nothing behind.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::process::accepts_connections;
+use integration_tests::wait::eventually;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{SOON, processes_of, programs};
+
+/// Beside the other tests. A quarter of a minute on an idle machine.
+const THROUGH: Duration = Duration::from_secs(240);
+
+#[tokio::test]
+async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> {
+    // Built before, so that the demo finds them.
+    programs().await?;
+    let directory = tempfile::Builder::new().prefix("demo-").tempdir()?;
+    let path = |name: &str| directory.path().join(name);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
+    command.args(["--keep", "--env-file"]).arg(path("variables")).env("TMPDIR", directory.path());
+    command.stdout(fs::File::create(path("output"))?).stderr(fs::File::create(path("errors"))?);
+    let mut demo = command.stdin(Stdio::null()).spawn()?;
+    let pid = Pid::from_child(&demo);
+    eventually("the demo is through", THROUGH, || async {
+        let said = || fs::read_to_string(path("errors")).unwrap_or_default();
+        ensure!(path("variables").exists() && fs::read_to_string(path("output"))?.contains("grpcurl"), "{}", said());
+        Ok(())
+    })
+    .await?;
+
+    let table = fs::read_to_string(path("output"))?;
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(['│', '┆']).map(str::trim).collect()).collect();
+    // step -> kept, restarted, added, removed, pods running
+    for (step, counts) in [
+        ("submit sensors", ["0", "0", "12", "0", "12"]),
+        ("resize Clean 2 -> 10", ["7", "5", "8", "0", "20"]),
+        ("resize Clean 10 -> 4", ["7", "7", "0", "6", "14"]),
+    ] {
+        let row = rows.iter().find(|row| row.contains(&step)).with_context(|| format!("{step} is not in\n{table}"))?;
+        ensure!(row.windows(5).any(|cells| cells == counts), "{step}: {row:?}");
+    }
+
+    // The variables are those of a shell, and what they name works.
+    let script = r#". "$0" && export KUBECONFIG && "$KUBECTL" -n "$NAMESPACE" get streamsjob "$JOB" -o name && "$GRPCURL" -plaintext "$FUSION" list && "$GRPCURL" -plaintext -d "{\"namespace\": \"$NAMESPACE\", \"job\": \"$JOB\", \"region\": \"$REGION\"}" "$ELASTICITY" streams.elasticity.v1.ElasticityService/GetRegion"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(path("variables"));
+    for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
+        shell.env_remove(name);
+    }
+    let shell = shell.output()?;
+    let said = String::from_utf8_lossy(&shell.stdout);
+    ensure!(shell.status.success(), "{said}{}", String::from_utf8_lossy(&shell.stderr));
+    for expected in ["streamsjob.streams.ibm.com/sensors", "streams.fusion.v1.FusionService", r#""appliedWidth": 4"#] {
+        ensure!(said.contains(expected), "{expected} is not in\n{said}");
+    }
+
+    let variables: BTreeMap<String, String> = fs::read_to_string(path("variables"))?
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.trim_matches('\'').to_owned()))
+        .collect();
+    kill_process(pid, Signal::TERM)?;
+    let status = tokio::task::spawn_blocking(move || demo.wait()).await??;
+    ensure!(status.success(), "it ended with {status}: {}", fs::read_to_string(path("errors"))?);
+    eventually("all programs have ended", SOON, || async {
+        let programs = processes_of(directory.path())?;
+        ensure!(programs.is_empty(), "{programs:#?}");
+        Ok(())
+    })
+    .await?;
+    for name in ["ELASTICITY", "FUSION"] {
+        let address = variables.get(name).with_context(|| format!("no {name}"))?.parse()?;
+        ensure!(accepts_connections(address).await.is_err(), "somebody listens on {address}");
+    }
+    let mut left = fs::read_dir(directory.path())?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    left.sort();
+    ensure!(left == ["errors", "output", "variables"], "{left:?}");
+    Ok(())
+}
