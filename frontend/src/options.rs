@@ -6,6 +6,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use streams_frontend::{
+    fusion,
     kubernetes::{client::CallOptions, leadership::LeaseOptions, watch::Scope},
     settings::{BundleSettings, JobSettings, PodSettings, seconds},
     telemetry,
@@ -185,6 +186,16 @@ impl RunOptions {
     pub(crate) fn calls(&self) -> CallOptions {
         let deadline = self.time_outs.call_seconds;
         CallOptions { deadline, attempt: deadline / 2, ..CallOptions::default() }
+    }
+
+    /// How the fusion service is called.
+    pub(crate) fn fusion(&self) -> fusion::Options {
+        fusion::Options {
+            submit_deadline: self.time_outs.submit_call_seconds,
+            resize_deadline: self.time_outs.resize_call_seconds,
+            render_deadline: self.time_outs.render_call_seconds,
+            ..fusion::Options::new(self.fusion_services.clone())
+        }
     }
 
     /// Name of this replica.

@@ -96,7 +96,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         mirrors: mirrors.clone(),
         events: events.clone(),
         metrics: metrics.clone(),
-        fusion: fusion::Client::new(fusion::Options::new(options.fusion_services.clone())),
+        fusion: fusion::Client::new(options.fusion()),
         bundles: Fetcher::new(options.bundles.fetcher()).context("bundles cannot be fetched")?,
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
