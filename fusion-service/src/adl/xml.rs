@@ -128,8 +128,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Opens the next child of the innermost open element, or closes that element.
+    /// Opens the next child of the innermost open element, or closes that element. Once there are too many problems, reading ends.
     pub(crate) fn child(&mut self) -> Result<Option<Element<'a>>, Error> {
+        if self.problems.len() >= MOST_PROBLEMS {
+            // A document that is not well-formed is that before it is anything else.
+            while !matches!(self.token()?, Token::Eof) {}
+            return Err(Error::Rejected(std::mem::take(&mut self.problems)));
+        }
         loop {
             match self.token()? {
                 Token::Start(element) => return Ok(Some(element)),

@@ -18,8 +18,8 @@ use super::texts::Texts;
 use super::widths::Overrides;
 use super::{Node, Operator, Parameters, Region, Topology, consistent, imports};
 use crate::budget::Budget;
-use crate::error::Error;
-use crate::logical::{Application, HostPool, Resources};
+use crate::error::{Error, Problem, Stage};
+use crate::logical::{Application, HostPool, OperatorId, Resources};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget)?;
 
     let mut written = Written::all(&shape, parameters, &mut texts)?;
+    check_names(&shape, &written, budget)?;
     let mut connector = Connector::new(&shape, &links, &ports, &copies);
     let mut problems = Problems::default();
     let mut operators: PrimaryMap<Node, Operator> = PrimaryMap::with_capacity(numbered.len());
@@ -92,6 +93,26 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
         operators,
         connections,
     })
+}
+
+/// Refuses an application whose names alone are more than all documents may have, before the names are made.
+fn check_names(
+    shape: &Shape<'_>,
+    written: &PrimaryMap<OperatorId, Option<Written>>,
+    budget: &Budget,
+) -> Result<(), Error> {
+    let mut bytes = 0_u64;
+    for (id, written) in written.iter() {
+        let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
+        let names = written.as_ref().map_or(0, Written::name_bytes);
+        bytes = bytes.saturating_add(names.saturating_mul(copies));
+    }
+    if bytes <= budget.limits.aadl_bytes {
+        return Ok(());
+    }
+    let most = budget.limits.aadl_bytes;
+    let message = format!("the names of all operators have {bytes} bytes; at most {most} are supported");
+    Err(Problem::new(Stage::Topology, message).into())
 }
 
 /// Regions with their widths, ascending index.

@@ -232,7 +232,7 @@ pub(super) fn export(
     };
     let values = evaluated.properties.iter().flatten().flat_map(|property| &property.values);
     let names = [Some(&evaluated.operator_name), evaluated.name.as_ref()].into_iter().flatten();
-    texts.charge(values.chain(names).map(|text| text.len() + size_of::<String>()).sum())?;
+    texts.charge(values.chain(names).map(|text| text.len() + Texts::PER_TEXT).sum())?;
     Ok(Some(evaluated))
 }
 

@@ -156,7 +156,7 @@ impl HostPools {
             ..pool.clone()
         };
         let strings = copy.hosts.iter().chain(&copy.tags);
-        texts.charge(copy.name.len() + strings.map(|text| text.len() + size_of::<String>()).sum::<usize>())?;
+        texts.charge(copy.name.len() + strings.map(|text| text.len() + Texts::PER_TEXT).sum::<usize>())?;
         self.pools.push(copy);
         self.next = next + 1;
         self.copies.insert(key, next);

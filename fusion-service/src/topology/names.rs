@@ -27,7 +27,7 @@ enum Hole {
 impl Template {
     /// The name in one channel, with the channels of its operator.
     pub(super) fn fill(&self, channels: &[Channel]) -> String {
-        let mut name = String::with_capacity(self.len(channels));
+        let mut name = String::with_capacity(self.len());
         for (text, hole) in &self.parts {
             name.push_str(text);
             let channel = match hole {
@@ -41,12 +41,10 @@ impl Template {
         name
     }
 
-    /// An upper bound for the length of [`Self::fill`].
-    pub(super) fn len(&self, channels: &[Channel]) -> usize {
-        const DIGITS: usize = 2 + 10;
-        let text: usize = self.parts.iter().map(|(text, _)| text.len()).sum();
-        let digits = if channels.is_empty() { 0 } else { self.parts.len() * DIGITS };
-        text + digits + self.tail.len()
+    /// The least length of a name.
+    pub(super) fn len(&self) -> usize {
+        let parts: usize = self.parts.iter().map(|(text, _)| text.len() + "[0]".len()).sum();
+        parts + self.tail.len()
     }
 
     fn push_str(&mut self, text: &str) {

@@ -85,6 +85,11 @@ impl Written {
         })
     }
 
+    /// Bytes of the names that a document has of each copy, at least.
+    pub(super) fn name_bytes(&self) -> u64 {
+        self.name.len() as u64 + self.streams.iter().map(|stream| stream.len() as u64).sum::<u64>()
+    }
+
     /// The operator in one channel, without connections, imports, exports, annotations.
     pub(super) fn operator(
         &self,
@@ -94,8 +99,6 @@ impl Written {
         problems: &mut Problems,
     ) -> Result<Operator, Error> {
         let channels = channels(shape, id, channel);
-        let streams = self.streams.iter().map(|stream| stream.len(&channels)).sum::<usize>();
-        texts.charge(self.name.len(&channels) + streams)?;
         let (resources, partition) = match self.locations.fill(&channels, texts)? {
             Ok(filled) => filled,
             Err(message) => {

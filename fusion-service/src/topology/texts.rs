@@ -1,7 +1,7 @@
 //! How much text an expansion may write.
 //!
-//! Names, constants and subscriptions are written once per channel, so a small document can ask for a lot of memory. Each text that
-//! the topology keeps is charged before it is made.
+//! Constants, subscriptions, locations and views are written once per channel, so a small document can ask for a lot of memory. Each
+//! such text is charged when it is made. (Names are counted before any is made.)
 
 use crate::budget::Limits;
 use crate::error::{Error, Problem, Stage};
@@ -13,8 +13,7 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Every text of the topology is in some document, most of them several times; so an eighth of what all documents may have is
-    /// never reached by an application that could be written out.
+    /// What these texts may be of all documents: far more than programs have, far less than a process.
     const SHARE: u64 = 8;
 
     pub(super) fn new(limits: &Limits) -> Self {
@@ -22,7 +21,10 @@ impl Texts {
         Self { left: most, most }
     }
 
-    /// Asks for a text of so many bytes.
+    /// What a text costs besides its bytes.
+    pub(super) const PER_TEXT: usize = 64;
+
+    /// Asks for texts of so many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         match self.left.checked_sub(bytes as u64) {
             Some(left) => {
@@ -30,7 +32,7 @@ impl Texts {
                 Ok(())
             }
             None => {
-                let message = format!("names and other texts of all operators have more than {} bytes", self.most);
+                let message = format!("texts that differ between channels have more than {} bytes", self.most);
                 Err(Problem::new(Stage::Topology, message).into())
             }
         }
