@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(super) struct Closures<'a> {
     parents: PrimaryMap<Unit, Unit>,
-    /// Valid for the representatives.
-    demands: PrimaryMap<Unit, Demands<'a>>,
+    /// Number of units, for union by size; like the demands, valid for the representatives.
+    sizes: PrimaryMap<Unit, u32>,
+    /// `None` where nothing is asked, which is most often.
+    demands: PrimaryMap<Unit, Option<Box<Demands<'a>>>>,
     sets: HostSets,
 }
 
@@ -28,8 +30,6 @@ struct Demands<'a> {
     declared: Option<u32>,
     /// Rule H4: pool -> place in it.
     places: BTreeMap<u64, u64>,
-    /// Number of units, for union by size.
-    size: u32,
 }
 
 impl<'a> Closures<'a> {
@@ -46,23 +46,26 @@ impl<'a> Closures<'a> {
             .map(|specification| specification.declared.as_ref().map(|hosts| sets.intern(hosts.clone())))
             .collect();
         let demands = units.keys().map(|unit| {
-            let mut demands = Demands { size: 1, ..Demands::default() };
-            demands.declared = set_of[specification_of[unit] as usize];
+            let mut demands = Demands { declared: set_of[specification_of[unit] as usize], ..Demands::default() };
             demands.conflict = demands.declared.is_some_and(|set| sets.is_empty(set));
+            let mut any = demands.declared.is_some();
             for &node in units.operators(unit) {
                 let operator = &graph.operators()[node];
                 for &id in &operator.host_ex_locations {
                     demands.conflict |= differs(demands.ex_locations.insert(id, operator.name), operator.name);
+                    any = true;
                 }
                 if let Some((pool, place)) = operator.pool.and_then(|location| Some((location.pool, location.in_pool?)))
                 {
                     demands.conflict |= differs(demands.places.insert(pool, place), place);
+                    any = true;
                 }
             }
-            demands
+            any.then(|| Box::new(demands))
         });
         let demands = demands.collect();
-        let mut closures = Self { parents: units.keys().collect(), demands, sets };
+        let sizes = units.keys().map(|_| 1).collect();
+        let mut closures = Self { parents: units.keys().collect(), sizes, demands, sets };
         for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
             if let Some((&first, rest)) = members.split_first() {
                 rest.iter().for_each(|&node| closures.bind(units.of(first), units.of(node)));
@@ -75,9 +78,10 @@ impl<'a> Closures<'a> {
     pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
         let (a, b) = (self.find(a), self.find(b));
         let (mine, theirs) = (&self.demands[a], &self.demands[b]);
-        if mine.conflict || theirs.conflict {
+        if [mine, theirs].into_iter().flatten().any(|demands| demands.conflict) {
             return false;
         }
+        let (Some(mine), Some(theirs)) = (mine, theirs) else { return true };
         if a == b {
             return true;
         }
@@ -97,11 +101,14 @@ impl<'a> Closures<'a> {
         if a == b {
             return;
         }
-        let (large, small) = if self.demands[a].size >= self.demands[b].size { (a, b) } else { (b, a) };
+        let (large, small) = if self.sizes[a] >= self.sizes[b] { (a, b) } else { (b, a) };
         self.parents[small] = large;
-        let other = std::mem::take(&mut self.demands[small]);
-        let merged = &mut self.demands[large];
-        merged.size += other.size;
+        self.sizes[large] += self.sizes[small];
+        let Some(other) = self.demands[small].take() else { return };
+        let Some(merged) = &mut self.demands[large] else {
+            self.demands[large] = Some(other);
+            return;
+        };
         merged.conflict |= other.conflict;
         merged.declared = match (merged.declared, other.declared) {
             (Some(mine), Some(theirs)) => Some(self.sets.intersection(mine, theirs)),

@@ -5,7 +5,7 @@
 //! that compare whole PEs with each other are in [`super::hosts`].
 
 use super::FusionType;
-use super::graph::{Graph, Label, Operator, Symbol};
+use super::graph::{Graph, Symbol};
 use super::hosts::{HostGroup, HostGroups};
 use crate::topology::Node;
 use std::collections::BTreeMap;
@@ -104,77 +104,61 @@ impl FusionType {
 
 /// Every constraint on the partition of `graph`, in a fixed order.
 pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<Constraint> {
-    let mut list = Vec::new();
-    let groups = |ids: for<'o> fn(&'o Operator<'_>) -> &'o [Symbol]| {
-        let mut groups: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
-        for (node, operator) in graph.operators() {
-            for &id in ids(operator) {
-                let members = groups.entry(id).or_default();
-                if members.last() != Some(&node) {
-                    members.push(node);
-                }
-            }
+    let mut co_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
+    let mut ex_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
+    let mut isolated = Vec::new();
+    let mut values: BTreeMap<Origin, Vec<(Node, u32)>> = BTreeMap::new();
+    let channels = kind.separation();
+    for (node, operator) in graph.operators() {
+        operator.co_locations.iter().for_each(|&id| join(co_locations.entry(id).or_default(), node));
+        operator.ex_locations.iter().for_each(|&id| join(ex_locations.entry(id).or_default(), node));
+        if operator.isolated {
+            isolated.push(node);
         }
-        groups.into_iter().filter(|(_, members)| members.len() > 1)
-    };
-    list.extend(
-        groups(|operator| &operator.co_locations)
-            .map(|(id, members)| Constraint { origin: Origin::CoLocation(id), demand: Demand::Together(members) }),
-    );
-    list.extend(hosts.with_isolated_member(graph).map(|(group, members)| Constraint {
-        origin: Origin::HostIsolation(group),
-        demand: Demand::Together(members.to_vec()),
-    }));
-    list.extend(
-        groups(|operator| &operator.ex_locations)
-            .map(|(id, members)| Constraint { origin: Origin::ExLocation(id), demand: Demand::Apart(members) }),
-    );
-    let isolated: Vec<Node> = graph.operators().iter().filter(|(_, o)| o.isolated).map(|(node, _)| node).collect();
-    if !isolated.is_empty() {
-        list.push(Constraint { origin: Origin::Isolation, demand: Demand::Alone(isolated) });
+        let mut carries = |origin, value| values.entry(origin).or_default().push((node, value));
+        if !operator.restartable {
+            carries(Origin::NotRestartable, 0);
+        }
+        if !operator.relocatable {
+            carries(Origin::NotRelocatable, 0);
+        }
+        for label in &operator.provisional {
+            carries(Origin::Provisional(label.key), label.value.as_u32());
+        }
+        for label in &operator.soft_segregated {
+            carries(Origin::SoftSegregation(label.key), label.value.as_u32());
+        }
+        for channel in operator.channels.iter().filter(|_| channels.is_some()) {
+            carries(Origin::Channels(channel.region), channel.global);
+        }
     }
 
-    let mut separate = |origin, values: Vec<(Node, u32)>, others, mixed| {
-        if !values.is_empty() {
-            list.push(Constraint { origin, demand: Demand::SameValue(SameValue { values, others, mixed }) });
-        }
-    };
-    let without = |permission: fn(&Operator) -> bool| {
-        graph.operators().iter().filter(|(_, o)| !permission(o)).map(|(node, _)| (node, 0)).collect()
-    };
-    separate(Origin::NotRestartable, without(|o| o.restartable), Others::Apart, Mixed::Closed);
-    separate(Origin::NotRelocatable, without(|o| o.relocatable), Others::Apart, Mixed::Closed);
-    for (key, values) in labels(graph, |operator| &operator.provisional) {
-        separate(Origin::Provisional(key), values, Others::Anywhere, Mixed::Refused);
-    }
-    for (key, values) in labels(graph, |operator| &operator.soft_segregated) {
-        separate(Origin::SoftSegregation(key), values, Others::Apart, Mixed::AloneByCount);
-    }
-    if let Some((others, mixed)) = kind.separation() {
-        for (region, values) in channels(graph) {
-            separate(Origin::Channels(region), values, others, mixed);
-        }
-    }
-    list
+    let several = |(_, members): &(Symbol, Vec<Node>)| members.len() > 1;
+    let together = co_locations.into_iter().filter(several).map(|(id, members)| (Origin::CoLocation(id), members));
+    let isolation =
+        hosts.with_isolated_member(graph).map(|(group, members)| (Origin::HostIsolation(group), members.to_vec()));
+    let apart = ex_locations.into_iter().filter(several).map(|(id, members)| (Origin::ExLocation(id), members));
+    let alone = Some(isolated).filter(|operators| !operators.is_empty());
+    let separated = values.into_iter().filter_map(|(origin, values)| {
+        let (others, mixed) = match origin {
+            Origin::Provisional(_) => (Others::Anywhere, Mixed::Refused),
+            Origin::SoftSegregation(_) => (Others::Apart, Mixed::AloneByCount),
+            Origin::Channels(_) => channels?,
+            _ => (Others::Apart, Mixed::Closed),
+        };
+        Some((origin, Demand::SameValue(SameValue { values, others, mixed })))
+    });
+    (together.chain(isolation).map(|(origin, members)| (origin, Demand::Together(members))))
+        .chain(apart.map(|(origin, members)| (origin, Demand::Apart(members))))
+        .chain(alone.map(|operators| (Origin::Isolation, Demand::Alone(operators))))
+        .chain(separated)
+        .map(|(origin, demand)| Constraint { origin, demand })
+        .collect()
 }
 
-fn labels(graph: &Graph, of: for<'o> fn(&'o Operator<'_>) -> &'o [Label]) -> BTreeMap<Symbol, Vec<(Node, u32)>> {
-    let mut keys: BTreeMap<Symbol, Vec<(Node, u32)>> = BTreeMap::new();
-    for (node, operator) in graph.operators() {
-        for label in of(operator) {
-            keys.entry(label.key).or_default().push((node, label.value.as_u32()));
-        }
+/// Adds an operator to a group that is filled in order, once.
+pub(super) fn join(members: &mut Vec<Node>, node: Node) {
+    if members.last() != Some(&node) {
+        members.push(node);
     }
-    keys
-}
-
-/// Per parallel region, the global channel of each operator in it.
-fn channels(graph: &Graph) -> BTreeMap<u64, Vec<(Node, u32)>> {
-    let mut regions: BTreeMap<u64, Vec<(Node, u32)>> = BTreeMap::new();
-    for (node, operator) in graph.operators() {
-        for channel in operator.channels {
-            regions.entry(channel.region).or_default().push((node, channel.global));
-        }
-    }
-    regions
 }

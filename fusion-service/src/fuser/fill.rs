@@ -102,13 +102,12 @@ pub(super) fn fill(
     let mut seeded: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
     seeds.iter().flat_map(|seed| &seed.units).for_each(|&unit| seeded[unit] = true);
 
-    let hashes: Vec<u32> = units.keys().map(|unit| composition.hash(unit)).collect();
-    let order: Vec<Unit> = copied_set_order(&hashes).into_iter().map(Unit::from_u32).filter(|&u| !seeded[u]).collect();
+    let order: Vec<Unit> = units.keys().filter(|&unit| !seeded[unit]).collect();
+    let hashes: Vec<u32> = order.iter().map(|&unit| composition.hash(unit)).collect();
+    let order: Vec<Unit> = copied_set_order(&hashes).into_iter().map(|position| order[position as usize]).collect();
     let (alone, order): (Vec<Unit>, Vec<Unit>) = order.into_iter().partition(|&unit| rules.alone[unit]);
-    let ends: PrimaryMap<Unit, (bool, bool)> =
-        units.keys().map(|unit| is_source_or_sink(graph, units.operators(unit))).collect();
     let class = |unit: Unit| {
-        let (source, sink) = ends[unit];
+        let (source, sink) = is_source_or_sink(graph, units.operators(unit));
         Class { no_source: !source, no_sink: !sink, size: Reverse(units.size(unit)) }
     };
 

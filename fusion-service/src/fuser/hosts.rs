@@ -4,6 +4,7 @@
 //! name the same host or the same place of a pool. Operators of one group may be in different PEs, but whatever shares a PE with
 //! one of them is bound to the same host; [`Closures`] follows such chains.
 
+use super::constraints::join;
 use super::graph::{Graph, Operator, Symbol};
 use crate::error::{Problem, Stage};
 use crate::logical::PoolLocation;
@@ -31,12 +32,7 @@ impl HostGroups {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
         let mut problems = Vec::new();
         for (node, operator) in graph.operators() {
-            let mut join = |group| {
-                let members = groups.entry(group).or_default();
-                if members.last() != Some(&node) {
-                    members.push(node);
-                }
-            };
+            let mut join = |group| join(groups.entry(group).or_default(), node);
             operator.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
             if let Some(host) = operator.host {
                 join(HostGroup::Host(host));
@@ -133,10 +129,15 @@ impl Specification {
     }
 }
 
+/// Host and place in a pool of one operator.
+type Location = (Option<Symbol>, Option<PoolLocation>);
+
 /// Distinct host specifications, numbered.
 #[derive(Default)]
 pub(super) struct Specifications {
-    by_location: HashMap<(Option<Symbol>, Option<PoolLocation>), u32>,
+    by_location: HashMap<Location, u32>,
+    /// The location that was asked for last: most operators have the same.
+    last: Option<(Location, u32)>,
     numbers: HashMap<Specification, u32>,
     list: Vec<Specification>,
 }
@@ -144,13 +145,12 @@ pub(super) struct Specifications {
 impl Specifications {
     /// The number of a unit's specification.
     pub(super) fn number(&mut self, graph: &Graph, unit: &[Node]) -> u32 {
-        let mut numbers = unit.iter().map(|&node| {
+        let mut locations = unit.iter().map(|&node| {
             let operator = &graph.operators()[node];
             (operator.host, operator.pool)
         });
-        let Some(first) = numbers.next() else { return self.intern(Specification::of(graph, None, None)) };
-        let rest: BTreeSet<u32> = numbers.map(|location| self.single(graph, location)).collect();
-        let first = self.single(graph, first);
+        let first = self.single(graph, locations.next().unwrap_or_default());
+        let rest: BTreeSet<u32> = locations.map(|location| self.single(graph, location)).collect();
         if rest.iter().all(|&number| number == first) {
             return first;
         }
@@ -166,12 +166,16 @@ impl Specifications {
         self.list.iter()
     }
 
-    fn single(&mut self, graph: &Graph, location: (Option<Symbol>, Option<PoolLocation>)) -> u32 {
-        if let Some(&number) = self.by_location.get(&location) {
+    fn single(&mut self, graph: &Graph, location: Location) -> u32 {
+        if let Some((_, number)) = self.last.filter(|(last, _)| *last == location) {
             return number;
         }
-        let number = self.intern(Specification::of(graph, location.0, location.1));
+        let number = match self.by_location.get(&location) {
+            Some(&number) => number,
+            None => self.intern(Specification::of(graph, location.0, location.1)),
+        };
         self.by_location.insert(location, number);
+        self.last = Some((location, number));
         number
     }
 

@@ -13,6 +13,8 @@ use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, code, excerpt};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use indexmap::IndexSet;
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
@@ -34,7 +36,7 @@ pub(super) struct Member {
     /// (constraint, value): where two units have the same constraint, the values are equal.
     pub(super) agreed: Box<[(u32, u32)]>,
     /// Constraints [`Demand::Apart`] that it is part of.
-    apart: Box<[u32]>,
+    apart: SmallVec<[u32; 4]>,
     /// Rule I: has a host-isolated operator.
     host_isolated: bool,
     /// Rule I: has an operator in a host group.
@@ -58,7 +60,7 @@ pub(super) struct Rules {
 struct Properties {
     equal: Vec<(u32, u32)>,
     agreed: Vec<(u32, u32)>,
-    apart: Vec<u32>,
+    apart: SmallVec<[u32; 4]>,
     alone: bool,
     closed: bool,
 }
@@ -114,15 +116,16 @@ impl Rules {
             alone.push(properties.alone);
             properties.apart.dedup();
             let closed = properties.closed || leaves_exclusive_pool(graph, nodes);
-            kind_of.push(kinds.key(Member {
+            let member = Member {
                 alike: (!closed).then(|| alikes.key((specification, properties.equal))),
                 agreed: properties.agreed.into(),
-                apart: properties.apart.into(),
+                apart: properties.apart,
                 host_isolated: nodes.iter().any(|&node| graph.operators()[node].host_isolated),
                 host_grouped: grouped[unit],
-            }));
+            };
+            kind_of.push(kinds.key(member));
         }
-        let alike = alikes.numbers.len();
+        let alike = alikes.values.len();
         Ok(Self { members: kinds.into_list(), kind_of, alone, alike, specifications, specification_of })
     }
 
@@ -192,25 +195,31 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
 
 /// Values numbered in order of appearance.
 struct Interned<V, K: EntityRef> {
-    numbers: HashMap<V, K>,
+    values: IndexSet<V>,
+    /// What was asked for last: most units are alike.
+    last: Option<K>,
 }
 
 impl<V, K: EntityRef> Default for Interned<V, K> {
     fn default() -> Self {
-        Self { numbers: HashMap::new() }
+        Self { values: IndexSet::new(), last: None }
     }
 }
 
-impl<V: Hash + Eq + Clone, K: EntityRef> Interned<V, K> {
+impl<V: Hash + Eq, K: EntityRef> Interned<V, K> {
     fn key(&mut self, value: V) -> K {
-        let next = K::new(self.numbers.len());
-        *self.numbers.entry(value).or_insert(next)
+        if let Some(last) = self.last
+            && self.values.get_index(last.index()) == Some(&value)
+        {
+            return last;
+        }
+        let key = K::new(self.values.insert_full(value).0);
+        self.last = Some(key);
+        key
     }
 
     fn into_list(self) -> PrimaryMap<K, V> {
-        let mut list: Vec<(V, K)> = self.numbers.into_iter().collect();
-        list.sort_unstable_by_key(|(_, key)| key.index());
-        list.into_iter().map(|(value, _)| value).collect()
+        self.values.into_iter().collect()
     }
 }
 

@@ -92,6 +92,9 @@ pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Bu
 fn homes(composition: &Composition, running: Running) -> PrimaryMap<Unit, Option<PeId>> {
     let units = &composition.units;
     let home = |unit: Unit| {
+        if let [node] = units.operators(unit) {
+            return running.pe_of.get(*node).copied().flatten();
+        }
         let mut members: BTreeMap<PeId, usize> = BTreeMap::new();
         for id in units.operators(unit).iter().filter_map(|&node| running.pe_of.get(node).copied().flatten()) {
             *members.entry(id).or_default() += 1;

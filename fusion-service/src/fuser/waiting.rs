@@ -8,7 +8,7 @@ use super::rules::{Alike, Kind, Profile, Rules};
 use super::units::Unit;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// What comes first whatever the PE: sources, then sinks, then the largest units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,15 +49,24 @@ pub(super) struct Waiting {
 impl Waiting {
     /// A work list of `units`, in this order.
     pub(super) fn new(units: &[Unit], rules: &Rules, class: impl Fn(Unit) -> Class) -> Self {
-        let classes: BTreeSet<Class> = units.iter().map(|&unit| class(unit)).collect();
-        let classes: BTreeMap<Class, u32> = classes.into_iter().zip(0..).collect();
-        let keys: BTreeSet<(u32, Kind)> =
-            units.iter().map(|&unit| (classes[&class(unit)], rules.kind_of[unit])).collect();
-        let lanes: PrimaryMap<Lane, (u32, Kind)> = keys.into_iter().collect();
-        let lane = |unit: Unit| {
-            let key = (classes.get(&class(unit)).copied().unwrap_or(0), rules.kind_of[unit]);
-            lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane)
-        };
+        let class_of_unit: Vec<Class> = units.iter().map(|&unit| class(unit)).collect();
+        let mut classes: Vec<Class> = class_of_unit.clone();
+        classes.sort_unstable();
+        classes.dedup();
+        let keys: Vec<(u32, Kind)> = (units.iter().zip(&class_of_unit))
+            .map(|(&unit, class)| (classes.partition_point(|before| before < class) as u32, rules.kind_of[unit]))
+            .collect();
+        let mut lanes = keys.clone();
+        lanes.sort_unstable();
+        lanes.dedup();
+        let lanes: PrimaryMap<Lane, (u32, Kind)> = lanes.into_iter().collect();
+        // Units that do not wait get class and lane 0, which is never asked for.
+        let mut class_of: PrimaryMap<Unit, u32> = rules.kind_of.keys().map(|_| 0).collect();
+        let mut lane_of: PrimaryMap<Unit, Lane> = rules.kind_of.keys().map(|_| Lane(0)).collect();
+        for (&unit, key) in units.iter().zip(keys) {
+            class_of[unit] = key.0;
+            lane_of[unit] = lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane);
+        }
         let mut lanes_alike: PrimaryMap<Alike, Vec<Shape>> = (0..rules.alike).map(|_| Vec::new()).collect();
         for (lane, (_, kind)) in &lanes {
             let member = &rules.members[*kind];
@@ -73,8 +82,8 @@ impl Waiting {
         }
         let total = rules.kind_of.len();
         let mut waiting = Self {
-            class_of: rules.kind_of.keys().map(|unit| classes.get(&class(unit)).copied().unwrap_or(0)).collect(),
-            lane_of: rules.kind_of.keys().map(lane).collect(),
+            class_of,
+            lane_of,
             lanes_alike,
             stamps: rules.kind_of.keys().map(|_| 0).collect(),
             front: 0,
@@ -83,7 +92,7 @@ impl Waiting {
             lanes,
             first_class: 0,
             units: units.len(),
-            operators: units.iter().map(|&unit| u64::from(class(unit).size.0)).sum(),
+            operators: class_of_unit.iter().map(|class| u64::from(class.size.0)).sum(),
         };
         for &unit in units.iter().rev() {
             waiting.push_front(unit);
