@@ -42,10 +42,10 @@ fn blocks(dump: &str) -> (Vec<(String, i128)>, Vec<Block>) {
             on = true;
         } else if ["pe ", "widths", "PE diff", "CR ", "# "].iter().any(|start| line.starts_with(start)) {
             on = false;
-        } else if let Some(block) = blocks.last_mut().filter(|_| on) {
-            if !["DIFFCHECK", "   want", "   got"].iter().any(|start| line.starts_with(start)) {
-                block.lines.push(line.trim_end().to_owned());
-            }
+        } else if let Some(block) = blocks.last_mut().filter(|_| on)
+            && !["DIFFCHECK", "   want", "   got"].iter().any(|start| line.starts_with(start))
+        {
+            block.lines.push(line.trim_end().to_owned());
         }
     }
     (widths, blocks)

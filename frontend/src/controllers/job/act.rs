@@ -339,7 +339,7 @@ impl Actor<'_> {
         let written = replace_status_if_unchanged(&self.api(), MANAGER, &job).await?;
         self.context.memory.wrote(&self.scene.key, written);
         for event in happened {
-            event.publish(&self.context.events, &*self.scene.job);
+            event.publish(&self.context.events, &self.scene.job);
         }
         Ok(())
     }

@@ -24,10 +24,10 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(100);
 pub(crate) fn subscribe(context: &Context, jobs: &Queue<Key>) {
     let mirrors = &context.mirrors;
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
-    mirrors.processing_elements.wake(jobs, |pe| job_of(pe));
-    mirrors.services.wake(jobs, |service| job_of(service));
-    mirrors.config_maps.wake(jobs, |map| job_of(map));
-    mirrors.host_pools.wake(jobs, |pool| job_of(pool));
+    mirrors.processing_elements.wake(jobs, job_of);
+    mirrors.services.wake(jobs, job_of);
+    mirrors.config_maps.wake(jobs, job_of);
+    mirrors.host_pools.wake(jobs, job_of);
     // A new width goes before everything else.
     let regions = jobs.clone();
     mirrors.parallel_regions.subscribe(move |region| {
