@@ -281,6 +281,7 @@ fn composite_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Ve
         let mut port = CompositePort { index, incoming: Vec::new(), outgoing: Vec::new() };
         reader.children(|reader, child| {
             match child.name {
+                _ if child.vocabulary != vocabulary => {}
                 "incomingConnections" => port.incoming = connections(reader, vocabulary)?,
                 "outgoingConnections" => port.outgoing = connections(reader, vocabulary)?,
                 _ => {}

@@ -101,7 +101,7 @@ fn logical_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<
             connections: Vec::new(),
         };
         reader.children(|reader, child| {
-            if child.name == "connections" {
+            if child.vocabulary == vocabulary && child.name == "connections" {
                 port.connections = connections(reader, vocabulary)?;
             }
             Ok(())
@@ -204,6 +204,7 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<P
                 executable = true;
                 reader.children(|reader, child| {
                     match child.name {
+                        _ if child.vocabulary != vocabulary => {}
                         "wrapper" => pe.wrapper = token(&reader.text()?),
                         "executableUri" => pe.uri = owned(reader.text()?),
                         _ => {}

@@ -186,6 +186,7 @@ fn input_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<In
         let mut port = InputPort { port, control: child.boolean("isControl"), threaded: None };
         reader.children(|reader, child| {
             match child.name {
+                _ if child.vocabulary != vocabulary => {}
                 "connections" => port.port.connections = connections(reader, vocabulary)?,
                 "threadedPort" => port.threaded = Some(threaded_port(reader, &child)),
                 _ => {}
@@ -210,7 +211,7 @@ fn output_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<O
             viewable: child.boolean_or("viewable", true),
         };
         reader.children(|reader, child| {
-            if child.name == "connections" {
+            if child.vocabulary == vocabulary && child.name == "connections" {
                 port.port.connections = connections(reader, vocabulary)?;
             }
             Ok(())
@@ -230,7 +231,7 @@ pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Re
         }
         let mut port = Vec::new();
         reader.children(|reader, child| {
-            if child.name == "connections" {
+            if child.vocabulary == vocabulary && child.name == "connections" {
                 port = connections(reader, vocabulary)?;
             }
             Ok(())

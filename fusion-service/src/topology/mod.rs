@@ -6,6 +6,19 @@
 //!
 //! Knows: the logical application, widths, submission-time values. Must not know: PEs, fusion modes, XML.
 //!
+//! [`expand`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and holds all limits:
+//!
+//! * `shape`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds operators and
+//!   ports, `widths` the widths in force);
+//! * `order`: the number of each copy of an operator, as a sum of offsets;
+//! * `links`: what each port reaches, through composites, and how often.
+//!
+//! The second makes what is asked for: `operators` with their `names`, `locations`, `annotations` and `threading`, `connect`ions and
+//! splitters, `imports` and exports, `consistent` regions.
+//!
+//! Beside it: [`relabel`] carries numbers over from a running generation, [`difference`] tells what a resize does to operators,
+//! [`verify`] checks the invariants, and a topology prints itself.
+//!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.
 //! * An operator is identified across widths by [`Operator::identity`] (topology 4.12).
