@@ -32,6 +32,8 @@
 mod deletions;
 mod endings;
 mod launches;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::jiff::Timestamp;
 

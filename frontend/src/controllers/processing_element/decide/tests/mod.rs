@@ -1,0 +1,145 @@
+//! The table, row by row.
+
+mod policies;
+mod rows;
+
+use std::time::Duration;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+use super::{
+    super::observed::{End, Job, Observed, Pod, Policies, Stage, Template, Vanished, Wanted, Why},
+    *,
+};
+
+/// Seconds of the day on which everything happens.
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn time(second: i64) -> Option<Time> {
+    Some(Time(at(second)))
+}
+
+fn why(reason: &str) -> Why {
+    Why { reason: reason.to_owned(), message: String::new() }
+}
+
+fn template(hash: &str, placement: &str) -> Template {
+    Template { hash: hash.to_owned(), placement: placement.to_owned() }
+}
+
+/// A pod of a launch that has been running since second 0.
+fn pod(launch_count: u64) -> Pod {
+    Pod {
+        name: crate::controllers::processing_element::pod::name("flow-3", "uid", launch_count),
+        uid: format!("pod {launch_count}"),
+        launch_count,
+        content_id: Some("c0".to_owned()),
+        runtime_id: Some("r0".to_owned()),
+        template_hash: Some("t0".to_owned()),
+        placement_hash: Some("p0".to_owned()),
+        node: Some("node".to_owned()),
+        stage: Stage::Running(Some(at(0))),
+        gone_by: None,
+        disruption: None,
+    }
+}
+
+fn ended(failed: bool, exit_code: i32, reason: &str) -> Stage {
+    let (started_at, finished_at) = (Some(at(0)), Some(at(50)));
+    Stage::Ended(End { failed, exit_code: Some(exit_code), why: why(reason), started_at, finished_at })
+}
+
+/// A pod that failed.
+fn failed(launch_count: u64) -> Pod {
+    Pod { stage: ended(true, 1, "Error"), ..pod(launch_count) }
+}
+
+/// A PE whose pod of launch 2 runs, as seen at second 100; its job has committed generation 1.
+fn running() -> Observed {
+    let status = ProcessingElementStatus {
+        launch_count: 2,
+        created_launch_count: 2,
+        pod_name: Some(pod(2).name),
+        content_id: Some("c0".to_owned()),
+        runtime_id: Some("r0".to_owned()),
+        pod_template_hash: Some("t0".to_owned()),
+        node_name: Some("node".to_owned()),
+        running_since: time(0),
+        ..ProcessingElementStatus::default()
+    };
+    let wanted = Wanted {
+        name: "flow-3".to_owned(),
+        uid: "uid".to_owned(),
+        object_generation: Some(1),
+        created_at: Some(at(-100)),
+        generation: 1,
+        runtime_id: "r0".to_owned(),
+        policies: Policies { restart_failed: true, delete_failed: true, ..Policies::default() },
+        ..Wanted::default()
+    };
+    let observed = Observed {
+        now: at(100),
+        wanted,
+        status,
+        job: Job::There { generation: Some(1), committed_at: Some(at(-90)) },
+        template: Ok(template("t0", "p0")),
+        pods: vec![pod(2)],
+        predecessors: Vec::new(),
+        vanished: None,
+        refusal: None,
+        min_ready: Duration::ZERO,
+    };
+    let status = decide(&observed).status;
+    Observed { status, ..observed }
+}
+
+/// A PE that has no pod yet.
+fn new() -> Observed {
+    Observed { status: ProcessingElementStatus::default(), pods: Vec::new(), ..running() }
+}
+
+/// What a PE came to when all steps were taken that need no pod to be created and no time to pass.
+#[derive(Debug)]
+struct Settled {
+    observed: Observed,
+    steps: Vec<Step>,
+    deletions: Vec<String>,
+    last: Decision,
+}
+
+/// Takes steps. A pod that is looked for is `gone`, as the API server would say; deletions are written down and not done.
+fn settle(mut observed: Observed, gone: Vanished) -> Settled {
+    let (mut steps, mut deletions) = (Vec::new(), Vec::new());
+    for _ in 0..10 {
+        let decision = decide(&observed);
+        for deletion in &decision.deletions {
+            if !deletions.contains(&deletion.name) {
+                deletions.push(deletion.name.clone());
+            }
+        }
+        steps.push(decision.step.clone());
+        match decision.step {
+            Step::Rest | Step::Create => {
+                if decision.step == Step::Rest {
+                    observed.status.clone_from(&decision.status);
+                }
+                return Settled { observed, steps, deletions, last: decision };
+            }
+            Step::Look => observed.vanished = Some(gone.clone()),
+            Step::Record(_) => {
+                if decision.status.launch_count != observed.status.launch_count {
+                    observed.vanished = None;
+                }
+                observed.status = decision.status;
+            }
+        }
+    }
+    panic!("no end: {steps:?}");
+}
+
+/// The pod is gone, and nobody saw how.
+fn unseen() -> Vanished {
+    Vanished { last_seen: None, node_gone: false }
+}

@@ -1,0 +1,210 @@
+//! What becomes of a pod that ended: the whole truth table of operator-core 6.1 with the decisions on "core Q9", under every combination of policies.
+
+use super::*;
+use crate::api::{PePhase, TerminationOutcome};
+
+/// One row: what happened, and whether another pod follows.
+struct Row {
+    what: &'static str,
+    /// The pod as it is seen; `None`: it is gone.
+    pod: Option<Pod>,
+    gone: Vanished,
+    outcome: TerminationOutcome,
+    /// By `restartFailedPod`, `restartCompletedPod`, `restartDeletedPod`.
+    restarted: fn(bool, bool, bool) -> bool,
+}
+
+fn rows() -> Vec<Row> {
+    use TerminationOutcome::{Completed, Deleted, Failed};
+    let row = |what, pod, outcome, restarted| Row { what, pod, gone: unseen(), outcome, restarted };
+    let gone = |what, last_seen: Option<Pod>, node_gone, outcome, restarted| Row {
+        what,
+        pod: None,
+        gone: Vanished { last_seen, node_gone },
+        outcome,
+        restarted,
+    };
+    let deleting = |pod: Pod| Pod { gone_by: Some(at(120)), ..pod };
+    let lost = |pod: Pod| Pod { gone_by: Some(at(60)), ..pod };
+    let disrupted = |reason: &str, pod: Pod| Pod { disruption: Some(why(reason)), ..pod };
+    let completed = || Pod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    let pending = || Pod { stage: Stage::Pending(Why::default()), ..pod(2) };
+    vec![
+        row("exit code 1", Some(failed(2)), Failed, |f, _, _| f),
+        row("killed by its probe", Some(Pod { stage: ended(true, 137, "Error"), ..pod(2) }), Failed, |f, _, _| f),
+        row("evicted by its node", Some(disrupted("TerminationByKubelet", failed(2))), Failed, |f, _, _| f),
+        row("exit code 0", Some(completed()), Completed, |_, c, _| c),
+        row("deleted, then exit code 0", Some(deleting(completed())), Completed, |_, c, d| c || d),
+        row("deleted, then exit code 1", Some(deleting(failed(2))), Failed, |f, _, d| f || d),
+        row("deleted, node does not answer", Some(lost(pod(2))), Deleted, |_, _, d| d),
+        row(
+            "drained, exit code 0",
+            Some(deleting(disrupted("EvictionByEvictionAPI", completed()))),
+            Failed,
+            |f, _, d| f || d,
+        ),
+        row(
+            "drained, node does not answer",
+            Some(lost(disrupted("DeletionByTaintManager", pod(2)))),
+            Failed,
+            |f, _, d| f || d,
+        ),
+        gone("gone while running, unseen", None, false, Deleted, |_, _, d| d),
+        gone("deleted while running", Some(deleting(pod(2))), false, Deleted, |_, _, d| d),
+        gone("deleted before it ran", Some(deleting(pending())), false, Deleted, |_, _, d| d),
+        gone("gone with its node, unseen", None, true, Failed, |f, _, d| f || d),
+        gone("gone with its node", Some(pod(2)), true, Failed, |f, _, d| f || d),
+        gone("preempted", Some(deleting(disrupted("PreemptionByScheduler", pod(2)))), false, Failed, |f, _, d| f || d),
+        gone("failed, then gone", Some(failed(2)), false, Failed, |f, _, d| f || d),
+        gone("completed, then gone", Some(completed()), false, Completed, |_, c, d| c || d),
+        gone("completed, then gone with its node", Some(completed()), true, Completed, |_, c, d| c || d),
+    ]
+}
+
+fn combinations() -> impl Iterator<Item = (bool, bool, bool, bool)> {
+    let of = |bits: u8, bit: u8| bits & (1 << bit) != 0;
+    (0..16).map(move |bits| (of(bits, 0), of(bits, 1), of(bits, 2), of(bits, 3)))
+}
+
+#[test]
+fn the_truth_table() {
+    for row in rows() {
+        for (restart_failed, restart_completed, restart_deleted, delete_failed) in combinations() {
+            let mut observed = running();
+            observed.wanted.policies = Policies { restart_failed, restart_completed, restart_deleted, delete_failed };
+            observed.pods = row.pod.iter().cloned().collect();
+            let settled = settle(observed, row.gone.clone());
+            let case = format!("{}, {restart_failed} {restart_completed} {restart_deleted} {delete_failed}", row.what);
+            let status = &settled.observed.status;
+            let last = status.last_termination.as_ref().unwrap();
+            assert_eq!((last.outcome, last.launch_count), (row.outcome, 2), "{case}");
+            let restarted = (row.restarted)(restart_failed, restart_completed, restart_deleted);
+            assert_eq!((status.launch_count, status.restarts), if restarted { (3, 1) } else { (2, 0) }, "{case}");
+            if !restarted {
+                let phase = match row.outcome {
+                    TerminationOutcome::Failed => PePhase::Failed,
+                    TerminationOutcome::Completed => PePhase::Completed,
+                    TerminationOutcome::Deleted => PePhase::Stopped,
+                };
+                assert_eq!(status.phase, Some(phase), "{case}");
+            }
+            // Of what ended, failed pods go, restarted or not, and completed ones once another pod follows.
+            let there = row.pod.as_ref().is_some_and(|pod| !pod.is_deleting());
+            let goes = match row.outcome {
+                TerminationOutcome::Failed => delete_failed,
+                _ => restarted,
+            };
+            assert_eq!(!settled.deletions.is_empty(), there && goes, "{case}");
+        }
+    }
+}
+
+#[test]
+fn how_a_pod_ended_is_recorded_before_the_pod_is_deleted() {
+    let observed = Observed { pods: vec![failed(2)], ..running() };
+    let first = decide(&observed);
+    assert_eq!(first.step, Step::Record(Change::Ended));
+    assert_eq!(first.deletions, []);
+    let last = first.status.last_termination.clone().unwrap();
+    assert_eq!((last.exit_code, last.reason.as_str(), last.finished_at), (Some(1), "Error", time(50)));
+    assert_eq!(last.deleted_by, Some(DeletedBy::Controller));
+    let second = decide(&Observed { status: first.status, ..observed });
+    assert_eq!(second.step, Step::Record(Change::Launch(LaunchReason::Ended)));
+    assert_eq!(second.deletions.len(), 1);
+}
+
+#[test]
+fn what_is_left_of_an_ended_pod_and_deleted_by_somebody_counts_as_deleted() {
+    // outcome of the pod, deleteFailedPod -> restarted by restartDeletedPod alone, once it is gone
+    let completed = Pod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    let table = [(failed(2), false, true), (failed(2), true, false), (completed, true, true)];
+    for (left, delete_failed, restarted) in table {
+        let mut observed = Observed { pods: vec![left.clone()], ..running() };
+        observed.wanted.policies = Policies { restart_deleted: true, delete_failed, ..Policies::default() };
+        let mut observed = settle(observed, unseen()).observed;
+        assert_eq!(observed.status.launch_count, 2, "{left:?}");
+        observed.pods.clear();
+        let settled = settle(observed, unseen());
+        assert_eq!(settled.observed.status.launch_count, if restarted { 3 } else { 2 }, "{left:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_changes_applies_to_what_ended_before() {
+    let mut observed = Observed { pods: vec![failed(2)], ..running() };
+    observed.wanted.policies = Policies { delete_failed: false, ..Policies::default() };
+    let mut observed = settle(observed, unseen()).observed;
+    assert_eq!(observed.status.phase, Some(PePhase::Failed));
+    assert_eq!(observed.status.last_termination.as_ref().unwrap().deleted_by, None);
+
+    let mut deleted = observed.clone();
+    deleted.wanted.policies.delete_failed = true;
+    let settled = settle(deleted, unseen());
+    assert_eq!(settled.steps, [Step::Record(Change::Removed(DeletedBy::Controller)), Step::Rest]);
+    assert_eq!(settled.deletions, [pod(2).name]);
+
+    observed.wanted.policies.restart_failed = true;
+    assert_eq!(decide(&observed).step, Step::Record(Change::Launch(LaunchReason::Ended)));
+}
+
+#[test]
+fn restarts_in_a_row_are_put_off_until_a_pod_runs_for_long() {
+    // restarts in a row, seconds that the pod ran -> delay of the next
+    let table = [(0, 50, 0), (1, 50, 10), (2, 50, 20), (5, 50, 160), (9, 599, 300), (9, 600, 0)];
+    for (consecutive, ran, delay) in table {
+        let end = End { failed: true, started_at: Some(at(0)), finished_at: Some(at(ran)), ..End::default() };
+        let mut observed =
+            Observed { pods: vec![Pod { stage: Stage::Ended(end), ..pod(2) }], now: at(ran), ..running() };
+        observed.status.consecutive_restarts = consecutive;
+        let settled = settle(observed, unseen());
+        let status = &settled.observed.status;
+        if delay == 0 {
+            assert_eq!((status.launch_count, &status.next_restart_time), (3, &None), "{consecutive} {ran}");
+            continue;
+        }
+        assert_eq!((status.launch_count, status.phase), (2, Some(PePhase::BackOff)), "{consecutive} {ran}");
+        assert_eq!(status.next_restart_time, time(ran + delay), "{consecutive} {ran}");
+        assert_eq!(settled.last.wake_at, Some(at(ran + delay)), "{consecutive} {ran}");
+        let later = Observed { now: at(ran + delay), ..settled.observed };
+        let status = decide(&later).status;
+        assert_eq!(
+            (status.launch_count, status.consecutive_restarts, status.next_restart_time),
+            (3, consecutive + 1, None)
+        );
+    }
+}
+
+#[test]
+fn a_restart_that_becomes_permitted_later_is_put_off_from_then() {
+    let mut observed = Observed { pods: vec![failed(2)], ..running() };
+    observed.wanted.policies.restart_failed = false;
+    observed.status.consecutive_restarts = 2;
+    let mut observed = settle(observed, unseen()).observed;
+    assert_eq!(observed.status.next_restart_time, None);
+    observed.wanted.policies.restart_failed = true;
+    observed.now = at(1000);
+    let mut observed = settle(observed, unseen()).observed;
+    assert_eq!(observed.status.next_restart_time, time(1020));
+    observed.wanted.policies.restart_failed = false;
+    let status = settle(observed, unseen()).observed.status;
+    assert_eq!((status.next_restart_time, status.phase), (None, Some(PePhase::Failed)));
+}
+
+#[test]
+fn three_failed_pods_are_kept() {
+    let mut observed = running();
+    observed.status.launch_count = 6;
+    observed.status.created_launch_count = 6;
+    observed.pods = (1..=5).map(failed).chain([pod(6)]).collect();
+    // deleteFailedPod -> deleted
+    let table: [(bool, &[u64]); 2] = [(false, &[1, 2]), (true, &[1, 2, 3, 4, 5])];
+    for (delete_failed, expected) in table {
+        observed.wanted.policies.delete_failed = delete_failed;
+        let deletions: Vec<_> = decide(&observed).deletions.into_iter().map(|deletion| deletion.name).collect();
+        assert_eq!(deletions, expected.iter().map(|launch| pod(*launch).name).collect::<Vec<_>>());
+    }
+    // The newest counts, too, once it has failed.
+    observed.wanted.policies = Policies::default();
+    observed.pods = (1..=6).map(failed).collect();
+    assert_eq!(decide(&observed).deletions.len(), 3);
+}

@@ -1,0 +1,267 @@
+//! Everything but the policies: when a pod is asked for, and when it is created.
+
+use super::*;
+use crate::api::{PePhase, condition};
+
+fn launched(observed: Observed) -> Option<LaunchReason> {
+    settle(observed, unseen()).steps.into_iter().find_map(|step| match step {
+        Step::Record(Change::Launch(reason)) => Some(reason),
+        _ => None,
+    })
+}
+
+fn ready(observed: &Observed) -> (String, String) {
+    let status = settle(observed.clone(), unseen()).observed.status;
+    let ready = condition::get(&status.conditions, condition::READY).unwrap();
+    (ready.status.clone(), ready.reason.clone())
+}
+
+fn edited(edit: impl FnOnce(&mut Observed)) -> Observed {
+    let mut observed = running();
+    edit(&mut observed);
+    observed
+}
+
+#[test]
+fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
+    let settled = settle(new(), unseen());
+    assert_eq!(settled.steps, [Step::Record(Change::Launch(LaunchReason::First)), Step::Create]);
+    let status = &settled.observed.status;
+    assert_eq!((status.launch_count, status.created_launch_count), (1, 0));
+    assert_eq!(status.pod_name, Some(pod(1).name));
+    let created = Observed { pods: vec![pod(1)], ..settled.observed };
+    let settled = settle(created, unseen());
+    assert_eq!(settled.steps, [Step::Record(Change::Created), Step::Rest]);
+    let status = settled.observed.status;
+    assert_eq!((status.created_launch_count, status.phase), (1, Some(PePhase::Running)));
+    assert_eq!((status.runtime_id.as_deref(), status.content_id.as_deref()), (Some("r0"), Some("c0")));
+    assert_eq!((status.node_name.as_deref(), status.running_since), (Some("node"), time(0)));
+}
+
+#[test]
+fn nothing_is_launched_while_something_is_missing_or_going() {
+    let committed = |generation| Job::There { generation, committed_at: None };
+    let waiting = || Err(Waiting { reason: "TextMissing", message: "m".to_owned() });
+    let table: [(fn(&mut Observed, Job, Result<Template, Waiting>), Job, &str); 4] = [
+        (|o, job, _| o.job = job, Job::Missing, "JobMissing"),
+        (|o, job, _| o.job = job, committed(None), "GenerationNotCommitted"),
+        (|o, job, _| o.job = job, committed(Some(0)), "GenerationNotCommitted"),
+        (|o, _, template| o.template = template, committed(None), "TextMissing"),
+    ];
+    for (edit, job, reason) in table {
+        for mut observed in
+            [new(), Observed { status: ProcessingElementStatus { launch_count: 1, ..Default::default() }, ..new() }]
+        {
+            edit(&mut observed, job, waiting());
+            let settled = settle(observed.clone(), unseen());
+            assert_eq!(settled.steps, [Step::Rest], "{reason}");
+            assert_eq!(settled.observed.status.phase, Some(PePhase::Waiting), "{reason}");
+            assert_eq!(ready(&observed), ("False".to_owned(), reason.to_owned()));
+        }
+        // What runs goes on running, and what ended is recorded and not replaced.
+        let mut observed = running();
+        edit(&mut observed, job, waiting());
+        observed.wanted.runtime_id = "r1".to_owned();
+        assert_eq!(settle(observed.clone(), unseen()).steps, [Step::Rest], "{reason}");
+        observed.pods = vec![failed(2)];
+        let settled = settle(observed, unseen());
+        assert_eq!(settled.steps, [Step::Record(Change::Ended), Step::Rest], "{reason}");
+        assert_eq!(settled.deletions.len(), 1, "{reason}");
+    }
+}
+
+#[test]
+fn nothing_at_all_is_done_for_a_pe_or_a_job_that_is_being_deleted() {
+    let going: [fn(&mut Observed); 2] = [|o| o.wanted.deleting = true, |o| o.job = Job::Deleting];
+    for edit in going {
+        for mut observed in [new(), running(), Observed { pods: vec![failed(1), failed(2)], ..running() }] {
+            edit(&mut observed);
+            let decision = decide(&observed);
+            assert_eq!((decision.step, decision.deletions, decision.status), (Step::Rest, Vec::new(), observed.status));
+        }
+    }
+}
+
+#[test]
+fn a_running_pod_is_replaced_at_once_for_these_reasons_only() {
+    let pending = || Stage::Pending(Why::default());
+    let table: Vec<(&str, Observed, Option<LaunchReason>)> = vec![
+        ("nothing changed", running(), None),
+        ("text that a running PE cannot tell apart", edited(|o| o.wanted.object_generation = Some(9)), None),
+        ("text", edited(|o| o.wanted.runtime_id = "r1".to_owned()), Some(LaunchReason::TextChanged)),
+        ("placement", edited(|o| o.template = Ok(template("t0", "p1"))), Some(LaunchReason::PlacementChanged)),
+        ("options", edited(|o| o.template = Ok(template("t1", "p0"))), None),
+        (
+            "options before it ran",
+            edited(|o| {
+                o.template = Ok(template("t1", "p0"));
+                o.pods = vec![Pod { stage: pending(), ..pod(2) }];
+            }),
+            Some(LaunchReason::OptionsChanged),
+        ),
+        ("request", edited(|o| o.wanted.restart_requested = Some("1".to_owned())), Some(LaunchReason::Requested)),
+        (
+            "the same request",
+            edited(|o| {
+                o.wanted.restart_requested = Some("1".to_owned());
+                o.status.restart_requested = Some("1".to_owned());
+            }),
+            None,
+        ),
+        ("request withdrawn", edited(|o| o.status.restart_requested = Some("1".to_owned())), None),
+    ];
+    for (what, observed, expected) in table {
+        assert_eq!(launched(observed), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
+    for stage in [ended(true, 1, "Error"), ended(false, 0, "Completed")] {
+        let mut observed = running();
+        observed.wanted.policies = Policies::default();
+        observed.status.consecutive_restarts = 5;
+        observed.pods = vec![Pod { stage, ..pod(2) }];
+        let observed = settle(observed, unseen()).observed;
+        for (runtime_id, request) in [("r1", None), ("r0", Some("1"))] {
+            let mut observed = observed.clone();
+            observed.wanted.runtime_id = runtime_id.to_owned();
+            observed.wanted.restart_requested = request.map(str::to_owned);
+            let status = settle(observed, unseen()).observed.status;
+            assert_eq!((status.launch_count, status.consecutive_restarts, status.restarts), (3, 0, 0));
+            assert_eq!(status.restart_requested.as_deref(), request);
+        }
+    }
+}
+
+#[test]
+fn changed_options_are_shown_until_the_pod_is_replaced() {
+    let outdated = |observed: &Observed| {
+        let status = settle(observed.clone(), unseen()).observed.status;
+        condition::get(&status.conditions, condition::OUTDATED).map(|condition| condition.status.clone())
+    };
+    let mut observed = edited(|o| o.template = Ok(template("t1", "p0")));
+    assert_eq!(outdated(&observed).as_deref(), Some("True"));
+    // Not known: what was said stays.
+    observed.status = settle(observed.clone(), unseen()).observed.status;
+    let unknown =
+        Observed { template: Err(Waiting { reason: "TextMissing", message: String::new() }), ..observed.clone() };
+    assert_eq!(outdated(&unknown).as_deref(), Some("True"));
+    observed.pods = vec![Pod { template_hash: Some("t1".to_owned()), ..pod(2) }];
+    assert_eq!(outdated(&observed), None);
+}
+
+#[test]
+fn a_pod_is_created_once_older_ones_have_ended() {
+    let asked = |pods: Vec<Pod>| {
+        let mut observed = Observed { pods, ..running() };
+        observed.status.launch_count = 3;
+        observed
+    };
+    let deleting = |by| Pod { gone_by: Some(at(by)), ..pod(2) };
+    // pods -> step, deletions, wake-up
+    let table: [(Vec<Pod>, Step, usize, Option<i64>); 7] = [
+        (vec![], Step::Create, 0, None),
+        (vec![pod(2)], Step::Rest, 1, None),
+        (vec![deleting(120)], Step::Rest, 0, Some(150)),
+        (vec![deleting(71)], Step::Rest, 0, Some(101)),
+        // Its node has not ended it in time: nobody waits any longer.
+        (vec![deleting(70)], Step::Create, 0, None),
+        (vec![failed(2)], Step::Create, 1, None),
+        (vec![failed(1), pod(2)], Step::Rest, 2, None),
+    ];
+    for (pods, step, deletions, wake) in table {
+        let decision = decide(&asked(pods.clone()));
+        assert_eq!(
+            (decision.step, decision.deletions.len(), decision.wake_at),
+            (step, deletions, wake.map(at)),
+            "{pods:?}"
+        );
+    }
+    // A pod of an earlier PE of the name is waited for, and left to the garbage collector.
+    let decision = decide(&Observed { predecessors: vec![pod(7)], ..asked(vec![]) });
+    assert_eq!((decision.step, decision.deletions), (Step::Rest, Vec::new()));
+    assert_eq!(decision.status.phase, Some(PePhase::Replacing));
+    // Nothing that runs is deleted as long as nothing can take its place.
+    let decision = decide(&Observed { job: Job::Missing, ..asked(vec![pod(2)]) });
+    assert_eq!((decision.step, decision.deletions), (Step::Rest, Vec::new()));
+}
+
+#[test]
+fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
+    // created, committed, launch counts of pods of the PE before -> first launch count
+    let table: [(i64, Option<i64>, &[u64], u64); 5] = [
+        (-100, Some(-90), &[], 1),
+        (-90, Some(-90), &[], 1),
+        (-80, Some(-90), &[], 2),
+        (-80, Some(-90), &[4, 7], 8),
+        (-80, None, &[], 1),
+    ];
+    for (created, committed, before, expected) in table {
+        let mut observed = new();
+        observed.wanted.created_at = Some(at(created));
+        observed.job = Job::There { generation: Some(1), committed_at: committed.map(at) };
+        observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
+        assert_eq!(
+            settle(observed, unseen()).observed.status.launch_count,
+            expected,
+            "{created} {committed:?} {before:?}"
+        );
+    }
+}
+
+#[test]
+fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
+    let observed = Observed { pods: vec![failed(3), pod(4)], ..new() };
+    let settled = settle(observed, unseen());
+    assert_eq!(settled.steps, [Step::Record(Change::Adopted), Step::Rest]);
+    let status = settled.observed.status;
+    assert_eq!((status.launch_count, status.created_launch_count), (4, 4));
+}
+
+#[test]
+fn a_pod_that_is_not_seen_is_looked_for_once() {
+    let observed = Observed { pods: Vec::new(), ..running() };
+    assert_eq!(decide(&observed).step, Step::Look);
+    let mut settled = settle(observed, unseen()).observed;
+    settled.vanished = None;
+    assert_eq!(decide(&settled).step, Step::Rest);
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_is_watched_until_it_has_ended() {
+    let mut observed = running();
+    observed.pods = vec![Pod { gone_by: Some(at(120)), ..pod(2) }];
+    let settled = settle(observed, unseen());
+    assert_eq!((settled.steps, settled.last.wake_at), (vec![Step::Rest], Some(at(150))));
+    assert_eq!(settled.observed.status.phase, Some(PePhase::Replacing));
+}
+
+#[test]
+fn phase_and_readiness_follow_the_pod() {
+    let stage = |stage: Stage| edited(|o| o.pods = vec![Pod { stage, ..pod(2) }]);
+    let pending = |reason: &str| stage(Stage::Pending(why(reason)));
+    let settling = |now| edited(|o| (o.min_ready, o.now) = (Duration::from_secs(30), at(now)));
+    let refused = edited(|o| {
+        o.status.launch_count = 3;
+        o.pods.clear();
+        o.refusal = Some("exceeded quota".to_owned());
+    });
+    let table = [
+        (running(), PePhase::Running, "Running"),
+        (pending(""), PePhase::Starting, "PodPending"),
+        (pending("Unschedulable"), PePhase::Starting, "Unschedulable"),
+        (stage(Stage::Unknown), PePhase::Starting, "PodUnknown"),
+        (settling(29), PePhase::Starting, "Settling"),
+        (settling(30), PePhase::Running, "Running"),
+        (refused, PePhase::Waiting, "PodRefused"),
+    ];
+    for (observed, phase, reason) in table {
+        let status = settle(observed.clone(), unseen()).observed.status;
+        assert_eq!(status.phase, Some(phase), "{reason}");
+        assert_eq!(status.observed_generation, Some(1));
+        let ready = if phase == PePhase::Running { "True" } else { "False" };
+        assert_eq!(super::rows::ready(&observed), (ready.to_owned(), reason.to_owned()));
+    }
+    assert_eq!(settle(settling(29), unseen()).last.wake_at, Some(at(30)));
+}
