@@ -1,4 +1,4 @@
-//! Fusion of a job that runs already: operators stay where they are (issue "sticky").
+//! Fusion of a job that runs already: operators stay where they are (decisions, "Widths, resizes").
 //!
 //! What is promised, for a job whose constraints did not change:
 //! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator;
