@@ -1,7 +1,10 @@
 //! From a reference in a job to an application.
 
 use super::Error;
-use crate::api::{BundleReference, PullPolicy};
+use crate::{
+    api::{BundleReference, PullPolicy},
+    kubernetes::error::with_causes,
+};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -273,10 +276,9 @@ fn shown(url: &Url) -> String {
 
 async fn token(kubernetes: &kube::Client, namespace: &str, name: &str) -> Result<String, Error> {
     let api: kube::Api<Secret> = kube::Api::namespaced(kubernetes.clone(), namespace);
-    let secret = api
-        .get_opt(name)
-        .await
-        .map_err(|error| Error::transient("SecretUnreadable", format!("secret {name} cannot be read: {error}")))?;
+    let secret = api.get_opt(name).await.map_err(|error| {
+        Error::transient("SecretUnreadable", format!("secret {name} cannot be read: {}", with_causes(&error)))
+    })?;
     let secret = secret.ok_or_else(|| Error::transient("SecretNotFound", format!("there is no secret {name}")))?;
     let token = secret.data.unwrap_or_default().remove(TOKEN_KEY).map(|bytes| String::from_utf8(bytes.0));
     match token {

@@ -94,17 +94,21 @@ where
 /// `resourceVersion` that it carries must still be the one of the API server.
 ///
 /// # Errors
-/// [`Error::Conflict`]: read again and decide again. [`Error::Refused`]; failures of the call, among them that the object is gone (404).
+/// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of the call.
 pub async fn replace_status_if_unchanged<K>(api: &Api<K>, manager: &str, object: &K) -> Result<K, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
+    let conflict = || Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() };
     if object.meta().resource_version.is_none() {
         // Without a version the API server would overwrite whatever is there.
-        return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() });
+        return Err(conflict());
     }
-    let result = api.replace_status(&object.name_any(), &by(manager), object).await;
-    result.map_err(|error| written(object, error))
+    match api.replace_status(&object.name_any(), &by(manager), object).await {
+        Ok(written) => Ok(written),
+        Err(error) if is_not_found(&error) => Err(conflict()),
+        Err(error) => Err(written(object, error)),
+    }
 }
 
 /// Deletes the object with this uid. Succeeds if it is gone, or if another one has its name.

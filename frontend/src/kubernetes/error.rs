@@ -5,8 +5,8 @@ use kube::{Resource, ResourceExt};
 /// An object could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else wrote the object since it was read: read again and decide again.
-    #[error("{kind} {name} was changed by somebody else")]
+    /// Somebody else wrote or deleted the object since it was read: read again and decide again.
+    #[error("{kind} {name} was changed or deleted by somebody else")]
     Conflict {
         /// Kind of the object.
         kind: String,
@@ -42,7 +42,7 @@ pub enum Error {
         message: String,
     },
     /// Anything else; try again later.
-    #[error(transparent)]
+    #[error("{}", with_causes(.0))]
     Call(#[from] kube::Error),
 }
 
@@ -99,17 +99,31 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// The error with its causes, without repeating those that are in a message already.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let message = next.to_string();
+/// The error with its causes, for people: nothing is said twice, and of the API server only what it said.
+///
+/// kube's own texts end in a dump of the whole answer.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let (message, last) = match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) => (status.message.clone(), true),
+            _ => (without_dump(error.to_string()), false),
+        };
         if !text.contains(&message) {
-            text.push_str(": ");
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
             text.push_str(&message);
         }
-        cause = next.source();
+        next = if last { None } else { error.source() };
+    }
+    text
+}
+
+fn without_dump(mut text: String) -> String {
+    if let Some(dump) = text.find(" (Status {") {
+        text.truncate(dump);
     }
     text
 }
@@ -144,14 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_said_once() {
-        let inner = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "refused");
-        let service = kube::Error::Service(Box::new(inner));
-        assert_eq!(with_causes(&service), "ServiceError: refused");
+    fn causes_are_said_once_and_without_a_dump() {
         #[derive(Debug, thiserror::Error)]
         #[error("outer")]
         struct Outer(#[source] std::io::Error);
-        assert_eq!(with_causes(&Outer(std::io::Error::other("inner"))), "outer: inner");
+        #[derive(Debug, thiserror::Error)]
+        #[error("watching failed: {0}")]
+        struct Watching(#[source] kube::Error);
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "refused");
+        let table = [
+            (with_causes(&kube::Error::Service(Box::new(refused))), "ServiceError: refused"),
+            (with_causes(&Outer(std::io::Error::other("inner"))), "outer: inner"),
+            (with_causes(&api("Forbidden", 403)), "words of the server"),
+            (Error::from(api("Forbidden", 403)).to_string(), "words of the server"),
+            (with_causes(&Watching(api("Gone", 410))), "watching failed: ApiError: words of the server: Gone"),
+        ];
+        for (actual, expected) in table {
+            assert_eq!(actual, expected);
+        }
     }
 
     #[test]
