@@ -287,9 +287,7 @@ fn all_problems_are_told_but_not_without_end() {
         .replace("<toolkits>", "<x>")
         .replace("</toolkits>", "</x>");
     assert_eq!(problems(&several).len(), 2);
-    let many = CURRENT
-        .replace("<libraries/>", "<libraries/>")
-        .replace("<toolkits>", &format!("<toolkits>{}", "<toolkit/>".repeat(10_000)));
+    let many = CURRENT.replace("<toolkits>", &format!("<toolkits>{}", "<toolkit/>".repeat(10_000)));
     assert_eq!(problems(&many).len(), 100);
 }
 
