@@ -2,6 +2,8 @@
 //!
 //! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
