@@ -177,7 +177,7 @@ impl<K: Watched> Watch<K> {
 
     /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector.
     ///
-    /// Failures are counted and tried again after 0.2 s doubling to 5 s; the first of several in a row is logged. A call that the API
+    /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A call that the API
     /// server ended, or whose version is too old, is made again without losing anything.
     pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
         let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
@@ -190,7 +190,7 @@ impl<K: Watched> Watch<K> {
             };
             let back_off = backon::ExponentialBuilder::default()
                 .with_min_delay(Duration::from_millis(200))
-                .with_max_delay(Duration::from_secs(5))
+                .with_max_delay(Duration::from_secs(2))
                 .with_jitter()
                 .without_max_times();
             let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));

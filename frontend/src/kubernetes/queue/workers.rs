@@ -49,7 +49,7 @@ where
     E: fmt::Display + Send,
 {
     let name = queue.name();
-    let span = tracing::info_span!("work", otel.name = format!("work {name}"), queue = name, key = %key);
+    let span = tracing::info_span!("work", queue = name, key = %key);
     let start = Instant::now();
     let result = AssertUnwindSafe(async { handle(key.clone()).await }).catch_unwind().instrument(span.clone()).await;
     let metrics = &queue.shared.metrics;
