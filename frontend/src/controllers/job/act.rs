@@ -25,7 +25,7 @@ use crate::{
 
 use super::{
     chunks::Document,
-    decide::{Action, Change, Child, Decision, Propagation, Which},
+    decide::{Action, Change, Child, Decision, Propagation, Stored, Which},
     documents, events,
     generation::Generation,
     job_id,
@@ -136,7 +136,7 @@ impl Actor<'_> {
                 work::start(self.context, &self.scene.key, self.scene.uid(), task, urgent);
                 Ok(())
             }
-            Action::StoreAgain(of) => self.store_again(*of).await,
+            Action::StoreAgain(stored) => self.store_again(*stored).await,
             Action::Apply(child, of) => match self.generation(*of) {
                 Some(generation) => self.apply(child, generation).await,
                 None => Ok(()),
@@ -152,10 +152,19 @@ impl Actor<'_> {
         }
     }
 
-    async fn store_again(&self, of: Which) -> Result<(), Error> {
-        let Some(generation) = self.generation(of).cloned() else { return Ok(()) };
-        let document = Document::Plan { generation: generation.number };
-        let content = bytes::Bytes::from(generation.encode());
+    async fn store_again(&self, stored: Stored) -> Result<(), Error> {
+        let (document, content) = match stored {
+            Stored::Adl => {
+                let adl = self.observed.status.adl.as_ref();
+                // Where it is not in memory, long work gets it from the bundle when it is needed.
+                let Some(content) = adl.and_then(|adl| self.context.memory.adl(&adl.sha256)) else { return Ok(()) };
+                (Document::Adl, content)
+            }
+            Stored::Plan(of) => {
+                let Some(generation) = self.generation(of) else { return Ok(()) };
+                (Document::Plan { generation: generation.number }, bytes::Bytes::from(generation.encode()))
+            }
+        };
         match documents::write(&self.api(), &document, &self.scene.owner, content).await {
             Ok(_) => Ok(()),
             Err(documents::WriteError::Kubernetes(error)) => Err(error),

@@ -310,12 +310,25 @@ pub(crate) enum About<'a, R> {
 impl<K: PartialEq, R> Slot<K, R> {
     /// What is known of the work for `key`.
     pub(crate) fn about(&self, key: &K) -> About<'_, R> {
+        self.about_one(|of| of == key)
+    }
+}
+
+impl<K, R> Slot<K, R> {
+    fn about_one(&self, is_it: impl Fn(&K) -> bool) -> About<'_, R> {
         match self {
-            Self::Running(of) if of == key => About::Running,
-            Self::Done(of, result) if of == key => About::Done(result),
-            Self::Failed(of, failure) if of == key => About::Failed(failure),
+            Self::Running(of) if is_it(of) => About::Running,
+            Self::Done(of, result) if is_it(of) => About::Done(result),
+            Self::Failed(of, failure) if is_it(of) => About::Failed(failure),
             _ => About::Nothing,
         }
+    }
+}
+
+impl Slot<Publish, ()> {
+    /// What is known of writing texts of this plan, whichever: while they are being written, fewer and fewer are missing.
+    pub(crate) fn about_plan(&self, plan: &str) -> About<'_, ()> {
+        self.about_one(|of| of.plan == plan)
     }
 }
 

@@ -55,8 +55,8 @@ pub(crate) enum Action {
     Record(Change),
     /// Bring an object to what this generation wants of it.
     Apply(Child, Which),
-    /// Write the chunks of a stored plan again: somebody deleted some of them.
-    StoreAgain(Which),
+    /// Write the chunks of a document again, if its content is still known: somebody deleted some of them.
+    StoreAgain(Stored),
     /// Delete an object.
     Delete(Child, Propagation),
 }
@@ -155,6 +155,15 @@ pub(crate) enum Which {
     Committed,
     /// The proposed one.
     Proposed,
+}
+
+/// A document in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// The pinned ADL.
+    Adl,
+    /// A plan.
+    Plan(Which),
 }
 
 /// What to do, and what is waited for.

@@ -177,7 +177,7 @@ fn write(observed: &Observed, proposal: &Wanted, decision: &mut Decision) {
     if !pe_ids.is_empty() {
         let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
         let key = Publish { plan, pe_ids };
-        let about = observed.work.publish.about(&key);
+        let about = observed.work.publish.about_plan(&key.plan);
         match pursue(about, Task::Publish(key.clone()), "AADL texts to be written", observed, decision) {
             None => {}
             // Written, and the watch has not shown it yet.

@@ -9,27 +9,40 @@ use super::{
         chunks::Document,
         observed::{Loaded, Observed, Publish, Remedy, Run, Wanted},
     },
-    Action, Child, Decision, Task, Which, after, committed, ensure, is_submitted, proposed, pursue, superfluous,
+    Action, Child, Decision, Stored, Task, Which, after, committed, ensure, is_submitted, proposed, pursue,
+    superfluous,
 };
 
-/// Whether a chunk of a stored plan is gone.
-fn lacks_chunks(observed: &Observed, plan: &StoredPlan) -> bool {
-    let document = Document::Plan { generation: plan.generation };
-    (0..plan.chunks).any(|index| {
-        let ending = document.chunk_name("", &plan.sha256, index);
-        !observed.children.chunks.keys().any(|name| name.ends_with(&ending))
-    })
+/// Documents of which a chunk is gone.
+fn incomplete(observed: &Observed) -> Vec<Stored> {
+    let status = &observed.status;
+    let lacks = |document: &Document, sha256: &str, chunks: u32| {
+        (0..chunks).any(|index| {
+            let ending = document.chunk_name("", sha256, index);
+            !observed.children.chunks.keys().any(|name| name.ends_with(&ending))
+        })
+    };
+    let lacks_plan =
+        |plan: &StoredPlan| lacks(&Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks);
+    let mut documents = Vec::new();
+    // Before there is a generation, the ADL is fetched again if need be.
+    if status.generation.is_some()
+        && status.adl.as_ref().is_some_and(|adl| lacks(&Document::Adl, &adl.sha256, adl.chunks))
+    {
+        documents.push(Stored::Adl);
+    }
+    if proposed(observed).is_some() && status.proposal.as_ref().is_some_and(|proposal| lacks_plan(&proposal.plan)) {
+        documents.push(Stored::Plan(Which::Proposed));
+    }
+    if committed(observed).is_some() && status.plan.as_ref().is_some_and(lacks_plan) {
+        documents.push(Stored::Plan(Which::Committed));
+    }
+    documents
 }
 
 /// Brings what exists to the committed generation, and repairs it.
 pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
-    let status = &observed.status;
-    if proposed(observed).is_some() && status.proposal.as_ref().is_some_and(|p| lacks_chunks(observed, &p.plan)) {
-        decision.act(Action::StoreAgain(Which::Proposed));
-    }
-    if committed(observed).is_some() && status.plan.as_ref().is_some_and(|plan| lacks_chunks(observed, plan)) {
-        decision.act(Action::StoreAgain(Which::Committed));
-    }
+    decision.actions.extend(incomplete(observed).into_iter().map(Action::StoreAgain));
     let wanted = match &observed.committed {
         None => return,
         Some(Loaded::Lost(what)) => {
@@ -111,7 +124,7 @@ fn wave(outdated: Vec<(u64, String)>) -> Vec<(u64, String)> {
 fn repair(observed: &Observed, pe_ids: Vec<u64>, decision: &mut Decision) {
     let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
     let key = Publish { plan, pe_ids };
-    let about = observed.work.repair.about(&key);
+    let about = observed.work.repair.about_plan(&key.plan);
     let preparing = std::mem::take(&mut decision.preparing);
     if let Some(Err(failure)) = pursue(about, Task::Repair(key.clone()), "", observed, decision)
         && failure.remedy == Remedy::Correct

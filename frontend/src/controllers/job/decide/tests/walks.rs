@@ -3,7 +3,7 @@
 use super::world::World;
 use crate::{
     api::{JobPhase, condition},
-    controllers::job::decide::Child,
+    controllers::job::{decide::Child, observed::Object},
 };
 
 /// A life: what the user does whenever nothing happens any more.
@@ -22,7 +22,8 @@ const LIVES: [(&str, Life); 7] = [
             |w| w.delete(&Child::HostPool(0)),
             |w| w.delete(&Child::Region(1)),
             |w| w.children.texts.values_mut().for_each(|object| object.deleting = true),
-            |w| w.children.chunks.values_mut().filter(|_| true).take(1).for_each(|object| object.deleting = false),
+            // The chunk of the ADL.
+            |w| w.children.chunks.values_mut().take(1).for_each(|object| object.deleting = true),
         ],
     ),
     (
@@ -152,6 +153,38 @@ fn a_refused_width_leaves_the_running_generation_alone_and_is_not_tried_again() 
     assert!(!condition::is_true(&world.status.conditions, condition::RESIZE_REJECTED));
     assert_eq!(world.status.rejected_resize, None);
     world.check_at_rest();
+}
+
+#[test]
+fn texts_that_are_being_written_are_not_asked_for_again() {
+    let mut world = World::new();
+    while !world.publishing() {
+        world.finish_work(false).unwrap();
+        world.step(|_| true).unwrap();
+    }
+    let asked_for = world.texts_asked_for();
+    // The mirror shows some of the texts already.
+    world.children.texts.insert(asked_for[0].clone(), Object::default());
+    world.step(|_| true).unwrap();
+    assert!(world.publishing());
+    assert_eq!(world.texts_asked_for(), asked_for);
+}
+
+#[test]
+fn a_plan_whose_chunks_were_deleted_is_stored_again_or_the_job_says_that_it_is_lost() {
+    let mut world = live("submission", &[], None);
+    world.children.chunks.values_mut().for_each(|object| object.deleting = true);
+    world.settle();
+    world.check_at_rest();
+    world.children.chunks.values_mut().for_each(|object| object.deleting = true);
+    world.collect();
+    world.crash();
+    let running = world.children.processing_elements.clone();
+    world.resize(0, 5);
+    world.settle();
+    assert_eq!(world.status.phase, Some(JobPhase::Degraded));
+    assert_eq!(condition::get(&world.status.conditions, condition::DEGRADED).unwrap().reason, "Lost");
+    assert_eq!(world.children.processing_elements, running, "what runs is left alone");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::api::{JobPhase, JobStatus, StoredAdl, StoredPlan};
 use crate::controllers::job::{
     chunks::Document,
-    decide::{Action, Change, Child, Decision, Task, Which, decide},
+    decide::{Action, Change, Child, Decision, Stored, Task, Which, decide},
     generation::Target,
     observed::{
         Children, Compilation, Compiled, Failure, Fates, Limits, Loaded, Object, Observed, Pe, Publish, Remedy, Run,
@@ -225,7 +225,15 @@ impl World {
                 }
                 Ok(())
             }
-            Action::StoreAgain(which) => {
+            Action::StoreAgain(Stored::Adl) => {
+                if let Some(adl) = self.status.adl.clone()
+                    && create(&mut self.children.chunks, Document::Adl.chunk_name("job", &adl.sha256, 0))
+                {
+                    self.wrote("adl chunk again".to_owned())?;
+                }
+                Ok(())
+            }
+            Action::StoreAgain(Stored::Plan(which)) => {
                 let plan = match which {
                     Which::Committed => self.status.plan.clone(),
                     Which::Proposed => self.status.proposal.clone().map(|p| p.plan),
@@ -553,6 +561,18 @@ impl World {
             warnings: Vec::new(),
         };
         (wanted, layout)
+    }
+
+    /// Whether texts of the proposal are being written.
+    pub(super) fn publishing(&self) -> bool {
+        matches!(self.memory.work.publish, Slot::Running(_))
+    }
+
+    /// Names of the texts that are being written.
+    pub(super) fn texts_asked_for(&self) -> Vec<String> {
+        let Slot::Running(publish) = &self.memory.work.publish else { return Vec::new() };
+        let wanted = &self.plans[&publish.plan].0;
+        publish.pe_ids.iter().map(|id| wanted.processing_elements[id].text.config_map.clone()).collect()
     }
 
     /// The PE controller: pods of committed generations are started.
