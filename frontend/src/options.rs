@@ -260,6 +260,26 @@ mod tests {
     }
 
     #[test]
+    fn the_deployment_uses_options_that_exist() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/base/frontend.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let deployment: serde_json::Value = serde_saphyr::from_str(text.split("\n---\n").next().unwrap()).unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let arguments: Vec<&str> =
+            container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+        assert_eq!(run(&arguments).fusion_services, ["fusion-service:50051"]);
+        let defaults = run(&[]);
+        let run = Arguments::command().find_subcommand("run").unwrap().clone();
+        let known: Vec<&str> = run.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+        for variable in container["env"].as_array().unwrap() {
+            let name = variable["name"].as_str().unwrap();
+            assert!(known.contains(&name), "{name} is no option");
+        }
+        let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(Duration::from_secs(seconds) > defaults.time_outs.grace_seconds);
+    }
+
+    #[test]
     fn the_default_timings_of_the_lease_fit_together() {
         let lease = run(&["--lease-namespace", "here"]).lease().unwrap().unwrap();
         assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("here", "streams-frontend"));

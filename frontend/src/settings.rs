@@ -20,7 +20,7 @@ pub struct PodSettings {
     #[arg(long, env = "STREAMS_IMAGE_NAME", default_value = "openstreams/streams-runtime", value_name = "NAME")]
     pub image_name: String,
 
-    /// Version of the runtime image; its tag is <VERSION>.<BUILD TYPE>
+    /// Version of the runtime image; its tag is this, a dot, and the build
     #[arg(long, env = "STREAMS_IMAGE_VERSION", default_value = "6", value_name = "VERSION")]
     pub image_version: String,
 
