@@ -27,5 +27,7 @@ pub(crate) mod pod;
 mod present;
 pub(crate) mod reconcile;
 pub(crate) mod seen;
+#[cfg(test)]
+mod tests;
 
 pub use controller::Controller;

@@ -2,7 +2,8 @@
 //!
 //! What is observed comes from mirrors, which lag behind, and from the answers to what was just written. So:
 //! * the status is written by compare-and-swap; after a conflict the PE is read, and decided about again;
-//! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded meanwhile;
+//! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded meanwhile; and only if the
+//!   API server does not have the pod before it any more, or says that it has ended;
 //! * that a pod is gone is believed to the API server only, not to the mirror.
 //!
 //! Everything else is the same however often it is done.
@@ -84,6 +85,8 @@ struct Turn {
     /// The launch count whose pod does not exist.
     vanished: Option<(u64, Vanished)>,
     refusal: Option<String>,
+    /// The launch count before, once the API server was asked for its pod.
+    previous: Option<u64>,
     /// Uids of pods that were deleted in this turn.
     deleted: BTreeSet<String>,
 }
@@ -136,6 +139,7 @@ impl<C: Cluster> Reconciler<C> {
             pods: Vec::new(),
             vanished: None,
             refusal: None,
+            previous: None,
             deleted: BTreeSet::new(),
         };
         let mut refused = None;
@@ -164,6 +168,7 @@ impl<C: Cluster> Reconciler<C> {
                     Some(pe) => turn.now_is(pe),
                     None => return Ok(Outcome::Done),
                 },
+                Step::Create if self.is_previous_in_the_way(&mut turn).await? => {}
                 Step::Create => match self.create(&mut turn).await {
                     Ok(()) => {}
                     Err(Error::Terminating { .. }) => return Ok(Outcome::Again(SOON)),
@@ -225,6 +230,23 @@ impl<C: Cluster> Reconciler<C> {
         };
         turn.vanished = Some((launch_count, Vanished { last_seen, node_gone }));
         Ok(())
+    }
+
+    /// Whether the pod that was created last may still run although the mirror does not show it.
+    async fn is_previous_in_the_way(&self, turn: &mut Turn) -> Result<bool, Error> {
+        let status = turn.status();
+        let previous = status.created_launch_count;
+        if previous == 0 || turn.previous == Some(previous) {
+            return Ok(false);
+        }
+        turn.previous = Some(previous);
+        let name = pod::name(&turn.key.name, &turn.pe.uid().unwrap_or_default(), previous);
+        let Some(pod) = self.cluster.pod(&turn.key.sibling(&name)).await? else { return Ok(false) };
+        if !is_controlled_by(pod.meta(), &turn.pe) {
+            return Ok(false);
+        }
+        turn.pods.push(seen::read(&pod));
+        Ok(true)
     }
 
     async fn create(&self, turn: &mut Turn) -> Result<(), Error> {

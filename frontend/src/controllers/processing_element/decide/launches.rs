@@ -5,7 +5,7 @@ use super::{
         observed::{Job, Pod, Stage},
         pod,
     },
-    Change, Making, Step, current, obstacle, was_created,
+    Change, Making, Step, current, obstacle, recorded, was_created,
 };
 
 /// Why another pod is asked for; the first that holds.
@@ -96,7 +96,9 @@ impl Making<'_> {
         if status.runtime_id.as_ref() != Some(&wanted.runtime_id) {
             return Some(LaunchReason::TextChanged);
         }
-        let pod = current(observed, status).filter(|pod| pod.end().is_none() && !pod.is_deleting());
+        // A mirror that lags behind may show a pod whose end is recorded.
+        let alive = |pod: &&Pod| pod.end().is_none() && !pod.is_deleting() && recorded(status).is_none();
+        let pod = current(observed, status).filter(alive);
         if let (Some(pod), Ok(template)) = (pod, &observed.template) {
             if pod.placement_hash.as_ref() != Some(&template.placement) {
                 return Some(LaunchReason::PlacementChanged);

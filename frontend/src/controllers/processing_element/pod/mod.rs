@@ -13,6 +13,9 @@ mod environment;
 pub(crate) mod placement;
 mod volumes;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{

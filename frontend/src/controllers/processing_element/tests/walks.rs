@@ -1,0 +1,138 @@
+//! Lives of a PE, with a crash at every call of every turn.
+
+use super::world::{Deed, World};
+use crate::api::PePhase;
+
+/// Until nothing changes, with no crash.
+fn settle(world: &mut World) {
+    world.calm_down();
+    world.check_rest();
+}
+
+fn launches(world: &World) -> (u64, u64, Option<PePhase>) {
+    let status = world.pe().status.unwrap_or_default();
+    (status.launch_count, status.restarts, status.phase)
+}
+
+/// A walk: what happens after the PE runs, and what it comes to.
+struct Walk {
+    deeds: &'static [Deed],
+    expected: (u64, u64, Option<PePhase>),
+}
+
+const WALKS: [Walk; 8] = [
+    Walk { deeds: &[], expected: (1, 0, Some(PePhase::Running)) },
+    Walk { deeds: &[Deed::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
+    Walk { deeds: &[Deed::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
+    Walk { deeds: &[Deed::Vanish], expected: (1, 0, Some(PePhase::Stopped)) },
+    Walk { deeds: &[Deed::Policies(0), Deed::Evict], expected: (2, 1, Some(PePhase::Running)) },
+    Walk { deeds: &[Deed::LoseNode { said: false }], expected: (2, 1, Some(PePhase::Running)) },
+    Walk { deeds: &[Deed::Text { generation: true }, Deed::Commit], expected: (2, 0, Some(PePhase::Running)) },
+    Walk { deeds: &[Deed::End { code: 0 }, Deed::Request(1)], expected: (2, 0, Some(PePhase::Running)) },
+];
+
+#[test]
+fn every_crash_is_followed_by_the_same_end() {
+    for (number, walk) in WALKS.iter().enumerate() {
+        let mut ends = 0;
+        for calls in 0..12 {
+            for after_effect in [false, true] {
+                let mut world = World::new();
+                settle(&mut world);
+                for deed in walk.deeds {
+                    world.happen(*deed);
+                }
+                world.deliver(usize::MAX, usize::MAX);
+                world.crash_after(calls, after_effect);
+                ends += usize::from(world.turn().is_some());
+                settle(&mut world);
+                assert_eq!(
+                    launches(&world),
+                    walk.expected,
+                    "walk {number}, crash after {calls} calls ({after_effect})"
+                );
+            }
+        }
+        assert!(ends > 0, "walk {number}: the last crashes come too late to matter");
+    }
+}
+
+#[test]
+fn the_first_pod_survives_a_crash_at_every_call() {
+    for calls in 0..8 {
+        for after_effect in [false, true] {
+            let mut world = World::new();
+            world.crash_after(calls, after_effect);
+            world.turn();
+            settle(&mut world);
+            assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)), "crash after {calls} calls ({after_effect})");
+        }
+    }
+}
+
+#[test]
+fn a_pe_that_fails_again_and_again_is_restarted_ever_more_slowly() {
+    let mut world = World::new();
+    settle(&mut world);
+    let mut delays = Vec::new();
+    for _ in 0..8 {
+        world.happen(Deed::End { code: 1 });
+        world.deliver(usize::MAX, usize::MAX);
+        let mut waited = 0;
+        let launch_count = launches(&world).0;
+        loop {
+            world.turn();
+            world.deliver(usize::MAX, usize::MAX);
+            if launches(&world).0 > launch_count {
+                break;
+            }
+            world.wait(10);
+            waited += 10;
+        }
+        delays.push(waited);
+        settle(&mut world);
+    }
+    assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);
+    world.wait(600);
+    world.happen(Deed::End { code: 1 });
+    world.deliver(usize::MAX, usize::MAX);
+    world.turn();
+    assert_eq!(launches(&world).0, 10, "after a long run the next restart is at once");
+}
+
+#[test]
+fn what_happens_is_told() {
+    let mut world = World::new();
+    settle(&mut world);
+    let told = |world: &World| -> Vec<(bool, &'static str)> {
+        world.notices().iter().map(|notice| (notice.warning, notice.reason)).collect()
+    };
+    assert_eq!(told(&world), [(false, "PodCreated")]);
+    world.happen(Deed::End { code: 1 });
+    settle(&mut world);
+    assert_eq!(told(&world), [(true, "PodFailed"), (false, "Restarting"), (false, "PodCreated")]);
+    world.happen(Deed::End { code: 1 });
+    settle(&mut world);
+    let expected = [(true, "PodFailed"), (true, "BackOff"), (false, "Restarting"), (false, "PodCreated")];
+    assert_eq!(told(&world), expected);
+    world.happen(Deed::Vanish);
+    settle(&mut world);
+    assert_eq!(told(&world), [(false, "PodDeleted"), (true, "NotRestarted")]);
+}
+
+#[test]
+fn a_refused_pod_is_shown_and_tried_again() {
+    let mut world = World::new();
+    world.happen(Deed::Refuse(true));
+    assert_eq!(world.turn(), None);
+    world.deliver(usize::MAX, usize::MAX);
+    let status = world.pe().status.unwrap();
+    assert_eq!(status.phase, Some(PePhase::Waiting));
+    assert_eq!(status.conditions[0].reason, "PodRefused");
+    assert_eq!(world.notices().last().unwrap().reason, "PodRefused");
+    let writes = world.writes();
+    assert_eq!(world.turn(), None);
+    assert_eq!(world.writes(), writes, "the same refusal is written once");
+    settle(&mut world);
+    assert_eq!(world.pods().len(), 1);
+}
