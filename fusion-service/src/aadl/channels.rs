@@ -169,7 +169,8 @@ impl Copies {
 
     /// `[input port,operator,output port]` of the ADL, once per channel of the operator (aadl 2.6). Anything else stays as it is.
     fn input_connections(&self, text: &str) -> Option<String> {
-        let mut parts = text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|part| part.trim().parse::<u64>().ok());
+        let mut parts =
+            text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|part| part.trim().parse::<u64>().ok());
         let (input, operator, output) = (parts.next()??, parts.next()??, parts.next()??);
         if parts.next().is_some() {
             return None;

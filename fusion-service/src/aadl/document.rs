@@ -146,7 +146,10 @@ fn within<const O: bool>(s: &Sheet<'_, O>, most: u64) -> Result<(), WriteError> 
 
 /// The limit on all documents of a job (plan command, "Limits").
 pub(super) fn too_much_text() -> Problem {
-    Problem::new(Stage::Topology, "the AADL documents of the job are too large: widths are too large, or there are too many PEs")
+    Problem::new(
+        Stage::Topology,
+        "the AADL documents of the job are too large: widths are too large, or there are too many PEs",
+    )
 }
 
 /// What a document takes from all operators together.
@@ -344,7 +347,8 @@ fn pe_port<const O: bool>(
     match pieces.tuple_type.and_then(|position| fragments.tuple_types.get(position)) {
         Some(tuple_type) => s.fragment(tuple_type),
         None => {
-            let message = format!("operator {}: a port has a tuple type that the ADL does not declare", excerpt(operator));
+            let message =
+                format!("operator {}: a port has a tuple type that the ADL does not declare", excerpt(operator));
             return Err(Problem::new(Stage::Aadl, message).into());
         }
     }

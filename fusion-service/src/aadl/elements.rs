@@ -111,7 +111,8 @@ impl Elements {
                     splitter.first_slot = slot_count;
                     slot_count += splitter.width;
                 }
-                let index = written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
+                let index =
+                    written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
                 outputs.push(Output {
                     index,
                     first_slot,
@@ -285,9 +286,8 @@ impl Elements {
             (0..).zip(&self.outputs[self.output_range(operator)]).flat_map(move |(port, output)| {
                 let direct = std::iter::once((None, output.first_slot));
                 let channels = self.splitters_of(output).iter().flat_map(|splitter| {
-                    (0..splitter.width).map(|channel| {
-                        (Some(Via { splitter: splitter.index, channel }), splitter.first_slot + channel)
-                    })
+                    (0..splitter.width)
+                        .map(|channel| (Some(Via { splitter: splitter.index, channel }), splitter.first_slot + channel))
                 });
                 direct.chain(channels).filter_map(move |(via, slot)| {
                     let id = self.slots[slot as usize];

@@ -112,15 +112,18 @@ mod tests {
 
     #[test]
     fn what_markup_needs_becomes_references() {
-        assert_eq!(
-            escaped("a<b>&\"c'\r\n\td"),
-            ("a&lt;b&gt;&amp;&quot;c'&#13;&#10;&#9;d".to_owned(), None)
-        );
+        assert_eq!(escaped("a<b>&\"c'\r\n\td"), ("a&lt;b&gt;&amp;&quot;c'&#13;&#10;&#9;d".to_owned(), None));
     }
 
     #[test]
     fn what_xml_cannot_hold_is_reported() {
-        for (text, illegal) in [("a\0", '\0'), ("\u{b}", '\u{b}'), ("\u{1f}\u{1}", '\u{1f}'), ("ä\u{ffff}", '\u{ffff}'), ("\u{fffe}", '\u{fffe}')] {
+        for (text, illegal) in [
+            ("a\0", '\0'),
+            ("\u{b}", '\u{b}'),
+            ("\u{1f}\u{1}", '\u{1f}'),
+            ("ä\u{ffff}", '\u{ffff}'),
+            ("\u{fffe}", '\u{fffe}'),
+        ] {
             assert_eq!(escaped(text).1, Some(illegal), "{text:?}");
         }
         for text in ["\u{7f}", "\u{fffd}", "\u{f8ff}", "\u{1ffff}", "\u{feff}"] {

@@ -115,14 +115,24 @@ impl Fragments {
             head: head(topology, &tuple_contents).map_err(whole("a host pool"))?,
             toolkits: toolkits(application).map_err(whole("a toolkit"))?,
             tuple_types,
-            definitions: application.definitions.iter().map(definition).collect::<Result<_, _>>().map_err(whole("an operator definition"))?,
+            definitions: application
+                .definitions
+                .iter()
+                .map(definition)
+                .collect::<Result<_, _>>()
+                .map_err(whole("an operator definition"))?,
             capabilities: application
                 .definitions
                 .iter()
                 .map(capabilities)
                 .collect::<Result<_, _>>()
                 .map_err(whole("a capability"))?,
-            metrics: application.custom_metrics.iter().map(metric).collect::<Result<_, _>>().map_err(whole("a custom metric"))?,
+            metrics: application
+                .custom_metrics
+                .iter()
+                .map(metric)
+                .collect::<Result<_, _>>()
+                .map_err(whole("a custom metric"))?,
             operators,
             channels: Channels::new(topology, budget)?,
         })
@@ -466,4 +476,3 @@ fn jvm_arguments(arguments: Option<&[String]>) -> Result<Fragment, char> {
         s.markup(b"</phy:jvmArguments>");
     })
 }
-

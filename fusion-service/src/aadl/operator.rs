@@ -91,7 +91,11 @@ fn input_port<const O: bool>(
 /// The end of a connection. The runtime does not read by which PE port it comes (aadl 3.11).
 #[inline]
 fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Connection, inter: bool) {
-    s.markup(if inter { b"<interPeConnection operInstanceIndex=\"" } else { b"<intraPeConnection operInstanceIndex=\"" });
+    s.markup(if inter {
+        b"<interPeConnection operInstanceIndex=\""
+    } else {
+        b"<intraPeConnection operInstanceIndex=\""
+    });
     s.mark(if inter { b'>' } else { b'=' });
     s.number(e.topology().operators[connection.source].index);
     s.markup(b"\" oportIndex=\"");
@@ -134,7 +138,13 @@ fn output_port<const O: bool>(
 }
 
 /// Connections of a port or of a channel: those to other PEs first.
-fn outgoing<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, node: Node, port: u32, via: Option<Via>) -> io::Result<()> {
+fn outgoing<const O: bool>(
+    s: &mut Sheet<'_, O>,
+    e: &Elements,
+    node: Node,
+    port: u32,
+    via: Option<Via>,
+) -> io::Result<()> {
     let own = e.pe(node);
     let connections = e.outgoing(e.slot(node, port, via));
     let mut inner = 0_u32;

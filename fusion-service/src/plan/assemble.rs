@@ -141,12 +141,7 @@ fn layout_of(adl: Digest, automatic: Option<u32>, elements: &Elements, measures:
             .map(|(id, port)| layout::InputPort { operator: index(port.operator), port: port.port, id })
             .collect(),
         outputs: (elements.output_ports(pe))
-            .map(|(id, port)| layout::OutputPort {
-                operator: index(port.operator),
-                port: port.port,
-                via: port.via,
-                id,
-            })
+            .map(|(id, port)| layout::OutputPort { operator: index(port.operator), port: port.port, via: port.via, id })
             .collect(),
     });
     Layout {

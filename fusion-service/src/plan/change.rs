@@ -147,12 +147,7 @@ fn reason(before: &Compiled, now: &Elements, element: &ProcessingElement) -> Str
 }
 
 /// Operators of other PEs that this one is connected to, or is not any more.
-fn peers(
-    before: &Compiled,
-    now: &Elements,
-    old: crate::fuser::Pe,
-    new: crate::fuser::Pe,
-) -> Option<String> {
+fn peers(before: &Compiled, now: &Elements, old: crate::fuser::Pe, new: crate::fuser::Pe) -> Option<String> {
     let connected = |elements: &Elements, pe| -> BTreeMap<u32, String> {
         let topology = elements.topology();
         let partition = elements.partition();

@@ -174,9 +174,10 @@ fn inputs(elements: &Elements, pe: Pe) -> (Vec<PortLabel>, Vec<ImportedPort>) {
 
 fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
     let topology = elements.topology();
-    let exporting = elements.members(pe).iter().any(|&node| {
-        topology.operators[node].outputs.iter().any(|output| output.export.is_some())
-    });
+    let exporting = elements
+        .members(pe)
+        .iter()
+        .any(|&node| topology.operators[node].outputs.iter().any(|output| output.export.is_some()));
     if !exporting {
         return Vec::new();
     }

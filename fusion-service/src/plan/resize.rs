@@ -1,10 +1,10 @@
 //! Other widths for a job that exists.
 
+use super::Compiled;
 use super::assemble::{Assembled, Grouping};
 use super::change::{self, Prior, PriorElements};
 use super::ports::InUse;
 use super::request::{Bound, Request, ResolvedFusion, Source};
-use super::Compiled;
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{self, Graph, Identified, PeId, Running};
@@ -56,11 +56,8 @@ pub fn resize(
     let grouping = match policy {
         Policy::Sticky => {
             let pe_of = pe_of(&topology, prior);
-            let running = Running {
-                pe_of: &pe_of,
-                restarting: &restarting(prior, &difference),
-                taken: &in_use.elements,
-            };
+            let running =
+                Running { pe_of: &pe_of, restarting: &restarting(prior, &difference), taken: &in_use.elements };
             let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
             Grouping { partition, ids, found, automatic }
         }
@@ -110,8 +107,7 @@ fn pe_of(topology: &Topology, prior: &Compiled) -> PrimaryMap<Node, Option<PeId>
 
 /// PEs that cannot go on as they are: they hold an operator that is gone or sees other neighbours.
 fn restarting(prior: &Compiled, difference: &Difference) -> BTreeSet<PeId> {
-    let touched: BTreeSet<&str> =
-        difference.changed.iter().chain(&difference.removed).map(String::as_str).collect();
+    let touched: BTreeSet<&str> = difference.changed.iter().chain(&difference.removed).map(String::as_str).collect();
     let holds = |names: &[String]| names.iter().any(|name| touched.contains(name.as_str()));
     prior.plan.elements.iter().filter(|e| holds(&e.operators)).map(|e| e.id).collect()
 }

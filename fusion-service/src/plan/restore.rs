@@ -1,10 +1,10 @@
 //! A compiled job from its layout alone: on another replica, after a crash, for a resize.
 
+use super::Compiled;
 use super::assemble::{Assembled, Grouping, pre_order};
 use super::layout::{Layout, LayoutError};
 use super::ports::InUse;
 use super::request::{Bound, Request, Source};
-use super::Compiled;
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
 use crate::error::Error;
@@ -154,8 +154,7 @@ fn grouping(
 pub(super) fn region_names(application: &Application) -> BTreeMap<u64, &str> {
     let operators: BTreeMap<u64, &str> =
         application.operators.values().map(|o| (o.index, o.logical_name.as_str())).collect();
-    let name = |region: &crate::logical::ParallelRegion| {
-        Some((region.index, operators.get(&region.operator).copied()?))
-    };
+    let name =
+        |region: &crate::logical::ParallelRegion| Some((region.index, operators.get(&region.operator).copied()?));
     application.regions.iter().filter_map(name).collect()
 }

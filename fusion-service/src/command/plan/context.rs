@@ -1,10 +1,8 @@
 //! `context.json` (plan command, "Files of a step with a plan").
 
-use crate::plan::{
-    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, ProcessingElement,
-};
-use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use crate::plan::{Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, ProcessingElement};
 use serde::Serialize;
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
 
 /// The file. It is written as it is serialized: lists of labels can be long.

@@ -6,8 +6,8 @@ use super::Failure;
 use crate::error::{Error, excerpt};
 use crate::plan::{FusionOption, Replay, Request};
 use crate::topology::Configuration;
-use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -257,7 +257,8 @@ mod tests {
 
     #[test]
     fn a_request_has_defaults_and_ignores_what_it_does_not_know() {
-        let written = parse(r#"{"jobName":"j","jobId":18446744073709551615,"fusion":{"manual":-3,"x":[1]},"other":{}}"#);
+        let written =
+            parse(r#"{"jobName":"j","jobId":18446744073709551615,"fusion":{"manual":-3,"x":[1]},"other":{}}"#);
         let written = written.unwrap();
         assert_eq!(written.job_id, u64::MAX);
         assert_eq!(written.fusion.0, FusionOption::Manual(-3));

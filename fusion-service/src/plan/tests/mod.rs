@@ -1,1 +1,35 @@
-//! tests
+//! What plans promise, over applications of the tests' own making.
+
+mod application;
+mod errors;
+mod layouts;
+mod placements;
+mod resizes;
+
+use super::{Compiled, FusionOption, Request, Source, submit};
+use crate::budget::Budget;
+use application::Item;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+fn source(items: &[Item]) -> Source {
+    Source::parse(application::document(items).as_bytes(), &Budget::default()).expect("the test's ADL is well-formed")
+}
+
+fn request(fusion: FusionOption) -> Arc<Request> {
+    Arc::new(Request { job_name: "job".to_owned(), job_id: 7, fusion, ..Request::default() })
+}
+
+fn submitted(items: &[Item], fusion: FusionOption) -> Compiled {
+    submit(&source(items), &request(fusion), &Budget::default()).expect("the test's application compiles")
+}
+
+/// All documents by PE id.
+fn texts(compiled: &Compiled) -> BTreeMap<u64, String> {
+    let text = |id: u64| {
+        let mut bytes = Vec::new();
+        compiled.render(id, &mut bytes, &Budget::default()).expect("it renders");
+        String::from_utf8(bytes).expect("it is UTF-8")
+    };
+    compiled.plan().elements.iter().map(|element| (element.id, text(element.id))).collect()
+}

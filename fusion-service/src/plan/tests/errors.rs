@@ -1,0 +1,140 @@
+//! What is refused, and at which stage.
+
+use super::super::{FusionOption, InUse, Policy, Replay, Source, replay, resize, submit};
+use super::application::{document_with, operator, row};
+use super::{request, source, submitted};
+use crate::budget::{Budget, Limits};
+use crate::error::{Error, Stage, code};
+use crate::plan::Request;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn first(error: Error) -> (Stage, Option<&'static str>) {
+    let problem = &error.problems()[0];
+    (problem.stage, problem.code)
+}
+
+#[test]
+fn resizes_of_no_region_or_several() {
+    let items = row(vec![operator("S"), operator("P1").parallel(2), operator("P2").parallel(2), operator("T")]);
+    let job = submitted(&items, FusionOption::Legacy);
+    for (region, width, expected) in [
+        ("Nothing", 2, (Stage::Transfer, Some(code::NO_REGION))),
+        ("P*", 2, (Stage::Transfer, Some(code::SEVERAL_REGIONS))),
+        ("P-1", 2, (Stage::Topology, None)),
+        ("P1", 0, (Stage::Topology, Some(code::WIDTH))),
+        ("P1", -4, (Stage::Topology, Some(code::WIDTH))),
+        ("P1", i128::from(u64::MAX), (Stage::Topology, None)),
+    ] {
+        let widths = [(region.to_owned(), width)];
+        let error = resize(&job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap_err();
+        assert_eq!(first(error), expected, "{region} {width}");
+    }
+}
+
+#[test]
+fn replays_of_no_region() {
+    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
+    let widths = |width| vec![("P".to_owned(), width), ("Unknown".to_owned(), 7)];
+    let run = |region: &str, before, after| {
+        let input = Replay {
+            region: region.to_owned(),
+            prior_widths: widths(before),
+            current_widths: widths(after),
+            previous_elements: [(4, vec!["S".to_owned()]), (9, vec!["P[0]".to_owned(), "No".to_owned()])].into(),
+        };
+        replay(&source(&items), &request(FusionOption::Legacy), &input, &Budget::default())
+    };
+    assert_eq!(first(run("Q", 2, 3).unwrap_err()), (Stage::Transfer, Some(code::NO_REGION)));
+    assert_eq!(first(run("P", 0, 3).unwrap_err()), (Stage::Topology, Some(code::WIDTH)));
+    let job = run("P", 2, 3).unwrap();
+    let ids: Vec<(u64, &str)> = job.plan().elements.iter().map(|e| (e.id, e.operators[0].as_str())).collect();
+    assert_eq!(ids, [(4, "S"), (10, "P[0]"), (11, "T"), (12, "P[1]"), (13, "P[2]")]);
+    let removed: Vec<u64> = job.plan().change.as_ref().unwrap().removed.iter().map(|e| e.id).collect();
+    assert_eq!(removed, [9]);
+}
+
+#[test]
+fn impossible_fusion_options() {
+    let items = row(vec![operator("S"), operator("T")]);
+    for count in [0, -3, i128::from(i64::MIN)] {
+        let error = submit(&source(&items), &request(FusionOption::Manual(count)), &Budget::default()).unwrap_err();
+        assert_eq!(first(error), (Stage::FusionOption, None));
+    }
+    assert_eq!(submitted(&items, FusionOption::Manual(i128::from(u64::MAX))).plan().elements.len(), 2);
+}
+
+#[test]
+fn consistent_regions_need_their_declaration() {
+    let entry = r#"<splAnnotation tag="consistentRegionEntry"><value key="index" type="int32">0</value><value key="isStartOfRegion" type="boolean">true</value></splAnnotation>"#;
+    let items = row(vec![operator("S").annotations(entry), operator("T")]);
+    let value = |key: &str, text: &str| format!(r#"<value key="{key}" type="rstring">{text}</value>"#);
+    let declare = |values: &[(&str, &str)]| {
+        let values: String = values.iter().map(|(key, text)| value(key, text)).collect();
+        let annotations = format!(r#"<splAnnotation tag="consistentRegion">{values}</splAnnotation>"#);
+        let document = document_with(&items, &annotations);
+        let source = Source::parse(document.as_bytes(), &Budget::default()).unwrap();
+        submit(&source, &request(FusionOption::Legacy), &Budget::default())
+    };
+    let whole = [
+        ("index", "0"),
+        ("trigger", "periodic"),
+        ("period", "2.5"),
+        ("drainTimeout", "60.5"),
+        ("resetTimeout", "180"),
+        ("maxConsecutiveResetAttempts", "5"),
+    ];
+    let job = declare(&whole).unwrap();
+    let region = &job.plan().consistent_regions[0];
+    assert_eq!((region.trigger.name(), region.trigger.period()), ("periodic", 2.5));
+    assert_eq!((region.drain_timeout, region.reset_timeout, region.max_consecutive_reset_attempts), (60.5, 180.0, 5));
+    assert_eq!(region.pe_ids, [0]);
+    assert_eq!(job.plan().elements[0].consistent_regions, [0]);
+
+    assert_eq!(first(declare(&whole[..5]).unwrap_err()).0, Stage::ConsistentRegions);
+    let mut wrong = whole;
+    wrong[5].1 = "many";
+    assert_eq!(first(declare(&wrong).unwrap_err()).0, Stage::ConsistentRegions);
+}
+
+#[test]
+fn texts_that_xml_cannot_hold() {
+    let items = row(vec![operator("S"), operator("T")]);
+    let request = Request { job_name: "a\u{1}b".to_owned(), ..Request::default() };
+    let error = submit(&source(&items), &Arc::new(request), &Budget::default()).unwrap_err();
+    assert_eq!(first(error.clone()).0, Stage::Aadl);
+    assert!(error.to_string().contains("U+0001"), "{error}");
+}
+
+#[test]
+fn too_much_text_is_refused_early() {
+    let items = row(vec![operator("S"), operator("P").parallel(2000), operator("Q").parallel(2000), operator("T")]);
+    let limits = Limits { aadl_bytes: 100 << 20, ..Limits::default() };
+    let budget = Budget::with_limits(limits);
+    let begin = Instant::now();
+    let error = submit(&source(&items), &request(FusionOption::Manual(1)), &budget).unwrap_err();
+    assert_eq!(first(error), (Stage::Topology, None));
+    assert!(begin.elapsed() < Duration::from_secs(60), "took {:?}", begin.elapsed());
+
+    // What cannot be foreseen is noticed while it is written.
+    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
+    let request = request(FusionOption::Manual(2));
+    let all: u64 = submitted(&items, FusionOption::Manual(2)).plan().elements.iter().map(|e| e.bytes).sum();
+    for (aadl_bytes, expected) in [(all - 1, Err(Stage::Topology)), (all, Ok(()))] {
+        let budget = Budget::with_limits(Limits { aadl_bytes, ..Limits::default() });
+        let result = submit(&source(&items), &request, &budget).map(|_| ());
+        assert_eq!(result.map_err(|error| first(error).0), expected);
+    }
+}
+
+#[test]
+fn nobody_waits_any_more() {
+    let items = row(vec![operator("S"), operator("P").parallel(50), operator("T")]);
+    let budget = Budget::default();
+    budget.cancellation.cancel();
+    let error = submit(&source(&items), &request(FusionOption::Legacy), &budget).unwrap_err();
+    assert_eq!(error, Error::Cancelled);
+    let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };
+    let error = submit(&source(&items), &request(FusionOption::Legacy), &budget).unwrap_err();
+    assert_eq!(error, Error::DeadlineExceeded);
+}

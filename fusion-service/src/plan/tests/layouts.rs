@@ -1,0 +1,184 @@
+//! Layouts: bytes, restoring, refusing.
+
+use super::super::layout::{Element, InputPort, OutputPort, SplitterTree};
+use super::super::{FusionOption, Layout, LayoutError, RestoreError, restore};
+use super::application::{any_application, operator, row};
+use super::{request, source, submitted, texts};
+use crate::budget::Budget;
+use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
+use proptest::prelude::*;
+
+/// Layouts that have their invariants, of no application in particular.
+fn any_layout() -> impl Strategy<Value = Layout> {
+    let identity = || {
+        (any::<u16>(), prop::collection::vec(0..9_u32, 0..3)).prop_map(|(logical_index, channels)| Identity {
+            logical_index: logical_index.into(),
+            channels: channels.into(),
+        })
+    };
+    (
+        prop::collection::btree_map(identity(), any::<u64>(), 1..20),
+        prop::collection::btree_map(any::<u32>(), any::<u32>(), 0..4),
+        any::<[u8; 32]>(),
+        prop::option::of(any::<u32>()),
+        prop::collection::vec(any::<u32>(), 8),
+    )
+        .prop_map(|(operators, widths, digest, automatic, seeds)| {
+            let count = operators.len() as u32;
+            let elements = 1 + seeds[0] % count;
+            let mut list: Vec<Element> = (0..elements)
+                .map(|n| Element {
+                    id: u64::from(n) * u64::from(seeds[1] % 9 + 1) + u64::from(seeds[2]),
+                    content_id: digest,
+                    runtime_id: [n as u8; 32],
+                    bytes: u64::from(seeds[3]),
+                    operators: vec![],
+                    inputs: vec![],
+                    outputs: vec![],
+                })
+                .collect();
+            let mut numbered: Vec<(Identity, u32)> = Vec::new();
+            for (position, (identity, _)) in (0..).zip(operators) {
+                let index = position * 2 + seeds[4] % 2;
+                numbered.push((identity, index));
+                let element = &mut list[(position % elements) as usize];
+                let at = element.inputs.len() as u32;
+                element.operators.push(index);
+                element.inputs.push(InputPort { operator: index, port: 0, id: at });
+                element.inputs.push(InputPort { operator: index, port: 1, id: at + 1 });
+                let at = element.outputs.len() as u32 + seeds[5] % 5;
+                element.outputs.push(OutputPort { operator: index, port: 0, via: None, id: at });
+                for channel in 0..seeds[6] % 5 {
+                    let via = Some(Via { splitter: seeds[7] % 3, channel });
+                    element.outputs.push(OutputPort { operator: index, port: 0, via, id: at + 1 + channel });
+                }
+            }
+            let first = numbered[0].0.clone();
+            Layout {
+                adl: digest,
+                compiler: "1.2.3".to_owned(),
+                automatic,
+                widths: widths.into_iter().map(|(region, width)| (region.into(), width)).collect(),
+                numbering: Numbering {
+                    splitters: vec![NumberedSplitter {
+                        source: first.clone(),
+                        source_port: 0,
+                        target: first,
+                        target_port: 1,
+                        index: seeds[7],
+                    }],
+                    host_pools: vec![("a".to_owned(), 3), ("b".to_owned(), 1)],
+                    operators: numbered,
+                },
+                splitter_trees: vec![SplitterTree { operator: 0, port: 2, indexes: vec![3, 1, 2] }],
+                elements: list,
+            }
+        })
+}
+
+proptest! {
+    #[test]
+    fn bytes_give_the_layout_back(layout in any_layout()) {
+        let bytes = layout.to_bytes();
+        prop_assert_eq!(Layout::from_bytes(&bytes), Ok(layout.clone()));
+        prop_assert_eq!(layout.to_bytes(), bytes);
+    }
+
+    #[test]
+    fn damaged_layouts_are_refused_or_whole(layout in any_layout(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = layout.to_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(read) = Layout::from_bytes(&bytes) {
+            prop_assert!(read.verify().is_ok());
+        }
+        bytes.truncate(at);
+        prop_assert!(Layout::from_bytes(&bytes).is_err());
+    }
+
+    #[test]
+    fn other_bytes_are_refused(packed in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut bytes = b"SPLL\x01".to_vec();
+        // What is inside a well-formed frame is hostile as well.
+        bytes.extend(zstd::encode_all(packed.as_slice(), 1).unwrap());
+        if let Ok(read) = Layout::from_bytes(&bytes) {
+            prop_assert!(read.verify().is_ok());
+        }
+        prop_assert!(Layout::from_bytes(&packed).is_err());
+    }
+
+    #[test]
+    fn a_restored_job_has_the_same_texts(items in any_application(), manual in 0..4_i128) {
+        let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
+        let job = submitted(&items, fusion.clone());
+        let again = restore(&source(&items), &request(fusion), &job.plan().layout, &Budget::default()).unwrap();
+        prop_assert_eq!(texts(&again), texts(&job));
+        prop_assert_eq!(again.layout(), job.layout());
+    }
+}
+
+#[test]
+fn large_layouts_are_small() {
+    let items = row(vec![operator("S"), operator("P").parallel(300), operator("Q").parallel(300), operator("T")]);
+    let job = submitted(&items, FusionOption::Legacy);
+    let ports: usize = job.layout().elements.iter().map(|e| e.inputs.len() + e.outputs.len()).sum();
+    assert!(ports > 90_000);
+    // Two digests for each of 602 PEs, which nothing can compress, and little else.
+    let bytes = job.plan().layout.len();
+    assert!(bytes < 602 * 64 + 12_000, "{bytes} bytes");
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
+    let job = submitted(&items, FusionOption::Legacy);
+    let request = request(FusionOption::Legacy);
+    let budget = Budget::default();
+    let refused = |what: &str, layout: &Layout| match restore(&source(&items), &request, &layout.to_bytes(), &budget) {
+        Err(RestoreError::Layout(error)) => error,
+        Err(RestoreError::Compilation(error)) => panic!("{what}: {error}"),
+        Ok(_) => panic!("accepted: {what}"),
+    };
+
+    let other = row(vec![operator("S"), operator("P").parallel(3), operator("T")]);
+    let error = restore(&source(&other), &request, &job.plan().layout, &budget).unwrap_err();
+    assert!(matches!(error, RestoreError::Layout(LayoutError::Foreign(_))), "{error}");
+
+    type Edit = fn(&mut Layout);
+    let edits: [(&str, Edit); 7] = [
+        ("another ADL", |layout| layout.adl[0] ^= 1),
+        ("an unknown region", |layout| layout.widths[0].0 = 9),
+        ("a missing region", |layout| layout.widths.clear()),
+        ("another width", |layout| layout.widths[0].1 = 1),
+        ("a splitter that is not there", |layout| layout.numbering.splitters[0].index = 5),
+        ("a host pool that is not there", |layout| layout.numbering.host_pools.push(("Zoo".to_owned(), 9))),
+        ("a missing port", |layout| layout.elements[0].outputs.clear()),
+    ];
+    for (what, edit) in edits {
+        let mut layout = job.layout().clone();
+        edit(&mut layout);
+        let error = refused(what, &layout);
+        assert!(matches!(error, LayoutError::Foreign(_)), "{what}: {error}");
+    }
+
+    let inconsistent: [(&str, Edit); 5] = [
+        ("an operator in two PEs", |layout| layout.elements[0].operators = layout.elements[1].operators.clone()),
+        ("a PE without operators", |layout| layout.elements[0].operators.clear()),
+        ("PEs out of order", |layout| layout.elements.swap(0, 1)),
+        ("an operator index twice", |layout| layout.numbering.operators[0].1 = layout.numbering.operators[1].1),
+        ("a port id twice", |layout| layout.elements[0].outputs[0].id = layout.elements[0].outputs[1].id),
+    ];
+    for (what, edit) in inconsistent {
+        let mut layout = job.layout().clone();
+        edit(&mut layout);
+        assert!(layout.verify().is_err(), "{what}");
+    }
+}
+
+#[test]
+fn versions_are_told_apart() {
+    let items = row(vec![operator("S"), operator("T")]);
+    let mut bytes = submitted(&items, FusionOption::Legacy).plan().layout.clone();
+    bytes[4] = 9;
+    assert_eq!(Layout::from_bytes(&bytes), Err(LayoutError::Version(9)));
+}

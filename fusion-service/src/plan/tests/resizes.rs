@@ -1,0 +1,276 @@
+//! Resizes: what stays, what comes back, what is not given away.
+
+use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, resize, restore};
+use super::application::{Item, any_application, operator, row};
+use super::{request, source, submitted, texts};
+use crate::budget::Budget;
+use crate::topology::Identity;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn resized(job: &Compiled, region: &str, width: i128) -> Compiled {
+    let widths = [(region.to_owned(), width)];
+    resize(job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).expect("the width is fine")
+}
+
+fn fates(job: &Compiled) -> BTreeMap<u64, Fate> {
+    job.plan().elements.iter().map(|element| (element.id, element.fate)).collect()
+}
+
+/// PE and number of every operator.
+fn numbers(layout: &Layout) -> BTreeMap<&Identity, (u32, u64)> {
+    let element_of = layout.element_of();
+    layout.numbering.operators.iter().map(|(identity, index)| (identity, (*index, element_of[identity]))).collect()
+}
+
+/// Port ids by what they stand for, per PE.
+fn ports(layout: &Layout) -> BTreeMap<(u64, bool, String), u32> {
+    let mut ports = BTreeMap::new();
+    for element in &layout.elements {
+        for port in &element.inputs {
+            ports.insert((element.id, true, format!("{}.{}", port.operator, port.port)), port.id);
+        }
+        for port in &element.outputs {
+            ports.insert((element.id, false, format!("{}.{} {:?}", port.operator, port.port, port.via)), port.id);
+        }
+    }
+    ports
+}
+
+/// What every resize promises, whatever came before.
+fn promises(before: &Compiled, after: &Compiled) -> Result<(), TestCaseError> {
+    crate::topology::verify(after.topology()).map_err(TestCaseError::fail)?;
+    let (then, now) = (numbers(before.layout()), numbers(after.layout()));
+    for (identity, (index, pe)) in &now {
+        if let Some((earlier, home)) = then.get(identity) {
+            prop_assert_eq!(index, earlier, "operator {:?} has another index", identity);
+            prop_assert_eq!(pe, home, "operator {:?} moved", identity);
+        }
+    }
+    let (then, now) = (ports(before.layout()), ports(after.layout()));
+    for (port, id) in &now {
+        prop_assert!(then.get(port).is_none_or(|earlier| earlier == id), "port {:?} has another id", port);
+    }
+    let (then, now) = (texts(before), texts(after));
+    for element in &after.plan().elements {
+        let earlier = before.layout().element(element.id);
+        let same = then.get(&element.id) == now.get(&element.id);
+        let expected = match earlier {
+            None => Fate::Added,
+            Some(_) if same => Fate::Kept,
+            Some(earlier) if earlier.runtime_id == element.runtime_id => Fate::KeptUnobservable,
+            Some(_) => Fate::Restarted,
+        };
+        prop_assert_eq!(element.fate, expected, "PE {}", element.id);
+        prop_assert_eq!(element.reason.is_empty(), matches!(expected, Fate::Kept | Fate::KeptUnobservable));
+    }
+    let removed: BTreeSet<u64> =
+        after.plan().change.iter().flat_map(|change| &change.removed).map(|element| element.id).collect();
+    let gone: BTreeSet<u64> = then.keys().filter(|id| !now.contains_key(*id)).copied().collect();
+    prop_assert_eq!(removed, gone);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_chain_keeps_its_promises_and_leads_back(
+        items in any_application(),
+        manual in 0..5_i128,
+        steps in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u32), 1..5),
+    ) {
+        let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
+        let start = submitted(&items, fusion.clone());
+        let regions: Vec<(String, u32)> =
+            start.plan().regions.iter().map(|planned| (planned.region.name.clone(), planned.region.width)).collect();
+        prop_assume!(!regions.is_empty());
+        let mut current = None;
+        for (region, more) in steps {
+            let (name, width) = &regions[region.index(regions.len())];
+            // Never narrower than at the start: what goes away is what came later.
+            let before = current.as_ref().unwrap_or(&start);
+            let after = resized(before, name, i128::from(width + more));
+            promises(before, &after)?;
+            let again = restore(&source(&items), &request(fusion.clone()), &after.plan().layout, &Budget::default()).unwrap();
+            prop_assert_eq!(texts(&again), texts(&after), "another replica writes something else");
+            current = Some(after);
+        }
+        let back: Vec<(String, i128)> = regions.iter().map(|(name, width)| (name.clone(), i128::from(*width))).collect();
+        let last = current.as_ref().unwrap_or(&start);
+        let end = resize(last, &back, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
+        promises(last, &end)?;
+        prop_assert_eq!(texts(&end), texts(&start));
+    }
+
+    #[test]
+    fn narrow_and_wide_in_any_order(
+        items in any_application(),
+        manual in 0..5_i128,
+        steps in prop::collection::vec((any::<prop::sample::Index>(), 1..5_i128), 1..5),
+    ) {
+        let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
+        let mut current = submitted(&items, fusion);
+        for (region, width) in steps {
+            let regions = &current.plan().regions;
+            prop_assume!(!regions.is_empty());
+            let name = regions[region.index(regions.len())].region.name.clone();
+            let after = resized(&current, &name, width);
+            promises(&current, &after)?;
+            current = after;
+        }
+    }
+
+    #[test]
+    fn the_same_on_every_thread(items in any_application(), manual in 0..4_i128) {
+        let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
+        let plans: Vec<_> = std::thread::scope(|scope| {
+            let compile = || scope.spawn(|| {
+                let job = submitted(&items, fusion.clone());
+                let region = job.plan().regions.first().map(|planned| planned.region.name.clone());
+                let job = region.map(|region| resized(&job, &region, 3)).unwrap_or(job);
+                (job.plan().clone(), texts(&job))
+            });
+            let threads = [compile(), compile(), compile()];
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        prop_assert_eq!(&plans[0], &plans[1]);
+        prop_assert_eq!(&plans[0], &plans[2]);
+    }
+}
+
+fn pipeline() -> Vec<Item> {
+    row(vec![operator("S"), operator("P").parallel(2), operator("Q").parallel(2), operator("T")])
+}
+
+#[test]
+fn only_neighbours_restart() {
+    // 0 S, 1 P[0], 2 Q[0], 3 T, 4 P[1], 5 Q[1].
+    let before = submitted(&pipeline(), FusionOption::Legacy);
+    let after = resized(&before, "P", 3);
+    let expected = [
+        (0, Fate::Restarted),
+        (1, Fate::Restarted),
+        (2, Fate::Restarted),
+        (3, Fate::Kept),
+        (4, Fate::Restarted),
+        (5, Fate::Restarted),
+        (6, Fate::Added),
+    ];
+    assert_eq!(fates(&after), expected.into());
+    let reasons: BTreeMap<u64, &str> = after.plan().elements.iter().map(|e| (e.id, e.reason.as_str())).collect();
+    assert_eq!(reasons[&0], "is connected to P[2]");
+    assert_eq!(reasons[&1], "P[0]: 3 channels instead of 2 in the parallel region P");
+    assert_eq!(reasons[&6], "holds P[2]");
+    let change = after.plan().change.clone().unwrap();
+    assert_eq!(change.operators.added, ["P[2]"]);
+    assert_eq!(change.operators.changed, ["P[0]", "P[1]", "Q[0]", "Q[1]", "S"]);
+
+    let back = resized(&after, "P", 2);
+    assert_eq!(back.plan().change.as_ref().map(|change| change.removed.len()), Some(1));
+    assert_eq!(back.plan().change.as_ref().unwrap().removed[0].reason, "P[2] no longer exists");
+}
+
+#[test]
+fn the_same_width_changes_nothing() {
+    for fusion in [FusionOption::Legacy, FusionOption::Manual(2)] {
+        let before = submitted(&pipeline(), fusion);
+        let after = resized(&before, "P", 2);
+        assert!(fates(&after).values().all(|fate| *fate == Fate::Kept));
+        assert_eq!(after.plan().layout, before.plan().layout);
+        assert_eq!(after.plan().change.as_ref().map(|change| change.operators.changed.len()), Some(0));
+    }
+}
+
+#[test]
+fn several_regions_at_once() {
+    let before = submitted(&pipeline(), FusionOption::Legacy);
+    let widths = [("P".to_owned(), 3), ("Q".to_owned(), 1)];
+    let after = resize(&before, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
+    let change = after.plan().change.clone().unwrap();
+    assert_eq!(change.operators.added, ["P[2]"]);
+    assert_eq!(change.operators.removed, ["Q[1]"]);
+    // The id of a PE that goes away in the same step is not given to a new one.
+    assert_eq!(fates(&after)[&6], Fate::Added);
+    assert_eq!(change.removed.iter().map(|element| element.id).collect::<Vec<_>>(), [5]);
+}
+
+#[test]
+fn a_copied_host_pool_is_not_worth_a_restart() {
+    let gpu = r#"<poolLocation poolIndex="1"/>"#;
+    let items = vec![
+        operator("S"),
+        operator("P").parallel(2).from(&[0]).resources(gpu),
+        operator("T").from(&[1]),
+        operator("Other").from(&[0]),
+    ];
+    let before = submitted(&items, FusionOption::Legacy);
+    let after = resized(&before, "P", 3);
+    assert!(after.plan().host_pools.iter().any(|pool| pool.name == "Gpus_0_2"));
+    let other = after.plan().elements.iter().find(|element| element.operators == ["Other"]).unwrap();
+    assert_eq!(other.fate, Fate::KeptUnobservable);
+    let earlier = before.layout().element(other.id).unwrap();
+    assert_eq!(other.runtime_id, earlier.runtime_id);
+    assert_ne!(other.content_id, earlier.content_id);
+}
+
+#[test]
+fn ids_in_use_are_not_given_away() {
+    let before = submitted(&pipeline(), FusionOption::Legacy);
+    let ports = PortsInUse { inputs: [0].into(), outputs: [0, 1, 2].into() };
+    let in_use = InUse { elements: [6, 9].into(), ports: [(10, ports.clone()), (0, ports)].into() };
+    for policy in [Policy::Sticky, Policy::Rebalance] {
+        let after = resize(&before, &[("P".to_owned(), 3)], policy, &in_use, &Budget::default()).unwrap();
+        let new: Vec<u64> =
+            after.plan().elements.iter().filter(|e| e.fate == Fate::Added).map(|element| element.id).collect();
+        assert_eq!(new, [10]);
+        let new = after.layout().element(10).unwrap();
+        assert!(new.inputs.iter().all(|port| port.id != 0));
+        assert!(new.outputs.iter().all(|port| port.id > 2));
+        // A port that exists keeps its id, in use or not; a new one of the same PE does not get one that is.
+        let ids: Vec<u32> = after.layout().element(0).unwrap().outputs.iter().map(|port| port.id).collect();
+        assert_eq!(ids, [0, 1, 3]);
+    }
+}
+
+#[test]
+fn rebalancing_keeps_ids_by_content() {
+    let before = submitted(&pipeline(), FusionOption::Manual(3));
+    let widths = [("P".to_owned(), 4)];
+    let after = resize(&before, &widths, Policy::Rebalance, &InUse::default(), &Budget::default()).unwrap();
+    let names = |job: &Compiled| -> BTreeMap<u64, Vec<String>> {
+        job.plan().elements.iter().map(|element| (element.id, element.operators.clone())).collect()
+    };
+    let (then, now) = (names(&before), names(&after));
+    for (id, operators) in &now {
+        assert!(then.get(id).is_none_or(|earlier| earlier == operators), "PE {id}");
+    }
+    let fresh = submitted(
+        &row(vec![operator("S"), operator("P").parallel(4), operator("Q").parallel(2), operator("T")]),
+        FusionOption::Manual(3),
+    );
+    assert_eq!(now.len(), fresh.plan().elements.len());
+}
+
+#[test]
+fn a_new_compiler_restarts_nothing() {
+    let items = pipeline();
+    let job = submitted(&items, FusionOption::Legacy);
+    let mut layout = job.layout().clone();
+    "0.0.0-older".clone_into(&mut layout.compiler);
+    for element in &mut layout.elements {
+        // An older compiler wrote something else.
+        element.content_id[0] ^= 1;
+        element.runtime_id[0] ^= 1;
+    }
+    let request = request(FusionOption::Legacy);
+    let old = restore(&source(&items), &request, &layout.to_bytes(), &Budget::default()).unwrap();
+    assert_eq!(old.plan().compiler, "0.0.0-older");
+    assert!(old.render(0, &mut Vec::new(), &Budget::default()).is_err(), "its texts are not ours");
+    let after = resized(&old, "P", 3);
+    assert_eq!(after.plan().compiler, super::super::COMPILER);
+    // Neighbours restart as ever; the others keep what they have.
+    assert_eq!(fates(&after)[&3], Fate::KeptUnobservable);
+    assert_eq!(fates(&after)[&0], Fate::Restarted);
+    assert_eq!(after.layout().element(3).map(|e| e.runtime_id), job.layout().element(3).map(|e| e.runtime_id));
+}
