@@ -1,6 +1,6 @@
 //! Soundness of a step: what must hold between its documents, whatever the expected result is.
 //!
-//! Every operator is in one PE. Every connection is listed at both ends, with the same splitter and channel, as inside or outside of
+//! Every operator is in one PE, once per combination of channels of the regions around it. Every connection is listed at both ends, with the same splitter and channel, as inside or outside of
 //! a PE as its ends are. A splitter has one channel per channel of its region and leads to that channel's operators. PE ports, static
 //! connections and port references agree with each other and with the connections. The context says the same as the documents.
 
@@ -32,6 +32,7 @@ pub(crate) fn of(step: &Step) -> Vec<String> {
         let (at_end, at_beginning) = (differ(&into, &out_of), differ(&out_of, &into));
         check.problems.push(format!("connections differ at their ends: {at_end:?} {at_beginning:?}"));
     }
+    check.channels();
     check.ports();
     check.context();
     check.problems
@@ -165,6 +166,29 @@ impl Check<'_> {
                 self.problems.push(format!("PE {pe}, {mine}: pePortIndex leads to {:?}", end.get("pePortIndex")));
             }
             self.needed.entry((pe, mine)).or_default().insert(peer);
+        }
+    }
+
+    /// All channels of an operator exist, each once.
+    fn channels(&mut self) {
+        let mut operators: BTreeMap<u64, Vec<Vec<(u64, u64)>>> = BTreeMap::new();
+        for root in self.step.documents.values() {
+            for operator in root.list("aug:operInstances") {
+                let regions = operator.list("phy:parallelRegions").iter();
+                let channels = regions.map(|r| (number(r, "regionIndex"), number(r, "localChannelIndex")));
+                operators.entry(number(operator, "logicalIndex")).or_default().push(channels.collect());
+            }
+        }
+        for (logical, mut copies) in operators {
+            copies.sort_unstable();
+            let all = copies.len();
+            copies.dedup();
+            let regions: BTreeSet<Vec<u64>> = copies.iter().map(|c| c.iter().map(|(r, _)| *r).collect()).collect();
+            let expected: u64 =
+                regions.first().into_iter().flatten().map(|region| self.width(*region).unwrap_or(0)).product();
+            if regions.len() != 1 || copies.len() != all || all as u64 != expected {
+                self.problems.push(format!("operator {logical} of the ADL: {all} channels instead of {expected}"));
+            }
         }
     }
 
