@@ -132,7 +132,7 @@ mod tests {
     /// Applied width, generation, roll-out finished.
     fn job(applied: u32, generation: u64, finished: bool) -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
-        let finished_at = finished.then(|| Time(Timestamp::UNIX_EPOCH));
+        let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
         job.status = Some(JobStatus {
             generation: Some(generation),
             applied_widths: vec![RegionWidth { region: "R".into(), width: applied }],
