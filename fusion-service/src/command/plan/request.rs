@@ -78,10 +78,10 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if bytes.len() as u64 > MOST {
         return Err(Failure::at(path, format!("longer than {MOST} bytes")));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Failure::at(path, malformed(&error)))
+    serde_json::from_slice(&bytes).map_err(|error| Failure(format!("{}:{}", path.display(), malformed(&error))))
 }
 
-/// The place in front, as everywhere.
+/// `line:column: what`
 fn malformed(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
