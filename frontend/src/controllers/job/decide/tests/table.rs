@@ -1,1 +1,224 @@
+//! The rows of the table, one by one: what is observed, what is done.
 
+use super::world::World;
+use crate::{
+    api::condition,
+    controllers::job::{
+        decide::{Action, Child, Propagation, Task, Which, decide},
+        observed::{Failure, Observed, Publish, Remedy, Slot},
+    },
+};
+
+/// What is done, in a word or two.
+fn told(action: &Action) -> String {
+    match action {
+        Action::AllocateJobId => "number".to_owned(),
+        Action::Start(task) => match task {
+            Task::Fetch { spec_generation } => format!("start fetch {spec_generation}"),
+            Task::Compile(compilation) => format!("start compile {}", compilation.generation),
+            Task::Publish(Publish { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
+            Task::Repair(Publish { pe_ids, .. }) => format!("start repair {pe_ids:?}"),
+        },
+        Action::Record(change) => change.name().to_owned(),
+        Action::StoreAgain(stored) => format!("store {stored:?} again"),
+        Action::Apply(child, which) => {
+            let which = if *which == Which::Proposed { "create" } else { "apply" };
+            format!("{which} {}", name(child))
+        }
+        Action::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
+        Action::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
+    }
+}
+
+fn name(child: &Child) -> String {
+    match child {
+        Child::ProcessingElement(id, _) => format!("pe {id}"),
+        Child::Service(id) => format!("service {id}"),
+        Child::Region(index) => format!("region {index}"),
+        Child::HostPool(index) => format!("pool {index}"),
+        Child::JobConfigMap => "labels".to_owned(),
+        Child::ConfigMap(name) => name.clone(),
+    }
+}
+
+fn done(observed: &Observed) -> Vec<String> {
+    let mut done: Vec<_> = decide(observed).actions.iter().map(told).collect();
+    done.sort();
+    done
+}
+
+/// A world in which the controller and the long work have gone on until the next action is `action`; no pod starts.
+fn before(mut world: World, action: &str) -> World {
+    for _ in 0..100 {
+        if done(&world.observe()).iter().any(|told| told == action) {
+            return world;
+        }
+        world.step(|_| true).unwrap();
+        world.finish_work(false).unwrap();
+        world.collect();
+    }
+    panic!("{action} never comes: {:#?}", world.log);
+}
+
+fn running() -> World {
+    let mut world = World::new();
+    world.settle();
+    world
+}
+
+fn resized(width: u32) -> World {
+    let mut world = running();
+    world.resize(0, width);
+    world
+}
+
+fn failure(remedy: Remedy) -> Failure {
+    Failure { remedy, reason: "R".to_owned(), message: "m".to_owned(), stage: None, code: None }
+}
+
+#[test]
+fn a_submission_goes_through_the_rows_in_order() {
+    let steps = [
+        ("number", vec!["number"]),
+        ("start fetch 1", vec!["start fetch 1"]),
+        ("pin the ADL", vec!["pin the ADL"]),
+        ("start compile 0", vec!["start compile 0"]),
+        ("propose", vec!["propose"]),
+        ("start publish [0, 1, 2, 3, 4, 5, 6, 7]", vec!["start publish [0, 1, 2, 3, 4, 5, 6, 7]"]),
+    ];
+    for (step, expected) in steps {
+        assert_eq!(done(&before(World::new(), step).observe()), expected, "{step}");
+    }
+    let mut expected = vec!["create labels".to_owned(), "create pool 0".to_owned()];
+    expected.extend((0..8).flat_map(|id| [format!("create pe {id}"), format!("create service {id}")]));
+    expected.extend((0..2).map(|index| format!("create region {index}")));
+    expected.sort();
+    assert_eq!(done(&before(World::new(), "create labels").observe()), expected, "objects");
+    assert_eq!(done(&before(World::new(), "commit").observe()), ["commit"]);
+    assert!(done(&running().observe()).is_empty(), "nothing to do");
+}
+
+#[test]
+fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
+    assert_eq!(done(&before(resized(4), "start compile 1").observe()), ["start compile 1"]);
+    let publish = "start publish [0, 1, 8, 9]";
+    assert_eq!(done(&before(resized(4), publish).observe()), [publish]);
+    let expected = ["create labels", "create pe 8", "create pe 9", "create service 8", "create service 9"];
+    assert_eq!(done(&before(resized(4), "create pe 8").observe()), expected);
+    assert_eq!(done(&before(resized(4), "commit").observe()), ["commit"]);
+}
+
+#[test]
+fn after_the_commit_existing_pes_are_told_and_what_is_removed_waits_for_them() {
+    let mut world = before(resized(1), "commit");
+    world.step(|_| true).unwrap();
+    let expected = ["apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
+    let told: Vec<_> = done(&world.observe()).into_iter().filter(|told| !told.contains("plan")).collect();
+    assert_eq!(told, expected);
+    world.step(|_| true).unwrap();
+    assert!(done(&world.observe()).iter().all(|told| !told.contains("pe 5")), "it runs until the others do");
+    world.run_pods();
+    assert!(done(&world.observe()).contains(&"delete pe 5".to_owned()));
+    world.step(|_| true).unwrap();
+    world.collect();
+    assert!(done(&world.observe()).contains(&"delete service 5".to_owned()), "its Service goes after it");
+}
+
+#[test]
+fn long_work_is_waited_for_retried_or_given_up() {
+    let world = before(World::new(), "start compile 0");
+    let key = |observed: &Observed| match decide(observed).actions.first() {
+        Some(Action::Start(Task::Compile(key))) => key.clone(),
+        other => panic!("{other:?}"),
+    };
+    let observed = world.clone().observe();
+    let key = key(&observed);
+    let later = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(7)).unwrap();
+    // state of the compilation -> what is done, whether there is trouble to show, whether it looks again by itself at that time
+    let table = [
+        (Slot::Idle, vec!["start compile 0"], false, false),
+        (Slot::Running(key.clone()), vec![], false, false),
+        (Slot::Failed(key.clone(), failure(Remedy::Retry(later))), vec![], true, true),
+        (Slot::Failed(key.clone(), failure(Remedy::Retry(observed.now))), vec!["start compile 0"], true, false),
+        (Slot::Failed(key, failure(Remedy::Correct)), vec!["fail the submission"], false, false),
+    ];
+    for (slot, expected, trouble, wakes) in table {
+        let mut observed = observed.clone();
+        observed.work.compile = slot.clone();
+        let decision = decide(&observed);
+        assert_eq!(done(&observed), expected, "{slot:?}");
+        assert_eq!(decision.trouble.is_some(), trouble, "{slot:?}");
+        assert_eq!(decision.wake_at == Some(later), wakes, "{slot:?}");
+    }
+}
+
+#[test]
+fn a_spec_that_cannot_be_submitted_is_refused_before_anything_is_done() {
+    let mut observed = World::new().observe();
+    observed.refusal = Some(failure(Remedy::Correct));
+    assert_eq!(done(&observed), ["fail the submission"]);
+}
+
+#[test]
+fn what_stands_in_the_way_is_shown() {
+    let mut observed = running().observe();
+    observed.obstacle = Some(failure(Remedy::Correct));
+    assert_eq!(decide(&observed).trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
+}
+
+#[test]
+fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
+    let world = before(World::new(), "commit");
+    let mut observed = world.clone().observe();
+    observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(300)).unwrap();
+    assert_eq!(done(&observed), ["start over"]);
+    observed.status.submission_attempts = 3;
+    assert_eq!(done(&observed), ["fail the submission"]);
+    // Submitted once is submitted for good.
+    let mut observed = running().observe();
+    observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(3000)).unwrap();
+    assert!(done(&observed).is_empty());
+}
+
+#[test]
+fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
+    let mut world = before(World::new(), "commit");
+    world.edit("b", false);
+    world.step(|_| true).unwrap();
+    // The proposal for the old spec is abandoned before the bundle is fetched again.
+    let cleared = before(world, "clear labels");
+    let expected: Vec<_> =
+        done(&cleared.clone().observe()).into_iter().filter(|told| told.starts_with("clear")).collect();
+    assert_eq!(
+        expected.len(),
+        8 + 8 + 8 + 2 + 1 + 1,
+        "PEs, Services, texts, regions, the pool, the labels: {expected:?}"
+    );
+}
+
+#[test]
+fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
+    // deleted -> what is done
+    let table = [
+        (Child::Service(3), "apply service 3"),
+        (Child::ProcessingElement(3, String::new()), "apply pe 3"),
+        (Child::Region(1), "apply region 1"),
+        (Child::HostPool(0), "apply pool 0"),
+        (Child::JobConfigMap, "apply labels"),
+    ];
+    for (child, expected) in table {
+        let mut world = running();
+        world.delete(&child);
+        assert!(done(&world.clone().observe()).is_empty(), "{child:?} is still on its way out");
+        world.collect();
+        assert_eq!(done(&world.observe()), [expected]);
+    }
+    let mut world = running();
+    world.delete(&Child::ProcessingElement(2, String::new()));
+    world.collect();
+    let observed = world.observe();
+    assert!(done(&observed).is_empty());
+    assert_eq!(decide(&observed).down.into_iter().collect::<Vec<_>>(), [2]);
+    world.step(|_| true).unwrap();
+    assert!(condition::is_true(&world.status.conditions, condition::DEGRADED));
+}
