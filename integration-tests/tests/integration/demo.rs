@@ -56,7 +56,7 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
     let shell = shell.output()?;
     let said = String::from_utf8_lossy(&shell.stdout);
     ensure!(shell.status.success(), "{said}{}", String::from_utf8_lossy(&shell.stderr));
-    for expected in ["streamsjob.streams.ibm.com/sensors", "streams.fusion.v1.FusionService", r#""appliedWidth": 4"#] {
+    for expected in ["job.streams.ibm.com/sensors", "streams.fusion.v1.FusionService", r#""appliedWidth": 4"#] {
         ensure!(said.contains(expected), "{expected} is not in\n{said}");
     }
 

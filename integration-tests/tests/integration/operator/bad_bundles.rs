@@ -37,7 +37,7 @@ async fn fails(job: &ObservedJob, reason: &str, words: &[&str]) -> Result<()> {
     eventually("an Event says so, too", WITHIN, || async {
         let events = job.events().await?;
         let said = events.iter().any(|(kind, event, note)| {
-            kind == "Warning" && event == reason && words.iter().all(|word| note.contains(word))
+            kind == "Warning" && event == "SubmissionFailed" && words.iter().all(|word| note.contains(word))
         });
         ensure!(said, "{events:?}");
         Ok(())

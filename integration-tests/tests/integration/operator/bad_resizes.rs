@@ -23,25 +23,26 @@ async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, word
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.as_str());
     ensure!(status.code() == Code::FailedPrecondition && reason == Some("REJECTED"), "{status:?}");
-    let (_, message) = job.until_condition(condition::RESIZE_REJECTED, true, WITHIN).await?;
-    for word in words {
-        ensure!(message.contains(word) && status.message().contains(word), "{message:?}, {:?}", status.message());
-    }
+    let named = |text: &str| words.iter().all(|word| text.contains(word));
+    ensure!(named(status.message()), "{:?} does not name {words:?}", status.message());
+    job.until("the condition says so, too", WITHIN, |status| {
+        let rejected = condition::get(&status.conditions, condition::RESIZE_REJECTED).context("no condition")?;
+        ensure!(rejected.status == "True" && named(&rejected.message), "{rejected:?}");
+        Ok(())
+    })
+    .await?;
     let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
     let get = GetRegionRequest { namespace, job: name, region: region.to_owned() };
     let shown = it.frontend()?.balancer().await?.get_region(get).await?.into_inner();
     ensure!(shown.desired_width == width && Some(shown.desired_width) != shown.applied_width, "{shown:?}");
-    ensure!(words.iter().all(|word| shown.rejection.contains(word)), "{shown:?}");
+    ensure!(named(&shown.rejection), "{shown:?}");
     let object = job.region(region).await?;
     let conditions = object.status.clone().unwrap_or_default().conditions;
     ensure!(condition::is_true(&conditions, condition::RESIZE_REJECTED), "{conditions:?}");
     for about in [job.name().to_owned(), object.metadata.name.unwrap_or_default()] {
         eventually(&format!("a Warning Event about {about}"), WITHIN, || async {
             let events = job.events().await?;
-            ensure!(
-                events.iter().any(|(kind, _, note)| kind == "Warning" && words.iter().all(|w| note.contains(w))),
-                "{events:?}"
-            );
+            ensure!(events.iter().any(|(kind, _, note)| kind == "Warning" && named(note)), "{events:?}");
             Ok(())
         })
         .await?;

@@ -7,10 +7,12 @@ use integration_tests::system::job::ObservedJob;
 use streams_frontend::api::condition;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with_system};
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
 use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
+/// A call that nobody answers is given up, and shown as trouble, after this time.
+const IMPATIENT: [&str; 6] = ["--submit-call-seconds", "5", "--resize-call-seconds", "5", "--render-call-seconds", "5"];
 
 async fn kill_fusion(it: &Fixture) -> Result<()> {
     for replica in it.system.fusion() {
@@ -49,7 +51,7 @@ async fn waits_untouched(job: &ObservedJob, before: &Moment) -> Result<()> {
 
 #[tokio::test]
 async fn before_a_resize_is_compiled() -> Result<()> {
-    with_system("fusion-down", async |it| {
+    with("fusion-down", 1, &IMPATIENT, async |it| {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         kill_fusion(it).await?;
@@ -64,7 +66,7 @@ async fn before_a_resize_is_compiled() -> Result<()> {
 /// The plan is there; the texts, which only the fusion service can make of it, are not.
 #[tokio::test]
 async fn before_the_texts_of_a_resize_are_rendered() -> Result<()> {
-    with_system("fusion-down", async |it| {
+    with("fusion-down", 1, &IMPATIENT, async |it| {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         let quota = Quota::after(it, Limited::ConfigMaps, 1).await?;
@@ -81,7 +83,7 @@ async fn before_the_texts_of_a_resize_are_rendered() -> Result<()> {
 
 #[tokio::test]
 async fn one_of_two_is_enough() -> Result<()> {
-    with_system("fusion-down", async |it| {
+    with("fusion-down", 1, &IMPATIENT, async |it| {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         let first = it.system.fusion().next().context("no fusion service")?;
@@ -94,7 +96,7 @@ async fn one_of_two_is_enough() -> Result<()> {
 
 #[tokio::test]
 async fn a_job_that_is_submitted_meanwhile_waits() -> Result<()> {
-    with_system("fusion-down", async |it| {
+    with("fusion-down", 1, &IMPATIENT, async |it| {
         kill_fusion(it).await?;
         let job = ObservedJob::create(&it.client, &it.sample("patient")).await?;
         let waits = job.until("it waits for the fusion service", WITHIN, |status| {

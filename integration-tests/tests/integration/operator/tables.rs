@@ -29,11 +29,11 @@ async fn every_kind_has_its_columns() -> Result<()> {
             &["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
         ];
         ensure!(headers(&output) == expected, "{output}");
-        let job = cells(&output, "streamsjob.streams.ibm.com/sensors")?;
+        let job = cells(&output, "job.streams.ibm.com/sensors")?;
         ensure!(job[1..5] == ["Running", "0", "12", "12"], "{job:?}");
-        let pe = cells(&output, "streamspe.streams.ibm.com/sensors-0")?;
+        let pe = cells(&output, "processingelement.streams.ibm.com/sensors-0")?;
         ensure!(pe[1..6] == [JOB, "0", "Running", "1", "1"], "{pe:?}");
-        let region = cells(&output, "streamspr.streams.ibm.com/sensors-1")?;
+        let region = cells(&output, "parallelregion.streams.ibm.com/sensors-1")?;
         ensure!(region[1..6] == [JOB, "Score.Model", "2", "2", "True"], "{region:?}");
         let running = output.lines().filter(|line| line.starts_with("pod/sensors-") && line.contains(" Running "));
         ensure!(running.count() == 12, "{output}");
