@@ -72,7 +72,8 @@ pub(crate) struct Context {
 pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
     let Surroundings { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = surroundings;
     let workers = usize::from(jobs.workers);
-    let processing_elements = processing_element::Controller::new(client.clone(), &mirrors, events.clone(), &metrics, &pods, &jobs);
+    let processing_elements =
+        processing_element::Controller::new(client.clone(), &mirrors, events.clone(), &metrics, &pods, &jobs);
     let context = Arc::new(Context {
         client,
         mirrors,

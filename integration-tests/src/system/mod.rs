@@ -53,7 +53,9 @@ impl Programs {
     /// When they do not compile.
     pub async fn build(supervisor: &Supervisor) -> Result<Self> {
         let state = StateDirectory::create(supervisor)?;
-        let mut built = crate::cargo::build(supervisor, &state, &["streams-frontend", "fusion-service", "integration-tests"]).await?;
+        let mut built =
+            crate::cargo::build(supervisor, &state, &["streams-frontend", "fusion-service", "integration-tests"])
+                .await?;
         let mut take = |name: &str| built.remove(name).with_context(|| format!("cargo did not build {name}"));
         Ok(Self { frontend: take("streams-frontend")?, fusion: take("fusion-service")? })
     }
