@@ -1,5 +1,7 @@
 //! The contract of `fusion-service plan` towards scripts: exit status, standard error, files, input that is not what it should be.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -18,7 +20,7 @@ impl Work {
     fn new() -> Self {
         let work = Self { folder: tempfile::tempdir().unwrap() };
         std::fs::copy(golden("feeds/app.adl"), work.path("app.adl")).unwrap();
-        work.write("request.json", &request(json!({})));
+        work.write("request.json", request(json!({})));
         work
     }
 
@@ -76,7 +78,7 @@ fn failed(output: &Output, names: &[&str]) {
 #[test]
 fn a_plan_replaces_what_was_there() {
     let work = Work::new();
-    work.write("request.json", &request(json!({"fusion": {"manual": 1}, "resizes": [{"region": "Lane", "width": 4}]})));
+    work.write("request.json", request(json!({"fusion": {"manual": 1}, "resizes": [{"region": "Lane", "width": 4}]})));
     for _ in 0..2 {
         std::fs::create_dir_all(work.path("out/step-0")).unwrap();
         work.write("out/step-0/error.json", "{}");
@@ -104,7 +106,7 @@ fn a_refused_resize_does_not_end_the_chain() {
         {"region": "Nothing", "width": 3},
         {"region": "Lane", "width": 3},
     ]);
-    work.write("request.json", &request(json!({"resizes": resizes})));
+    work.write("request.json", request(json!({"resizes": resizes})));
     assert_eq!(work.run(&[]).status.code(), Some(3));
     let read = |name: &str| -> Value { serde_json::from_slice(&std::fs::read(work.path(name)).unwrap()).unwrap() };
     assert_eq!(read("out/step-1/error.json")["code"], "CDISR1164E");

@@ -653,7 +653,8 @@ impl State {
         // The controller may not have heard yet that the pod is gone, or that it ran: what it knows permits these.
         let same_place = truth.host == existing.spec.placement.host;
         let same_options = truth.level.as_deref() == Some(existing.spec.options.runtime_trace_level.name());
-        if !is_recorded && !(same_place && same_options) {
+        let is_current = same_place && same_options;
+        if !is_recorded && !is_current {
             return;
         }
         let policies = policies(existing);

@@ -3,8 +3,6 @@
 mod placements;
 mod template;
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::api::{PeOptions, ProcessingElementSpec};
 
@@ -39,8 +37,4 @@ fn settings() -> PodSettings {
 
 fn parts<'a>(pe: &'a ProcessingElement, settings: &'a PodSettings) -> Parts<'a> {
     Parts { pe, pool: None, redis: None, settings }
-}
-
-fn pod_of(pe: &ProcessingElement) -> Pod {
-    Template::of(parts(pe, &settings())).unwrap().pod(1)
 }

@@ -115,9 +115,11 @@ impl World {
             let gone = base.processing_elements.keys().filter(|id| !processing_elements.contains_key(id));
             fates.removed = u32::try_from(gone.count()).unwrap();
         }
-        let mut statistics = crate::api::Statistics::default();
-        statistics.processing_elements = u32::try_from(processing_elements.len()).unwrap();
-        statistics.aadl_bytes = self.compiler.parse().unwrap();
+        let statistics = crate::api::Statistics {
+            processing_elements: u32::try_from(processing_elements.len()).unwrap(),
+            aadl_bytes: self.compiler.parse().unwrap(),
+            ..crate::api::Statistics::default()
+        };
         let wanted = Wanted {
             generation,
             target: Some(key.target.clone()),
