@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`observed`] | plain values: what is looked at |
 //! | [`seen`] | pods, read into them |
+//! | [`memory`] | what may be forgotten at any time |
 //! | [`decide`] | pure: what to do next |
 //! | [`present`] | pure: phase and conditions |
 //! | [`pod`] | pure: the pod of a PE |
@@ -22,6 +23,7 @@
 pub mod controller;
 pub(crate) mod decide;
 pub(crate) mod figures;
+pub(crate) mod memory;
 pub(crate) mod observed;
 pub(crate) mod pod;
 mod present;

@@ -17,7 +17,7 @@ use tracing::Instrument;
 
 use crate::{
     api::{HostPool, ProcessingElement, ProcessingElementStatus, names},
-    kubernetes::{Error, Key, apply::is_controlled_by, mirrors::Mirrors, queue::Outcome},
+    kubernetes::{Error, Key, apply::is_controlled_by, error::is_not_found, mirrors::Mirrors, queue::Outcome},
     settings::PodSettings,
     telemetry,
 };
@@ -25,9 +25,9 @@ use crate::{
 use super::{
     decide::{Change, Decision, Deletion, Notice, Step, decide},
     figures::Figures,
+    memory::{LastSeen, OwnWrites},
     observed::{self, Job, Observed, Policies, Vanished, Waiting, Wanted},
-    pod,
-    seen::{self, LastSeen},
+    pod, seen,
 };
 
 /// Steps of one turn; more would mean that two of them undo each other.
@@ -72,6 +72,7 @@ pub(crate) struct Reconciler<C> {
     min_ready: Duration,
     figures: Figures,
     last_seen: Arc<LastSeen>,
+    own_writes: OwnWrites,
 }
 
 /// What is known of a PE in one turn beside the mirrors.
@@ -89,6 +90,15 @@ struct Turn {
     previous: Option<u64>,
     /// Uids of pods that were deleted in this turn.
     deleted: BTreeSet<String>,
+}
+
+/// What became of a status.
+enum Written {
+    Yes,
+    /// Somebody wrote the PE before; it is known as it is now.
+    Outrun,
+    /// There is no such PE any more.
+    Gone,
 }
 
 impl Turn {
@@ -120,7 +130,15 @@ impl<C: Cluster> Reconciler<C> {
         let last_seen = Arc::new(LastSeen::default());
         let seen = Arc::clone(&last_seen);
         mirrors.pods.subscribe(move |pod| seen.note(pod));
-        Self { cluster, mirrors: mirrors.clone(), settings, min_ready, figures, last_seen }
+        Self {
+            cluster,
+            mirrors: mirrors.clone(),
+            settings,
+            min_ready,
+            figures,
+            last_seen,
+            own_writes: OwnWrites::default(),
+        }
     }
 
     /// Does what is to be done for a PE now.
@@ -130,11 +148,12 @@ impl<C: Cluster> Reconciler<C> {
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<Outcome, Error> {
         let Some(pe) = self.mirrors.processing_elements.get(key) else {
             self.last_seen.forget(key);
+            self.own_writes.forget(key);
             return Ok(Outcome::Done);
         };
         let mut turn = Turn {
             key: key.clone(),
-            pe: (*pe).clone(),
+            pe: self.own_writes.newer(key, &pe),
             fresh: false,
             pods: Vec::new(),
             vanished: None,
@@ -150,19 +169,23 @@ impl<C: Cluster> Reconciler<C> {
             self.delete(&mut turn, &decision.deletions).await?;
             match decision.step {
                 Step::Rest => {
-                    if decision.status != observed.status && !self.write(&mut turn, &decision).await? {
-                        continue;
+                    if decision.status != observed.status {
+                        match self.write(&mut turn, &decision).await? {
+                            Written::Yes => {}
+                            Written::Outrun => continue,
+                            Written::Gone => return Ok(Outcome::Done),
+                        }
                     }
                     return match refused {
                         Some(error) => Err(error),
                         None => Ok(later(decision.wake_at, self.cluster.now())),
                     };
                 }
-                Step::Record(change) => {
-                    if self.write(&mut turn, &decision).await? {
-                        self.count(change, &decision.status);
-                    }
-                }
+                Step::Record(change) => match self.write(&mut turn, &decision).await? {
+                    Written::Yes => self.count(change, &decision.status),
+                    Written::Outrun => {}
+                    Written::Gone => return Ok(Outcome::Done),
+                },
                 Step::Look => self.look(&mut turn).await?,
                 Step::Create if !turn.fresh => match self.cluster.processing_element(key).await? {
                     Some(pe) => turn.now_is(pe),
@@ -187,26 +210,27 @@ impl<C: Cluster> Reconciler<C> {
         Ok(Outcome::Again(SOON))
     }
 
-    /// Writes the status. Says whether it was written; if not, the PE is known as it is now.
-    async fn write(&self, turn: &mut Turn, decision: &Decision) -> Result<bool, Error> {
+    /// Writes the status; if somebody else was faster, reads the PE.
+    async fn write(&self, turn: &mut Turn, decision: &Decision) -> Result<Written, Error> {
         let mut pe = turn.pe.clone();
         pe.status = Some(decision.status.clone());
         match self.cluster.write_status(&pe).await {
             Ok(pe) => {
+                self.own_writes.note(&turn.key, &pe);
                 turn.now_is(pe);
                 for notice in &decision.notices {
                     self.cluster.announce(&turn.pe, notice);
                 }
-                Ok(true)
+                Ok(Written::Yes)
             }
-            Err(error) if error.is_conflict() => {
-                match self.cluster.processing_element(&turn.key).await? {
-                    Some(pe) => turn.now_is(pe),
-                    // It is gone, and the mirror will say so.
-                    None => return Err(error),
+            Err(error) if error.is_conflict() => Ok(match self.cluster.processing_element(&turn.key).await? {
+                Some(pe) => {
+                    turn.now_is(pe);
+                    Written::Outrun
                 }
-                Ok(false)
-            }
+                None => Written::Gone,
+            }),
+            Err(Error::Call(error)) if is_not_found(&error) => Ok(Written::Gone),
             Err(error) => Err(error),
         }
     }

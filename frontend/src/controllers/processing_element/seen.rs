@@ -1,17 +1,9 @@
-//! Pods as they are delivered, read into plain values; and what was last seen of pods that are gone.
-
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+//! Pods as they are delivered, read into plain values.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
 
-use crate::{
-    api::{ProcessingElement, names},
-    kubernetes::{Key, watch},
-};
+use crate::api::{ProcessingElement, names};
 
 use super::{
     observed::{self, End, Stage, Why},
@@ -36,7 +28,7 @@ pub(crate) fn read(pod: &Pod) -> observed::Pod {
     }
 }
 
-fn launch_count(pod: &Pod) -> u64 {
+pub(super) fn launch_count(pod: &Pod) -> u64 {
     pod.labels().get(names::LABEL_LAUNCH_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
@@ -118,51 +110,6 @@ fn disruption(status: &PodStatus) -> Option<Why> {
     let target = conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
     let Why { reason, message } = why(&target.reason, &target.message);
     Some(Why { reason: if reason.is_empty() { "Disrupted".to_owned() } else { reason }, message })
-}
-
-/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all that is left of it.
-///
-/// Only memory: without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
-#[derive(Debug, Default)]
-pub(crate) struct LastSeen {
-    by_pe: Mutex<HashMap<Key, Seen>>,
-}
-
-#[derive(Clone, Debug)]
-struct Seen {
-    owner: String,
-    pod: observed::Pod,
-}
-
-impl LastSeen {
-    /// Takes note of a pod.
-    pub(crate) fn note(&self, pod: &Pod) {
-        let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
-        let (Some(pe), Some(owner)) = (watch::pe_of(pod), owners.next()) else { return };
-        let mut by_pe = self.lock();
-        let launch_count = launch_count(pod);
-        let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
-        if newer {
-            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: read(pod) });
-        }
-    }
-
-    /// The pod of a launch of this PE.
-    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64) -> Option<observed::Pod> {
-        let by_pe = self.lock();
-        let seen = by_pe.get(pe).filter(|seen| seen.owner == uid && seen.pod.launch_count == launch_count)?;
-        Some(seen.pod.clone())
-    }
-
-    /// The PE is gone.
-    pub(crate) fn forget(&self, pe: &Key) {
-        self.lock().remove(pe);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Seen>> {
-        // Every change is one call.
-        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
@@ -249,21 +196,6 @@ mod tests {
         assert_eq!(read(&pod(conditions("True"))).disruption, Some(why("EvictionByEvictionAPI", "m")));
         assert_eq!(read(&pod(conditions("False"))).disruption, None);
         assert_eq!(read(&pod(json!({}))).disruption, None);
-    }
-
-    #[test]
-    fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
-        let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
-        seen.note(&pod(json!({"phase": "Running"})));
-        seen.note(&pod(json!({"phase": "Failed"})));
-        let mut older = pod(json!({"phase": "Running"}));
-        older.labels_mut().insert(names::LABEL_LAUNCH_COUNT.to_owned(), "3".to_owned());
-        seen.note(&older);
-        assert!(seen.pod(&key, "p", 4).unwrap().has_failed());
-        assert_eq!(seen.pod(&key, "p", 3), None);
-        assert_eq!(seen.pod(&key, "another uid", 4), None);
-        seen.forget(&key);
-        assert_eq!(seen.pod(&key, "p", 4), None);
     }
 
     #[test]

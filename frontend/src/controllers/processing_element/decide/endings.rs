@@ -64,7 +64,7 @@ impl Making<'_> {
         let now = self.observed.now;
         let status = &mut self.status;
         let finished_at = end.finished_at.unwrap_or(now);
-        let started_at = end.started_at.or_else(|| status.running_since.as_ref().map(|since| since.0));
+        let started_at = status.running_since.as_ref().map(|since| since.0).or(end.started_at);
         if started_at.is_some_and(|start| finished_at >= after(start, LONG_RUN)) {
             status.consecutive_restarts = 0;
         }

@@ -1,0 +1,170 @@
+//! What the controller remembers between two turns. Only memory: what it says is safe to lose.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use crate::{
+    api::ProcessingElement,
+    kubernetes::{Key, watch},
+};
+
+use super::{observed, seen};
+
+/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all that is left of it.
+///
+/// Only memory: without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
+#[derive(Debug, Default)]
+pub(crate) struct LastSeen {
+    by_pe: Mutex<HashMap<Key, Seen>>,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    owner: String,
+    pod: observed::Pod,
+}
+
+impl LastSeen {
+    /// Takes note of a pod.
+    pub(crate) fn note(&self, pod: &Pod) {
+        let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
+        let (Some(pe), Some(owner)) = (watch::pe_of(pod), owners.next()) else { return };
+        let mut by_pe = self.lock();
+        let launch_count = seen::launch_count(pod);
+        let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
+        if newer {
+            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: seen::read(pod) });
+        }
+    }
+
+    /// The pod of a launch of this PE.
+    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64) -> Option<observed::Pod> {
+        let by_pe = self.lock();
+        let seen = by_pe.get(pe).filter(|seen| seen.owner == uid && seen.pod.launch_count == launch_count)?;
+        Some(seen.pod.clone())
+    }
+
+    /// The PE is gone.
+    pub(crate) fn forget(&self, pe: &Key) {
+        self.lock().remove(pe);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Seen>> {
+        // Every change is one call.
+        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// PEs as the controller wrote them last, until the mirror has caught up: to decide by an older one would only end in a conflict.
+#[derive(Debug, Default)]
+pub(crate) struct OwnWrites {
+    by_pe: Mutex<HashMap<Key, ProcessingElement>>,
+}
+
+impl OwnWrites {
+    /// Takes note of what was written.
+    pub(crate) fn note(&self, key: &Key, pe: &ProcessingElement) {
+        self.lock().insert(key.clone(), pe.clone());
+    }
+
+    /// The newer one of what the mirror shows and of what was written.
+    pub(crate) fn newer(&self, key: &Key, mirrored: &ProcessingElement) -> ProcessingElement {
+        let mut by_pe = self.lock();
+        match by_pe.get(key) {
+            Some(written) if written.uid() == mirrored.uid() && version(written) > version(mirrored) => written.clone(),
+            Some(_) => {
+                by_pe.remove(key);
+                mirrored.clone()
+            }
+            None => mirrored.clone(),
+        }
+    }
+
+    /// The PE is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, ProcessingElement>> {
+        // Every change is one call.
+        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Versions of one kind grow. One that is no number is older than every other, so that the mirror is believed.
+fn version(pe: &ProcessingElement) -> Option<u64> {
+    pe.resource_version()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{ProcessingElementSpec, names};
+    use serde_json::json;
+
+    fn pod(launch_count: u64, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "n", "name": "flow-3-x", "uid": "u",
+                "labels": {
+                    names::LABEL_JOB: "flow", names::LABEL_PE: "3", names::LABEL_LAUNCH_COUNT: launch_count.to_string(),
+                },
+                "ownerReferences": [{
+                    "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": "flow-3", "uid": "p",
+                    "controller": true,
+                }],
+            },
+            "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
+        let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
+        for (launch_count, phase) in [(4, "Running"), (4, "Failed"), (3, "Running")] {
+            seen.note(&pod(launch_count, phase));
+        }
+        assert!(seen.pod(&key, "p", 4).unwrap().has_failed());
+        assert_eq!(seen.pod(&key, "p", 3), None);
+        assert_eq!(seen.pod(&key, "another uid", 4), None);
+        seen.forget(&key);
+        assert_eq!(seen.pod(&key, "p", 4), None);
+    }
+
+    #[test]
+    fn the_newer_one_counts() {
+        let pe = |uid: &str, version: &str| {
+            let mut pe = ProcessingElement::new("flow-3", ProcessingElementSpec::default());
+            pe.metadata.uid = Some(uid.to_owned());
+            pe.metadata.resource_version = Some(version.to_owned());
+            pe
+        };
+        // written, mirrored -> the written one counts
+        let table = [
+            (("a", "10"), ("a", "9"), true),
+            (("a", "10"), ("a", "10"), false),
+            (("a", "10"), ("a", "11"), false),
+            (("a", "10"), ("b", "9"), false),
+            (("a", "x"), ("a", "9"), false),
+        ];
+        for (written, mirrored, counts) in table {
+            let (own, key) = (OwnWrites::default(), Key::new("n", "flow-3"));
+            own.note(&key, &pe(written.0, written.1));
+            let mirrored = pe(mirrored.0, mirrored.1);
+            let newer = own.newer(&key, &mirrored);
+            assert_eq!(newer == mirrored, !counts, "{written:?}");
+            // Once the mirror has caught up, nothing is remembered.
+            assert_eq!(
+                own.newer(&key, &pe("a", "1")).resource_version().as_deref() == Some("1"),
+                !counts,
+                "{written:?}"
+            );
+        }
+    }
+}
