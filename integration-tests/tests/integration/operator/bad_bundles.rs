@@ -22,10 +22,13 @@ async fn create(it: &Fixture) -> Result<ObservedJob> {
 
 /// The submission has failed for this reason, with one sentence that contains these words, and nothing stays of it.
 async fn fails(job: &ObservedJob, reason: &str, words: &[&str]) -> Result<()> {
+    let edited = job.get().await?.metadata.generation;
     let (was, message) = job
         .until("the submission fails", WITHIN, |status| {
             let submitted = condition::get(&status.conditions, condition::SUBMITTED).context("no condition")?;
             ensure!(status.phase == Some(JobPhase::Failed) && submitted.status == "False", "{:?}", status.phase);
+            // What is said of the spec before is not what is waited for.
+            ensure!(submitted.observed_generation == edited, "{submitted:?}");
             Ok((submitted.reason.clone(), submitted.message.clone()))
         })
         .await?;
