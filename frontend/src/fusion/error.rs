@@ -52,8 +52,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rejected { code, message, .. } => match code {
-                // A message begins with its code when it has been decoded from a violation.
-                Some(code) if !message.starts_with(code.as_str()) => write!(f, "{code} {message}"),
+                // Most messages name their code, behind the place.
+                Some(code) if !message.contains(code.as_str()) => write!(f, "{code} {message}"),
                 _ => f.write_str(message),
             },
             Self::LayoutRejected(m) => write!(f, "the layout of the running generation was refused: {m}"),

@@ -89,7 +89,7 @@ async fn one_job_with_every_mistake_runs_in_the_end() -> Result<()> {
         std::fs::write(&path, sample::bundle_of(&adl)?)?;
         touch(&job).await?;
         // Line and column of the place where the text stops to be XML.
-        fails(&job, "ApplicationRejected", &["line"]).await?;
+        fails(&job, "ApplicationRejected", &["258:3: CDISA5089E"]).await?;
 
         let adl =
             sample::ADL.replace("operIndex=\"2\" operName=\"Score.Window\"", "operIndex=\"77\" operName=\"Gone\"");
