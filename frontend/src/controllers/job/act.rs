@@ -30,7 +30,7 @@ use super::{
     generation::Generation,
     job_id,
     observe::Scene,
-    observed::{Failure, Observed, Remedy},
+    observed::{Failure, Loaded, Observed, Remedy},
     present::{is_significant, present},
     transition,
     wanted::which,
@@ -342,8 +342,9 @@ impl Actor<'_> {
 
     async fn write(&self, status: JobStatus) -> Result<(), Error> {
         let before = &self.observed.status;
+        let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
         let mut job = (*self.scene.job).clone();
-        let happened = events::between(&self.scene.key.name, before, &status, self.observed);
+        let happened = events::between(&self.scene.key.name, before, &status, proposed);
         job.status = Some(status);
         let written = replace_status_if_unchanged(&self.api(), MANAGER, &job).await?;
         self.context.memory.wrote(&self.scene.key, written);

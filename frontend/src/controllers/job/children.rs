@@ -266,3 +266,163 @@ fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Pl
         pool: planned.pool.as_ref().map(|pool| PoolLocation { index: pool.index, in_pool_index: pool.in_pool_index }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use streams_proto::fusion::v1::{Compilation, Fate, PortLabel, placement::Pool};
+
+    use crate::controllers::job::generation::Target;
+
+    fn spec(spec: Value) -> JobSpec {
+        let mut spec = spec;
+        spec["bundle"] = json!({"name": "a.sab"});
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn owner() -> OwnerReference {
+        OwnerReference {
+            api_version: "streams.ibm.com/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: "flow".to_owned(),
+            uid: "u".to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    fn planned() -> Planned {
+        Planned {
+            id: 3,
+            fate: Fate::Added.into(),
+            content_id: "ab".repeat(32),
+            runtime_id: "r".to_owned(),
+            size: 10,
+            operators: vec!["A".to_owned(), "B".to_owned()],
+            restartable: true,
+            port_labels: vec![PortLabel { port_id: 2, ..PortLabel::default() }],
+            placement: Some(PlannedPlacement {
+                host: Some("10.0.0.1".to_owned()),
+                pool: Some(Pool { index: 1, in_pool_index: Some(4) }),
+                ..PlannedPlacement::default()
+            }),
+            ..Planned::default()
+        }
+    }
+
+    /// Two generations: in the second the text of the PE is another one that a running PE cannot tell from the first.
+    fn second(size: u64) -> Generation {
+        let target = Target::Submission { inputs: String::new() };
+        let following = |previous: Option<&Generation>, pe: Planned| {
+            let plan = Plan { processing_elements: vec![pe], ..Plan::default() };
+            let nodes = BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]);
+            Generation::following(previous, target.clone(), Compilation::default(), plan, nodes, Vec::new())
+        };
+        let first = following(None, planned());
+        let pe = Planned { fate: Fate::KeptUnobservable.into(), content_id: "cd".repeat(32), size, ..planned() };
+        following(Some(&first), pe)
+    }
+
+    fn pe_of(spec: &JobSpec, generation: &Generation, which: Which) -> ProcessingElement {
+        let owner = owner();
+        let family = Family { owner: &owner, job_id: 7, spec, sab_name: "a.sab" };
+        let (pe, origin) = generation.members().next().unwrap();
+        family.processing_element(generation, pe, origin, which)
+    }
+
+    #[test]
+    fn a_pe_has_everything_that_its_pod_is_made_from() {
+        let spec = spec(json!({
+            "imagePullPolicy": "IfNotPresent", "imagePullSecret": "s",
+            "processingElement": {"restartFailedPod": false, "runtimeTraceLevel": "DEBUG"},
+        }));
+        let object = pe_of(&spec, &second(10), Which::Origin);
+        let expected = json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+            "metadata": {
+                "name": "flow-3",
+                "labels": {"app": "streams", "svc": "pe", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
+                "ownerReferences": [owner()],
+            },
+            "spec": {
+                "jobName": "flow", "jobId": 7, "id": 3, "generation": 0, "contentId": "ab".repeat(32), "runtimeId": "r",
+                "configMap": {"name": "flow-3-ababababab", "compressed": false},
+                "operatorCount": 2, "operators": ["A", "B"], "restartable": true, "inputPorts": [2],
+                "placement": {"host": "node-a", "pool": {"index": 1, "inPoolIndex": 4}},
+                "imagePullPolicy": "IfNotPresent", "imagePullSecret": "s", "sabName": "a.sab",
+                "transportSecurityType": "none", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                "allowPtrace": false, "runWithValgrind": false, "runtimeTraceLevel": "DEBUG", "deleteFailedPod": true,
+                "restartCompletedPod": false, "restartDeletedPod": false, "restartFailedPod": false,
+                "initialProbeDelayInSeconds": 30, "probeFailureThreshold": 1, "probeIntervalInSeconds": 10,
+            },
+        });
+        assert_eq!(serde_json::to_value(&object).unwrap(), expected);
+    }
+
+    #[test]
+    fn another_text_that_a_running_pe_cannot_see_changes_nothing_but_the_name_of_the_text() {
+        let spec = spec(json!({}));
+        let generation = second(COMPRESSED_ABOVE + 1);
+        let (origin, mut newest) = (pe_of(&spec, &generation, Which::Origin), pe_of(&spec, &generation, Which::Newest));
+        assert_eq!(newest.spec.content_id, "cd".repeat(32));
+        assert_eq!(newest.spec.config_map, AadlConfigMap { name: "flow-3-cdcdcdcdcd".to_owned(), compressed: true });
+        newest.spec.content_id.clone_from(&origin.spec.content_id);
+        newest.spec.config_map.clone_from(&origin.spec.config_map);
+        assert_eq!(newest, origin);
+    }
+
+    #[test]
+    fn resources_are_the_share_of_the_job_else_those_of_the_options_else_the_default() {
+        // job-wide, of the options -> of a PE that is one of four
+        let table = [
+            (json!(null), json!(null), json!({"requests": {"cpu": "100m", "memory": "128Mi"}})),
+            (json!(null), json!({"limits": {"cpu": "2"}}), json!({"limits": {"cpu": "2"}})),
+            (json!({"limits": {"cpu": "2"}}), json!(null), json!({"limits": {"cpu": "500m"}})),
+            (json!({"requests": {"cpu": "1"}}), json!({"limits": {"cpu": "9"}}), json!({"requests": {"cpu": "250m"}})),
+        ];
+        for (whole, own, expected) in table {
+            let mut value = json!({"processingElement": {}});
+            if !whole.is_null() {
+                value["resources"] = whole.clone();
+            }
+            if !own.is_null() {
+                value["processingElement"]["resources"] = own.clone();
+            }
+            let spec = spec(value);
+            let owner = owner();
+            let family = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+            let resources = family.options(4).resources.unwrap();
+            assert_eq!(serde_json::to_value(resources).unwrap(), expected, "{whole} {own}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_a_name_for_its_pe_whether_it_is_ready_or_not() {
+        let (spec, owner) = (spec(json!({})), owner());
+        let service = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" }.service(&planned());
+        let expected = json!({
+            "clusterIP": "None", "publishNotReadyAddresses": true,
+            "selector": {"app": "streams", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
+            "ports": [
+                {"name": "sys-2", "port": 10002, "protocol": "TCP"},
+                {"name": "sys-metrics", "port": 9696, "protocol": "TCP"},
+                {"name": "sys-notifications", "port": 10000, "protocol": "UDP"},
+                {"name": "sys-consistentregion", "port": 10001, "protocol": "UDP"},
+            ],
+        });
+        assert_eq!(serde_json::to_value(service.spec.unwrap()).unwrap(), expected);
+        assert_eq!(service.metadata.name.as_deref(), Some("flow-3"));
+    }
+
+    #[test]
+    fn a_text_is_named_after_its_content() {
+        let (spec, owner) = (spec(json!({})), owner());
+        let family = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        let plain = family.text(3, &"ab".repeat(32), StoredText::Plain("<pe/>".to_owned()));
+        assert_eq!(plain.metadata.name.as_deref(), Some("flow-3-ababababab"));
+        assert_eq!((plain.immutable, plain.data.unwrap()["aadl.xml"].as_str()), (Some(true), "<pe/>"));
+        let compressed = family.text(3, &"ab".repeat(32), StoredText::Compressed(vec![1]));
+        assert!(compressed.data.is_none() && compressed.binary_data.unwrap().contains_key("aadl.xml.gz"));
+    }
+}

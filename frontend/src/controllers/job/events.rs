@@ -5,7 +5,7 @@ use crate::{
     kubernetes::events::Events,
 };
 
-use super::observed::{Loaded, Observed};
+use super::observed::Wanted;
 
 /// An Event about a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Event {
     }
 }
 
-/// What happened between two statuses of the job `name`.
-pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, observed: &Observed) -> Vec<Event> {
+/// What happened between two statuses of the job `name`; `proposed` is the generation that was proposed before.
+pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, proposed: Option<&Wanted>) -> Vec<Event> {
     let mut events = Vec::new();
     let became_true =
         |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);
@@ -60,9 +60,8 @@ pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, observe
         );
         events.push(Event::normal("GenerationCommitted", note));
         events.extend(fusion(after));
-        if let Some(Loaded::Whole(proposed)) = &observed.proposed {
-            events.extend(proposed.warnings.iter().map(|(reason, message)| Event::warning(reason, message.clone())));
-        }
+        let warnings = proposed.into_iter().flat_map(|proposed| &proposed.warnings);
+        events.extend(warnings.map(|(reason, message)| Event::warning(reason, message.clone())));
     }
     let finished = |status: &JobStatus| {
         status.rollout.as_ref().and_then(|rollout| Some((rollout.generation, rollout.finished_at.as_ref()?.0)))
@@ -99,4 +98,57 @@ fn fusion(status: &JobStatus) -> Option<Event> {
         figures.high
     );
     Some(Event::normal("FusionResolved", note))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{RejectedResize, Rollout};
+    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+    fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
+        let rollout = generation.map(|generation| Rollout { generation, restarted: 2, added: 1, ..Rollout::default() });
+        let mut status =
+            JobStatus { phase: Some(phase), generation, rollout, submission_attempts: 1, ..JobStatus::default() };
+        let conditions = &mut status.conditions;
+        condition::set(conditions, condition::SUBMITTED, submitted, "R", "why", None, Timestamp::UNIX_EPOCH);
+        status
+    }
+
+    fn told(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
+        between("flow", before, after, None).into_iter().map(|event| (event.warning, event.reason)).collect()
+    }
+
+    #[test]
+    fn each_turn_in_the_life_of_a_job_is_told_once() {
+        let submitting = status(JobPhase::Submitting, None, false);
+        let committed = status(JobPhase::Submitting, Some(0), false);
+        let running = status(JobPhase::Running, Some(0), true);
+        let failed = status(JobPhase::Failed, None, false);
+        let again = JobStatus { submission_attempts: 2, ..submitting.clone() };
+        let resized = status(JobPhase::Running, Some(1), true);
+        let mut finished = resized.clone();
+        finished.rollout.as_mut().unwrap().finished_at = Some(Time(Timestamp::UNIX_EPOCH));
+        let rejected = JobStatus { rejected_resize: Some(RejectedResize::default()), ..running.clone() };
+        let mut degraded = running.clone();
+        condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
+        // before, after -> warning and reason of the Event
+        let table = [
+            (&submitting, &committed, Some((false, "GenerationCommitted"))),
+            (&committed, &running, Some((false, "SubmissionSucceeded"))),
+            (&submitting, &failed, Some((true, "SubmissionFailed"))),
+            (&submitting, &again, Some((true, "SubmissionTimedOut"))),
+            (&failed, &submitting, None),
+            (&running, &resized, Some((false, "GenerationCommitted"))),
+            (&resized, &finished, Some((false, "ParallelRegionWidthChangeSuccess"))),
+            (&running, &rejected, Some((true, "ParallelRegionWidthChangeFailure"))),
+            (&running, &degraded, Some((true, "Degraded"))),
+            (&degraded, &running, None),
+        ];
+        for (before, after, expected) in table {
+            let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();
+            assert_eq!(told(before, after), expected);
+            assert!(told(after, after).is_empty(), "it is told once");
+        }
+    }
 }
