@@ -18,7 +18,7 @@ type Page<'a> = Sheet<'a, true>;
 const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
 
 /// Names operators where event time comes from, by ADL index: only here are their own indexes known.
-const EVENT_TIME: &str = "eventTimeContext";
+pub(super) const EVENT_TIME: &str = "eventTimeContext";
 const INPUT_CONNECTIONS: &str = "inputConnections";
 
 /// Pieces by operator.

@@ -41,7 +41,7 @@ pub struct Elements {
 }
 
 /// What threads do at an operator (aadl 3.4).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OperatorFlags {
     pub(super) single_threaded_on_inputs: bool,
     pub(super) single_threaded_on_outputs: bool,
@@ -327,12 +327,24 @@ impl Elements {
         self.incoming[range].iter().map(|&number| &self.topology.connections[number as usize])
     }
 
+    /// Connections that begin at an operator, by port and target.
+    pub(super) fn leaving(&self, operator: Node) -> &[Connection] {
+        let range = self.output_range(operator);
+        let slot = |output: usize| self.outputs.get(output).map_or(self.slots.len(), |o| o.first_slot as usize);
+        // Slots are in order of operators, and `outgoing_start` counts connections in order of slots.
+        let (start, end) = (self.outgoing_start[slot(range.start)], self.outgoing_start[slot(range.end)]);
+        &self.topology.connections[start as usize..end as usize]
+    }
+
     /// All connections that begin or end at an operator.
     pub fn connections_of(&self, operator: Node) -> impl Iterator<Item = &Connection> {
-        let start = self.topology.connections.partition_point(|c| c.source < operator);
-        let leaving = self.topology.connections[start..].iter().take_while(move |c| c.source == operator);
         let inputs = self.input_range(operator).len();
-        leaving.chain((0..inputs).flat_map(move |port| self.incoming(operator, port as u32)))
+        self.leaving(operator).iter().chain((0..inputs).flat_map(move |port| self.incoming(operator, port as u32)))
+    }
+
+    /// Id of the PE output port of an output port taken directly.
+    pub(super) fn direct_id(&self, operator: Node, port: u32) -> u32 {
+        self.slots[self.outputs[self.output(operator, port)].first_slot as usize]
     }
 
     fn input(&self, operator: Node, port: u32) -> usize {

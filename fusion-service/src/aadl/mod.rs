@@ -15,11 +15,13 @@ mod elements;
 mod escape;
 mod fragments;
 mod operator;
+mod same;
 mod sheet;
 mod tuple_type;
 
 pub use document::WriteError;
 pub use elements::Elements;
+pub use same::{same_document, same_job};
 
 use crate::budget::Budget;
 use crate::error::{Error, Problem};
@@ -59,14 +61,24 @@ impl Writer {
         Ok(Self { fragments })
     }
 
-    /// Ids and sizes of all documents, in order of [`Elements::pes`].
-    pub fn measure_all(&self, e: &Elements, budget: &Budget) -> Result<Vec<Measure>, Error> {
+    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known` is not measured again.
+    pub fn measure_all(
+        &self,
+        e: &Elements,
+        mut known: impl FnMut(Pe) -> Option<Measure>,
+        budget: &Budget,
+    ) -> Result<Vec<Measure>, Error> {
         let mut left = budget.limits.aadl_bytes;
         let mut measures = Vec::with_capacity(e.pes().len());
         let mut sheet = Sheet::<true>::new(None);
+        let mut pace = budget.pace();
         for &pe in e.pes() {
-            let measure = self.measure_on(&mut sheet, e, pe, left, budget)?;
-            left -= measure.bytes;
+            pace.steps(16)?;
+            let measure = match known(pe) {
+                Some(measure) => measure,
+                None => self.measure_on(&mut sheet, e, pe, left, budget)?,
+            };
+            left = left.checked_sub(measure.bytes).ok_or_else(document::too_much_text)?;
             measures.push(measure);
         }
         Ok(measures)
@@ -122,6 +134,11 @@ impl Writer {
         }
         Ok(Measure { content_id: finished.content, runtime_id: finished.runtime, bytes: finished.bytes })
     }
+}
+
+/// Annotations that name operators anywhere in the job.
+fn is_event_time(annotation: &crate::topology::Annotation) -> bool {
+    annotation.tag == channels::EVENT_TIME
 }
 
 /// A connection is named at both of its ends, with at least this markup.

@@ -81,7 +81,8 @@ impl Assembled {
         budget: &Budget,
     ) -> Result<Compiled, Error> {
         let writer = Writer::new(&self.elements, &request.job_name, request.job_id, budget)?;
-        let measures = writer.measure_all(&self.elements, budget)?;
+        let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
+        let measures = writer.measure_all(&self.elements, |pe| known.as_ref()?.measure(pe), budget)?;
         self.with_measures(source, request, writer, &measures, prior, budget)
     }
 
@@ -99,7 +100,7 @@ impl Assembled {
         let consistent_regions = consistent::consistent_regions(&elements, &bound.bindings)?;
         let mut list = processing_elements(&elements, measures, budget)?;
         let topology = Arc::clone(elements.topology());
-        let layout = layout_of(source.digest, found, &elements, measures);
+        let layout = layout_of(source.digest, request.digest(), found, &elements, measures);
         let change = prior.map(|prior| change::change(&prior, &elements, &mut list));
         let plan = Plan {
             compiler: COMPILER.to_owned(),
@@ -128,7 +129,13 @@ impl Assembled {
     }
 }
 
-fn layout_of(adl: Digest, automatic: Option<u32>, elements: &Elements, measures: &[Measure]) -> Layout {
+fn layout_of(
+    adl: Digest,
+    request: Digest,
+    automatic: Option<u32>,
+    elements: &Elements,
+    measures: &[Measure],
+) -> Layout {
     let topology = elements.topology();
     let index = |node| topology.operators[node].index;
     let list = elements.pes().iter().zip(measures).map(|(&pe, measure)| layout::Element {
@@ -146,6 +153,7 @@ fn layout_of(adl: Digest, automatic: Option<u32>, elements: &Elements, measures:
     });
     Layout {
         adl,
+        request,
         compiler: COMPILER.to_owned(),
         automatic,
         widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),

@@ -3,8 +3,9 @@
 use super::element::{Fate, ProcessingElement};
 use super::layout::Layout;
 use super::{COMPILER, Change, Compiled, RemovedElement};
-use crate::aadl::Elements;
+use crate::aadl::{self, Elements, Measure};
 use crate::error::excerpt;
+use crate::fuser::Pe;
 use crate::topology::{Difference, Operator, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,6 +16,32 @@ pub(super) struct Prior<'a> {
     pub(super) difference: Difference,
     /// PEs before.
     pub(super) elements: PriorElements<'a>,
+}
+
+impl<'a> Prior<'a> {
+    /// Documents that need not be made again, if there can be any.
+    pub(super) fn known<'e>(&'e self, now: &'e Elements) -> Option<Known<'e>> {
+        let PriorElements::Compiled(before, _) = &self.elements else { return None };
+        let comparable = !by_another_compiler(before.layout()) && aadl::same_job(before.elements(), now);
+        comparable.then_some(Known { before, now })
+    }
+}
+
+/// Documents of a job that is resized.
+pub(super) struct Known<'e> {
+    before: &'e Compiled,
+    now: &'e Elements,
+}
+
+impl Known<'_> {
+    /// Ids and size of the document of a PE, if it is the same as before.
+    pub(super) fn measure(&self, pe: Pe) -> Option<Measure> {
+        let id = self.now.id(pe);
+        let before = self.before.elements();
+        let same = aadl::same_document(before, before.find(id)?, self.now, pe);
+        let element = self.before.layout().element(id).filter(|_| same)?;
+        Some(Measure { content_id: element.content_id, runtime_id: element.runtime_id, bytes: element.bytes })
+    }
 }
 
 /// PEs before a resize.
@@ -29,7 +56,7 @@ pub(super) enum PriorElements<'a> {
 pub(super) type Digests = ([u8; 32], [u8; 32]);
 
 /// The documents before, as this compiler writes them: `measured` are theirs if another compiler made the layout.
-pub(super) fn digests(layout: &Layout, measured: Option<&[crate::aadl::Measure]>) -> BTreeMap<u64, Digests> {
+pub(super) fn digests(layout: &Layout, measured: Option<&[Measure]>) -> BTreeMap<u64, Digests> {
     let ids = layout.elements.iter().map(|element| element.id);
     match measured {
         Some(measured) => ids.zip(measured.iter().map(|m| (m.content_id, m.runtime_id))).collect(),
@@ -147,7 +174,7 @@ fn reason(before: &Compiled, now: &Elements, element: &ProcessingElement) -> Str
 }
 
 /// Operators of other PEs that this one is connected to, or is not any more.
-fn peers(before: &Compiled, now: &Elements, old: crate::fuser::Pe, new: crate::fuser::Pe) -> Option<String> {
+fn peers(before: &Compiled, now: &Elements, old: Pe, new: crate::fuser::Pe) -> Option<String> {
     let connected = |elements: &Elements, pe| -> BTreeMap<u32, String> {
         let topology = elements.topology();
         let partition = elements.partition();

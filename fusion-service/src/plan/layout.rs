@@ -21,6 +21,8 @@ pub type Digest = [u8; 32];
 pub struct Layout {
     /// SHA-256 of the ADL.
     pub adl: Digest,
+    /// Digest of what the job adds to the documents.
+    pub request: Digest,
     /// Version of the compiler that made it.
     pub compiler: String,
     /// Number of PEs that automatic fusion found at the submission; it stays the same.

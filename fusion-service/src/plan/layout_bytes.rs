@@ -68,6 +68,8 @@ struct Version1 {
     output: Vec<u32>,
     #[prost(uint32, optional, tag = "21")]
     automatic: Option<u32>,
+    #[prost(bytes = "vec", tag = "22")]
+    request: Vec<u8>,
 }
 
 /// A splitter; operators by position in the sorted list.
@@ -138,6 +140,7 @@ impl Layout {
     fn to_message(&self) -> Version1 {
         let mut message = Version1 {
             adl: self.adl.to_vec(),
+            request: self.request.to_vec(),
             compiler: self.compiler.clone(),
             automatic: self.automatic,
             region: self.widths.iter().map(|(region, _)| *region).collect(),
@@ -292,6 +295,7 @@ fn from_message(message: Version1) -> Option<Layout> {
         .collect::<Option<_>>()?;
     Some(Layout {
         adl: Digest::try_from(message.adl.as_slice()).ok()?,
+        request: Digest::try_from(message.request.as_slice()).ok()?,
         compiler: message.compiler,
         automatic: message.automatic,
         widths: message.region.into_iter().zip(message.width).collect(),

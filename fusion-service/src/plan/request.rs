@@ -53,6 +53,37 @@ impl Request {
     pub fn check(&self) -> Result<(), Error> {
         self.fusion.check(self.fusion_type, None).map(|_| ())
     }
+
+    /// Digest of what shows in the documents besides widths and PEs. Layouts keep it, so it must stay the same from release to
+    /// release: what is new is only added where a job has it.
+    pub(super) fn digest(&self) -> Digest {
+        let mut hash = Sha256::new();
+        let mut add = |key: &str, text: &str| {
+            for part in [key, text] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+        };
+        add("job name", &self.job_name);
+        add("job id", &self.job_id.to_string());
+        for (name, value) in &self.submission_values {
+            add("submission value", name);
+            add("is", value);
+        }
+        let Configuration { threading_model, thread_count, elastic, trace_level, data_directory } = &self.configuration;
+        for (key, value) in [
+            ("threading model", threading_model.as_deref()),
+            ("threads", thread_count.as_deref()),
+            ("elastic", elastic.as_deref()),
+            ("tracing", trace_level.map(|level| level.name())),
+            ("data directory", data_directory.as_deref()),
+        ] {
+            if let Some(value) = value {
+                add(key, value);
+            }
+        }
+        hash.finalize().into()
+    }
 }
 
 /// How operators are grouped, as asked for.

@@ -71,7 +71,7 @@ pub fn resize(
     let assembled = Assembled::new(bound, &topology, &graph, grouping, Some(&prior.layout), in_use, budget)?;
     // A plan of another compiler: what its documents are worth is said by writing them again (decisions, "A new compiler version").
     let measured = if change::by_another_compiler(&prior.layout) {
-        Some(prior.writer.measure_all(&prior.elements, budget)?)
+        Some(prior.writer.measure_all(&prior.elements, |_| None, budget)?)
     } else {
         None
     };

@@ -40,6 +40,9 @@ pub fn restore(
     if layout.adl != source.digest {
         return Err(foreign("it was made from another ADL"));
     }
+    if layout.request != request.digest() {
+        return Err(foreign("it was made for another job, or with other submission-time values or settings"));
+    }
     request.check()?;
     let bound = Bound::new(source, request)?;
     let names = region_names(&source.application);

@@ -56,6 +56,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
             let first = numbered[0].0.clone();
             Layout {
                 adl: digest,
+                request: [7; 32],
                 compiler: "1.2.3".to_owned(),
                 automatic,
                 widths: widths.into_iter().map(|(region, width)| (region.into(), width)).collect(),
@@ -145,8 +146,9 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(error, RestoreError::Layout(LayoutError::Foreign(_))), "{error}");
 
     type Edit = fn(&mut Layout);
-    let edits: [(&str, Edit); 7] = [
+    let edits: [(&str, Edit); 8] = [
         ("another ADL", |layout| layout.adl[0] ^= 1),
+        ("another job", |layout| layout.request[0] ^= 1),
         ("an unknown region", |layout| layout.widths[0].0 = 9),
         ("a missing region", |layout| layout.widths.clear()),
         ("another width", |layout| layout.widths[0].1 = 1),
