@@ -53,11 +53,11 @@ impl Controller {
         pods: &PodSettings,
         jobs: &JobSettings,
     ) -> Self {
+        let cluster = Kubernetes { client, events };
+        let reconciler = Reconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Figures::new(metrics));
+        // After the reconciler has subscribed: it has taken note of a pod before anybody looks because of it.
         let queue = Queue::new("processing_element", BackOff::default(), metrics);
         wake(mirrors, &queue);
-        let figures = Figures::new(metrics);
-        let cluster = Kubernetes { client, events };
-        let reconciler = Reconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, figures);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 

@@ -8,15 +8,15 @@
 //!
 //! | Module | What it is for |
 //! |---|---|
-//! | [`observed`] | plain values: what is looked at |
-//! | [`seen`] | pods, read into them |
-//! | [`memory`] | what may be forgotten at any time |
-//! | [`decide`] | pure: what to do next |
-//! | [`present`] | pure: phase and conditions |
-//! | [`pod`] | pure: the pod of a PE |
-//! | [`reconcile`] | observes, decides and acts until nothing is left to do |
-//! | [`controller`] | what wakes it, workers, calls |
-//! | [`figures`] | what is counted |
+//! | `observed` | plain values: what is looked at |
+//! | `seen` | pods, read into them |
+//! | `memory` | what may be forgotten at any time |
+//! | `decide` | pure: what to do next |
+//! | `present` | pure: phase and conditions |
+//! | `pod` | pure: the pod of a PE |
+//! | `reconcile` | observes, decides and acts until nothing is left to do |
+//! | `controller` | what wakes it, workers, calls |
+//! | `figures` | what is counted |
 //!
 //! Knows: ProcessingElements, their pods, the committed generation of their job. Must not know: plans, widths, the fusion service.
 

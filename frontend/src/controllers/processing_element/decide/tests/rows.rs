@@ -41,18 +41,23 @@ fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
 #[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
     let committed = |generation| Job::There { generation, committed_at: None };
-    let waiting = || Err(Waiting { reason: "TextMissing", message: "m".to_owned() });
-    let table: [(fn(&mut Observed, Job, Result<Template, Waiting>), Job, &str); 4] = [
-        (|o, job, _| o.job = job, Job::Missing, "JobMissing"),
-        (|o, job, _| o.job = job, committed(None), "GenerationNotCommitted"),
-        (|o, job, _| o.job = job, committed(Some(0)), "GenerationNotCommitted"),
-        (|o, _, template| o.template = template, committed(None), "TextMissing"),
+    // the job, the ConfigMap of the text is there -> what is waited for
+    let table = [
+        (Job::Missing, true, "JobMissing"),
+        (committed(None), true, "GenerationNotCommitted"),
+        (committed(Some(0)), true, "GenerationNotCommitted"),
+        (committed(Some(1)), false, "TextMissing"),
     ];
-    for (edit, job, reason) in table {
-        for mut observed in
-            [new(), Observed { status: ProcessingElementStatus { launch_count: 1, ..Default::default() }, ..new() }]
-        {
-            edit(&mut observed, job, waiting());
+    for (job, has_text, reason) in table {
+        let edit = |observed: &mut Observed| {
+            observed.job = job;
+            if !has_text {
+                observed.template = Err(Waiting { reason: "TextMissing", message: "m".to_owned() });
+            }
+        };
+        let asked = ProcessingElementStatus { launch_count: 1, ..ProcessingElementStatus::default() };
+        for mut observed in [new(), Observed { status: asked, ..new() }] {
+            edit(&mut observed);
             let settled = settle(observed.clone(), unseen());
             assert_eq!(settled.steps, [Step::Rest], "{reason}");
             assert_eq!(settled.observed.status.phase, Some(PePhase::Waiting), "{reason}");
@@ -60,7 +65,7 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
         }
         // What runs goes on running, and what ended is recorded and not replaced.
         let mut observed = running();
-        edit(&mut observed, job, waiting());
+        edit(&mut observed);
         observed.wanted.runtime_id = "r1".to_owned();
         assert_eq!(settle(observed.clone(), unseen()).steps, [Step::Rest], "{reason}");
         observed.pods = vec![failed(2)];
