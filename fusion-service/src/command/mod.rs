@@ -1,4 +1,43 @@
 //! What people and scripts call without a cluster: one module per command of the program.
+//!
+//! Commands that take an application with flags share [`application`]; the rest of what they have in common is in [`options`],
+//! `document` and `request`.
 
+pub mod application;
+mod document;
 pub mod fuse;
+pub mod options;
 pub mod plan;
+mod request;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a command stops: one line for people. The application is not at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(what: impl std::fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+
+    pub(crate) fn at(path: &Path, what: impl std::fmt::Display) -> Self {
+        Self(format!("{}: {what}", path.display()))
+    }
+}
+
+/// The exit status of a command (plan command, "Exit status"): 0 if everything was compiled, 3 if the application is at fault. A
+/// failure is 2, with one line on standard error.
+pub(crate) fn exit(good: Result<bool, Failure>) -> ExitCode {
+    match good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(3),
+        Err(Failure(message)) => {
+            let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            eprintln!("error: {line}");
+            ExitCode::from(2)
+        }
+    }
+}

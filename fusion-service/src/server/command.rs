@@ -3,7 +3,7 @@
 //! Knows: options and their defaults. Must not know: what is done with them.
 
 use super::cache::CacheSizes;
-use crate::{command::plan::LimitArguments, telemetry::TelemetryArgs};
+use crate::{command::options::LimitArguments, telemetry::TelemetryArgs};
 use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
 use tokio::runtime;
 

@@ -1,9 +1,9 @@
 //! The files of one step.
 
-use super::Failure;
 use super::context::Context;
 use super::failure;
 use crate::budget::Budget;
+use crate::command::Failure;
 use crate::error::Error;
 use crate::plan::Compiled;
 use serde::Serialize;

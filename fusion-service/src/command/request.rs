@@ -78,7 +78,8 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if bytes.len() as u64 > MOST {
         return Err(Failure::at(path, format!("longer than {MOST} bytes")));
     }
-    serde_json::from_slice(&bytes).map_err(|error| Failure(format!("{}:{}", path.display(), malformed(&error))))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| Failure::new(format_args!("{}:{}", path.display(), malformed(&error))))
 }
 
 /// `line:column: what`
