@@ -1,7 +1,7 @@
 //! The pod of a PE (operator-core 7), built from the PE alone and from what its job was given: its host pool, its redis servers.
 //!
-//! Two hashes tell pods apart that were made from other options: [`Template::hash`] covers everything but the launch, the text and the place;
-//! [`Template::placement`] covers the place. The second is over what is asked for, not over how it is expressed, because another value restarts the PE
+//! Two hashes tell pods apart that were made from other options: [`observed::Template::hash`] covers everything but the launch, the text and the place;
+//! [`observed::Template::placement`] covers the place. The second is over what is asked for, not over how it is expressed, because another value restarts the PE
 //! and a new version of the frontend must not.
 //!
 //! What running PEs rely on is frozen: variables and their order, mount paths, the program, user and group.

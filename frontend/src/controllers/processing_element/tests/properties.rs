@@ -8,6 +8,8 @@ use super::world::{Deed, World};
 #[derive(Clone, Debug)]
 enum Act {
     Turn,
+    Depose,
+    DeposedTurn,
     Crash { calls: usize, after_effect: bool },
     Meanwhile { calls: usize, deed: Deed },
     Deliver { pes: usize, pods: usize },
@@ -40,6 +42,8 @@ fn deed() -> impl Strategy<Value = Deed> {
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         8 => Just(Act::Turn),
+        1 => Just(Act::Depose),
+        2 => Just(Act::DeposedTurn),
         2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::Crash { calls, after_effect }),
         2 => (0_usize..8, deed()).prop_map(|(calls, deed)| Act::Meanwhile { calls, deed }),
         6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Act::Deliver { pes, pods }),
@@ -57,6 +61,8 @@ proptest! {
                 Act::Turn => {
                     world.turn();
                 }
+                Act::Depose => world.depose(),
+                Act::DeposedTurn => world.turn_of_deposed(),
                 Act::Crash { calls, after_effect } => {
                     world.crash_after(calls, after_effect);
                     world.turn();
