@@ -32,10 +32,13 @@ const FUSION_SERVICE: &str = "streams.fusion.v1.FusionService";
 /// gRPC service whose health says that the elasticity API answers.
 const ELASTICITY_SERVICE: &str = "streams.elasticity.v1.ElasticityService";
 
-/// Arguments of a frontend after whose death another one leads within five seconds. Not less: on a machine with much else to do a leader must be able to
+/// Arguments of a frontend after whose death another one leads within ten seconds. Not less: on a machine with much else to do a leader must be able to
 /// renew its lease.
 pub const SHORT_LEASE: [&str; 8] =
-    ["--lease-seconds", "5", "--renew-deadline-seconds", "4", "--renew-seconds", "0.5", "--call-seconds", "4"];
+    ["--lease-seconds", "10", "--renew-deadline-seconds", "8", "--renew-seconds", "1", "--call-seconds", "8"];
+
+/// Arguments of a frontend that is the only one: however busy the machine is, it goes on leading.
+pub const LONG_LEASE: [&str; 6] = ["--lease-seconds", "120", "--renew-deadline-seconds", "100", "--renew-seconds", "5"];
 
 /// The executables of the services.
 #[derive(Debug, Clone)]
@@ -189,6 +192,8 @@ impl System {
         let (elasticity, http) = (address()?, address()?);
         let mut program = Program::new(format!("frontend-{number}"), &programs.frontend)
             .arguments(["run", "--elasticity-listen", &elasticity.to_string(), "--http-listen", &http.to_string()])
+            // Its own name: started again, it need not wait until its old lease is over.
+            .arguments(["--identity", &format!("frontend-{number}")])
             .argument("--bundle-directory")
             .argument(&self.bundles)
             .environment("KUBECONFIG", &options.kubeconfig)
