@@ -37,6 +37,8 @@ pub async fn serve<O: Observed>(
         builder
             .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that a caller who knows nothing can read the details of an error.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
             .with_service_name("streams.elasticity.v1.ElasticityService")
             .with_service_name("grpc.health.v1.Health")
     };

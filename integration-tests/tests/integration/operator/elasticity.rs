@@ -127,6 +127,13 @@ async fn grpcurl_needs_no_files() -> Result<()> {
         let answer: serde_json::Value = serde_json::from_str(&answer)?;
         ensure!(answer["generation"] == "1" && answer["regions"][0]["appliedWidth"] == 3, "{answer}");
         ensure!(answer["changes"]["added"] == 1, "{answer}");
+        // The details of an error, in words: reflection knows their types as well.
+        let request = request.replace("\"width\": 3", "\"width\": 0");
+        let refused = it.grpcurl(&["-d", &request], &["streams.elasticity.v1.ElasticityService/Resize"]).await;
+        let said = refused.err().context("width 0 was taken")?.to_string();
+        for detail in [r#""reason": "INVALID_WIDTH""#, r#""field": "regions[0].width""#] {
+            ensure!(said.contains(detail), "{detail} is missing: {said}");
+        }
         Ok(())
     })
     .await
