@@ -28,8 +28,8 @@ use tracing_subscriber::{EnvFilter, Layer, filter::FilterFn, layer::SubscriberEx
 
 /// How long the end of the process waits for the collector.
 const LAST_SPANS: Duration = Duration::from_secs(5);
-/// The field of a W3C trace context.
-const TRACE_PARENT: &str = "traceparent";
+/// The field of a W3C trace context, in HTTP and in gRPC.
+pub const TRACE_PARENT: &str = "traceparent";
 /// Crates whose spans are about the export itself: exporting them would never end.
 const TRANSPORT: [&str; 6] = ["h2", "hyper", "hyper_util", "opentelemetry", "tonic", "tower"];
 

@@ -45,6 +45,8 @@ pub const ANNOTATION_CHUNK_INDEX: &str = "streams.ibm.com/chunk-index";
 pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
 /// Annotation with the W3C trace context of the request that an object was last changed for.
 pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
+/// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not part of that trace.
+pub const ANNOTATION_TRACE_GENERATION: &str = "streams.ibm.com/traceparent-generation";
 
 /// Annotation of pods: hash of where the pod was to run.
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";

@@ -5,7 +5,10 @@ use super::{
     observed::Observed,
     outcome::{self, Outcome, Written},
 };
-use crate::api::{Job, ParallelRegion, parallel_region::WIDTH_MAX};
+use crate::{
+    api::{Job, ParallelRegion, names, parallel_region::WIDTH_MAX},
+    telemetry,
+};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -17,6 +20,7 @@ use streams_proto::elasticity::v1::{
 };
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 /// Field manager of `spec.width` written by this API.
 const FIELD_MANAGER: &str = "streams-elasticity";
@@ -61,8 +65,18 @@ impl<O: Observed> Elasticity<O> {
             if let Some(expected) = desired.expected_width.filter(|expected| *expected != current.spec.width) {
                 return Err(errors::width_mismatch(&desired.region, expected, current.spec.width));
             }
+            let trace = telemetry::trace_parent();
+            let is_new = i64::from(current.spec.width != desired.width);
+            let generation = current.metadata.generation.map(|before| before.saturating_add(is_new).to_string());
             let patch = serde_json::json!({
-                "metadata": { "resourceVersion": current.metadata.resource_version },
+                "metadata": {
+                    "resourceVersion": current.metadata.resource_version,
+                    // The controllers go on with the trace of the caller; a former one ends here.
+                    "annotations": {
+                        names::ANNOTATION_TRACE_PARENT: trace,
+                        names::ANNOTATION_TRACE_GENERATION: generation.filter(|_| trace.is_some()),
+                    },
+                },
                 "spec": { "width": desired.width },
             });
             let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -82,6 +96,60 @@ impl<O: Observed> Elasticity<O> {
             }
         }
         Err(Status::aborted(format!("region {} is being changed by others all the time", desired.region)))
+    }
+
+    async fn resize_traced(&self, request: ResizeRequest) -> Result<Response<ResizeResponse>, Status> {
+        check(&request)?;
+        let wait_for = match WaitFor::try_from(request.wait_for) {
+            Ok(WaitFor::Unspecified) => WaitFor::Committed,
+            Ok(wait_for) => wait_for,
+            Err(_) => return Err(errors::invalid_request("wait_for", "unknown value")),
+        };
+        let (namespace, name) = (request.namespace.as_str(), request.job.as_str());
+        let job = self.job(namespace, name)?;
+        let status = job.status.clone().unwrap_or_default();
+        let before = status.generation;
+        if before.is_none() {
+            let condition = crate::api::condition::get(&status.conditions, crate::api::condition::SUBMITTED);
+            let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
+            return Err(errors::not_submitted(name, why));
+        }
+        // All regions are looked up before the first is written.
+        let mut objects = Vec::with_capacity(request.regions.len());
+        for desired in &request.regions {
+            let object = self.object(namespace, name, &desired.region)?;
+            if let Some(expected) = desired.expected_width.filter(|expected| *expected != object.spec.width) {
+                return Err(errors::width_mismatch(&desired.region, expected, object.spec.width));
+            }
+            objects.push(object);
+        }
+        let mut written = Vec::with_capacity(objects.len());
+        for (object, desired) in objects.iter().zip(&request.regions) {
+            written.push(self.write(namespace, object, desired).await?);
+        }
+        tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
+        match self.wait(namespace, name, before, &written, wait_for).await? {
+            Outcome::Done { generation, changes } => {
+                let job = self.observed.job(namespace, name);
+                let objects = self.observed.regions(namespace, Some(name));
+                let regions = request.regions.iter().filter_map(|desired| {
+                    let object = objects.iter().find(|o| o.spec.name == desired.region)?;
+                    let mut region = outcome::region(object, job.as_deref());
+                    if wait_for == WaitFor::Accepted {
+                        // The mirror may be behind the write.
+                        region.desired_width = desired.width;
+                    }
+                    Some(region)
+                });
+                Ok(Response::new(ResizeResponse { regions: regions.collect(), generation, changes }))
+            }
+            Outcome::Rejected { message, stage, code } => {
+                Err(errors::rejected(&message, stage.as_deref(), code.as_deref()))
+            }
+            Outcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
+            Outcome::Gone(message) => Err(Status::not_found(message)),
+            Outcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
+        }
     }
 
     async fn wait(
@@ -158,62 +226,14 @@ fn check_name(field: &str, value: &str) -> Result<(), Status> {
 
 #[tonic::async_trait]
 impl<O: Observed> ElasticityService for Elasticity<O> {
-    #[tracing::instrument(skip_all, fields(namespace = %request.get_ref().namespace, job = %request.get_ref().job))]
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
-        let request = request.into_inner();
-        check(&request)?;
-        let wait_for = match WaitFor::try_from(request.wait_for) {
-            Ok(WaitFor::Unspecified) => WaitFor::Committed,
-            Ok(wait_for) => wait_for,
-            Err(_) => return Err(errors::invalid_request("wait_for", "unknown value")),
-        };
-        let (namespace, name) = (request.namespace.as_str(), request.job.as_str());
-        let job = self.job(namespace, name)?;
-        let status = job.status.clone().unwrap_or_default();
-        let before = status.generation;
-        if before.is_none() {
-            let condition = crate::api::condition::get(&status.conditions, crate::api::condition::SUBMITTED);
-            let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
-            return Err(errors::not_submitted(name, why));
+        let ResizeRequest { namespace, job, .. } = request.get_ref();
+        let span = tracing::info_span!("resize", otel.kind = "server", %namespace, %job);
+        if let Some(Ok(trace)) = request.metadata().get(telemetry::TRACE_PARENT).map(|value| value.to_str()) {
+            telemetry::continue_trace(&span, trace);
         }
-        // All regions are looked up before the first is written.
-        let mut objects = Vec::with_capacity(request.regions.len());
-        for desired in &request.regions {
-            let object = self.object(namespace, name, &desired.region)?;
-            if let Some(expected) = desired.expected_width.filter(|expected| *expected != object.spec.width) {
-                return Err(errors::width_mismatch(&desired.region, expected, object.spec.width));
-            }
-            objects.push(object);
-        }
-        let mut written = Vec::with_capacity(objects.len());
-        for (object, desired) in objects.iter().zip(&request.regions) {
-            written.push(self.write(namespace, object, desired).await?);
-        }
-        tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
-        match self.wait(namespace, name, before, &written, wait_for).await? {
-            Outcome::Done { generation, changes } => {
-                let job = self.observed.job(namespace, name);
-                let objects = self.observed.regions(namespace, Some(name));
-                let regions = request.regions.iter().filter_map(|desired| {
-                    let object = objects.iter().find(|o| o.spec.name == desired.region)?;
-                    let mut region = outcome::region(object, job.as_deref());
-                    if wait_for == WaitFor::Accepted {
-                        // The mirror may be behind the write.
-                        region.desired_width = desired.width;
-                    }
-                    Some(region)
-                });
-                Ok(Response::new(ResizeResponse { regions: regions.collect(), generation, changes }))
-            }
-            Outcome::Rejected { message, stage, code } => {
-                Err(errors::rejected(&message, stage.as_deref(), code.as_deref()))
-            }
-            Outcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
-            Outcome::Gone(message) => Err(Status::not_found(message)),
-            Outcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
-        }
+        self.resize_traced(request.into_inner()).instrument(span).await
     }
-
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
         let GetRegionRequest { namespace, job, region } = request.into_inner();
         for (field, value) in [("namespace", &namespace), ("job", &job), ("region", &region)] {

@@ -5,8 +5,8 @@ use super::{
     render::{self, Text},
     replicas::Replicas,
 };
+use crate::telemetry;
 use backon::BackoffBuilder;
-use opentelemetry::propagation::Injector;
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 use streams_proto::fusion::v1::{
     Blob, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
@@ -14,13 +14,7 @@ use streams_proto::fusion::v1::{
 };
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{
-    Request, Status,
-    codec::CompressionEncoding,
-    metadata::{MetadataKey, MetadataMap, MetadataValue},
-    transport::Channel,
-};
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tonic::{Request, Status, codec::CompressionEncoding, metadata::MetadataValue, transport::Channel};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
 const INLINE: usize = 16 << 10;
@@ -210,21 +204,10 @@ fn connect(channel: Channel) -> FusionServiceClient<Channel> {
 pub(super) fn traced<T>(message: T, deadline: Instant) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    let context = tracing::Span::current().context();
-    opentelemetry::global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(&context, &mut Metadata(request.metadata_mut()));
-    });
-    request
-}
-
-struct Metadata<'a>(&'a mut MetadataMap);
-
-impl Injector for Metadata<'_> {
-    fn set(&mut self, key: &str, value: String) {
-        if let (Ok(key), Ok(value)) = (MetadataKey::from_bytes(key.as_bytes()), MetadataValue::try_from(value)) {
-            self.0.insert(key, value);
-        }
+    if let Some(Ok(trace)) = telemetry::trace_parent().map(MetadataValue::try_from) {
+        request.metadata_mut().insert(telemetry::TRACE_PARENT, trace);
     }
+    request
 }
 
 pub(super) fn lean_blob(blob: Blob) -> Blob {

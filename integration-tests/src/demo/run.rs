@@ -80,6 +80,7 @@ impl Demo {
             fusion_replicas: 2,
             frontend_replicas: 1,
             frontend_arguments: Vec::new(),
+            environment: Vec::new(),
         };
         let system = System::start(supervisor, &programs, &system_options).await?;
         progress.done();

@@ -122,6 +122,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
         fusion_replicas: 2,
         frontend_replicas: options.frontends,
         frontend_arguments: SHORT_LEASE.map(str::to_owned).into(),
+        environment: Vec::new(),
     };
     let system = System::start(supervisor, &programs, &system_options).await?;
     sample::write_bundle(system.bundles())?;

@@ -77,6 +77,8 @@ pub struct Options {
     pub frontend_replicas: usize,
     /// Further arguments of the frontend.
     pub frontend_arguments: Vec<String>,
+    /// Environment variables of all of them, beside those of this process.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A replica of the frontend.
@@ -166,6 +168,7 @@ impl System {
             let program = Program::new(format!("fusion-service-{number}"), &programs.fusion)
                 .arguments(["serve", "--listen", &address.to_string()])
                 .without_proxy();
+            let program = with_environment(program, options);
             fusion.push((address, Process::start(supervisor, &state, program).await?));
         }
         let mut system = Self { frontends: Vec::new(), fusion, bundles, state };
@@ -204,7 +207,7 @@ impl System {
         if let Some(namespace) = &options.namespace {
             program = program.arguments(["--namespace", namespace, "--lease-namespace", namespace]);
         }
-        let program = program.arguments(&options.frontend_arguments);
+        let program = with_environment(program.arguments(&options.frontend_arguments), options);
         let process = Process::start(supervisor, &self.state, program).await?;
         Ok(Frontend { process, elasticity, http })
     }
@@ -257,6 +260,10 @@ impl System {
         let logs = processes.map(|process| format!("{process}:\n{}", process.last_lines(lines)));
         logs.collect::<Vec<_>>().join("\n")
     }
+}
+
+fn with_environment(program: Program, options: &Options) -> Program {
+    options.environment.iter().fold(program, |program, (name, value)| program.environment(name, value))
 }
 
 fn address() -> Result<SocketAddr> {

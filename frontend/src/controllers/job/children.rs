@@ -123,6 +123,10 @@ impl Family<'_> {
         let mut object = ProcessingElement::new(&names::processing_element(self.job(), pe.id), spec);
         object.metadata =
             self.metadata(names::processing_element(self.job(), pe.id), names::pe_labels(self.job(), pe.id));
+        if !origin.trace_parent.is_empty() {
+            let trace = (names::ANNOTATION_TRACE_PARENT.to_owned(), origin.trace_parent.clone());
+            object.metadata.annotations = Some(BTreeMap::from([trace]));
+        }
         object
     }
 
@@ -273,7 +277,7 @@ mod tests {
     use serde_json::{Value, json};
     use streams_proto::fusion::v1::{Compilation, Fate, PortLabel, placement::Pool};
 
-    use crate::controllers::job::generation::Target;
+    use crate::controllers::job::generation::{Circumstances, Target};
 
     fn spec(spec: Value) -> JobSpec {
         let mut spec = spec;
@@ -317,7 +321,8 @@ mod tests {
         let following = |previous: Option<&Generation>, pe: Planned| {
             let plan = Plan { processing_elements: vec![pe], ..Plan::default() };
             let nodes = BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]);
-            Generation::following(previous, target.clone(), Compilation::default(), plan, nodes, Vec::new())
+            let circumstances = Circumstances { nodes, trace_parent: "t".to_owned(), ..Circumstances::default() };
+            Generation::following(previous, target.clone(), Compilation::default(), plan, circumstances)
         };
         let first = following(None, planned());
         let pe = Planned { fate: Fate::KeptUnobservable.into(), content_id: "cd".repeat(32), size, ..planned() };
@@ -342,6 +347,7 @@ mod tests {
             "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
             "metadata": {
                 "name": "flow-3",
+                "annotations": {"streams.ibm.com/traceparent": "t"},
                 "labels": {"app": "streams", "svc": "pe", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
                 "ownerReferences": [owner()],
             },

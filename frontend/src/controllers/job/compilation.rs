@@ -134,7 +134,7 @@ mod tests {
     use std::collections::BTreeMap;
     use streams_proto::fusion::v1::{AutomaticFusion, Plan};
 
-    use crate::controllers::job::generation::Target;
+    use crate::controllers::job::generation::{Circumstances, Target};
 
     fn job(spec: serde_json::Value) -> Job {
         let mut spec = spec;
@@ -204,7 +204,7 @@ mod tests {
             Plan { automatic: Some(AutomaticFusion { resolved: 5, ..AutomaticFusion::default() }), ..Plan::default() };
         let target = Target::Submission { inputs: String::new() };
         let first =
-            Generation::following(None, target, compiled(serde_json::json!({})), plan, BTreeMap::new(), Vec::new());
+            Generation::following(None, target, compiled(serde_json::json!({})), plan, Circumstances::default());
         let again = repeated(&first);
         let Some(Mode::Automatic(automatic)) = again.fusion.unwrap().mode else { panic!("another mode") };
         assert_eq!(automatic.resolved, Some(5));

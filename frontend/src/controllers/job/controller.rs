@@ -9,7 +9,9 @@ use crate::{
         queue::{Outcome, Queue},
         watch::job_of,
     },
+    telemetry,
 };
+use tracing::Instrument;
 
 use super::{
     act::{Acted, act},
@@ -56,7 +58,13 @@ pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome
     let (observed, scene) = observe(&context, &key, job).await?;
     let decision = decide(&observed);
     tracing::debug!(actions = ?decision.actions, preparing = decision.preparing, pending = decision.pending, "decided");
-    match act(&context, &scene, &observed, &decision).await {
+    // What is done for a generation belongs to the trace that it was asked for in.
+    let span = tracing::info_span!("act");
+    let generation = scene.proposed.as_ref().or(scene.committed.as_ref()).filter(|_| !decision.actions.is_empty());
+    if let Some(generation) = generation {
+        telemetry::continue_trace(&span, &generation.trace_parent);
+    }
+    match act(&context, &scene, &observed, &decision).instrument(span).await {
         Ok(Acted::Moved) => Ok(Outcome::Again(Duration::ZERO)),
         Ok(Acted::Again(delay)) => Ok(Outcome::Again(delay)),
         Ok(Acted::Done) => Ok(Outcome::Done),

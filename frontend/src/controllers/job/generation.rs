@@ -48,6 +48,19 @@ pub(crate) struct Generation {
     pub(crate) nodes: BTreeMap<String, String>,
     /// What users should know although the compilation succeeded.
     pub(crate) warnings: Vec<Warning>,
+    /// Trace context of the request that it was made for; empty without tracing.
+    pub(crate) trace_parent: String,
+}
+
+/// What a generation is made of beside its plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Circumstances {
+    /// See [`Generation::nodes`].
+    pub(crate) nodes: BTreeMap<String, String>,
+    /// See [`Generation::warnings`].
+    pub(crate) warnings: Vec<Warning>,
+    /// See [`Generation::trace_parent`].
+    pub(crate) trace_parent: String,
 }
 
 /// The text that a PE last had to start with. Later texts of the PE, if any, differ only where a running PE does not look.
@@ -71,6 +84,9 @@ pub(crate) struct Origin {
     /// Number of PEs of that generation: the PE has this part of job-wide resources.
     #[prost(uint32, tag = "6")]
     pub(crate) share_of: u32,
+    /// Trace context of that generation.
+    #[prost(string, tag = "7")]
+    pub(crate) trace_parent: String,
 }
 
 /// A stored generation that cannot be read.
@@ -85,9 +101,9 @@ impl Generation {
         target: Target,
         mut compilation: Compilation,
         plan: Plan,
-        nodes: BTreeMap<String, String>,
-        warnings: Vec<Warning>,
+        circumstances: Circumstances,
     ) -> Self {
+        let Circumstances { nodes, warnings, trace_parent } = circumstances;
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
         let origin = |pe: &ProcessingElement| {
@@ -100,13 +116,14 @@ impl Generation {
                 runtime_id: pe.runtime_id.clone(),
                 size: pe.size,
                 share_of,
+                trace_parent: trace_parent.clone(),
             })
         };
         let origins = members(&plan).map(|pe| (pe.id, origin(pe))).collect();
         if let Some(adl) = &mut compilation.adl {
             adl.content = None;
         }
-        Self { number, compilation, plan, target, origins, nodes, warnings }
+        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent }
     }
 
     /// The PEs of this generation with their origins, ascending id.
@@ -141,6 +158,7 @@ impl Generation {
             origins: self.origins.values().cloned().collect(),
             nodes: self.nodes.clone(),
             warnings: self.warnings.clone(),
+            trace_parent: self.trace_parent.clone(),
         };
         stored.encode_to_vec()
     }
@@ -172,6 +190,7 @@ impl Generation {
             origins,
             nodes: stored.nodes,
             warnings: stored.warnings,
+            trace_parent: stored.trace_parent,
         })
     }
 }
@@ -201,6 +220,8 @@ struct Stored {
     nodes: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "9")]
     warnings: Vec<Warning>,
+    #[prost(string, tag = "10")]
+    trace_parent: String,
 }
 
 #[cfg(test)]
@@ -224,7 +245,7 @@ mod tests {
         let adl = Some(Blob { sha256: vec![1; 32].into(), content: Some(b"<adl/>".to_vec().into()) });
         let compilation = Compilation { adl, ..Default::default() };
         let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]) };
-        Generation::following(previous, target, compilation, plan, BTreeMap::new(), Vec::new())
+        Generation::following(previous, target, compilation, plan, Circumstances::default())
     }
 
     /// (PE, generation of its origin, content of its origin, share)

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::{
         api::{BundleReference, ParallelRegionSpec},
-        controllers::job::generation::Target,
+        controllers::job::generation::{Circumstances, Target},
     };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_proto::fusion::v1::{Compilation, Plan};
@@ -135,7 +135,7 @@ mod tests {
         let plan =
             Plan { parallel_regions: vec![region(0, "A.R", consistent), region(1, "A.S", false)], ..Plan::default() };
         let target = Target::Submission { inputs: String::new() };
-        Generation::following(None, target, Compilation::default(), plan, BTreeMap::new(), Vec::new())
+        Generation::following(None, target, Compilation::default(), plan, Circumstances::default())
     }
 
     fn object(name: &str, width: u32) -> ParallelRegion {

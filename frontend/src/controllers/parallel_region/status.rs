@@ -116,11 +116,10 @@ fn selector(job: &Job, generation: &Generation, region: &str, channels: u32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     use crate::{
         api::{BundleReference, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize},
-        controllers::job::generation::Target,
+        controllers::job::generation::{Circumstances, Target},
     };
     use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion as Planned, Plan, ProcessingElement};
 
@@ -145,7 +144,7 @@ mod tests {
             ..Plan::default()
         };
         let target = Target::Submission { inputs: String::new() };
-        Generation::following(None, target, Compilation::default(), plan, BTreeMap::new(), Vec::new())
+        Generation::following(None, target, Compilation::default(), plan, Circumstances::default())
     }
 
     fn job(applied: Option<u32>, ready: bool, rejected: Option<u32>) -> Job {

@@ -38,11 +38,31 @@ pub(crate) async fn with_system(purpose: &str, body: impl AsyncFnOnce(&Fixture) 
     with(purpose, 1, &[], body).await
 }
 
+/// [`with_system`], with these environment variables for all services.
+pub(crate) async fn with_environment(
+    purpose: &str,
+    environment: &[(&str, &str)],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    start(purpose, 1, &[], environment, body).await
+}
+
 /// [`with_system`], with this number of frontends and more arguments for them.
 pub(crate) async fn with(
     purpose: &str,
     frontend_replicas: usize,
     arguments: &[&str],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    start(purpose, frontend_replicas, arguments, Vec::new(), body).await
+}
+
+async fn start(
+    purpose: &str,
+    frontend_replicas: usize,
+    arguments: &[&str],
+    environment: Vec<(String, String)>,
     body: impl AsyncFnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
     let control_plane = control_plane().await?;
@@ -54,6 +74,7 @@ pub(crate) async fn with(
         fusion_replicas: 2,
         frontend_replicas,
         frontend_arguments: lease.iter().chain(arguments).map(|&argument| argument.to_owned()).collect(),
+        environment,
     };
     let system = System::start(&supervisor(), programs().await?, &options).await?;
     sample::write_bundle(system.bundles())?;

@@ -19,3 +19,4 @@ mod repair;
 mod resizes;
 mod submission;
 mod tables;
+mod traces;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Api;
 use streams_proto::fusion::v1::{
     Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
@@ -11,7 +11,7 @@ use streams_proto::fusion::v1::{
 };
 
 use crate::{
-    api::{FusionMode, Job, ProcessingElement, StoredPlan},
+    api::{FusionMode, Job, ProcessingElement, StoredPlan, names},
     controllers::{
         Context,
         job::{
@@ -19,7 +19,7 @@ use crate::{
             chunks::{Document, digest},
             compilation::{automatic, compilation, repeated},
             documents,
-            generation::{Generation, Target},
+            generation::{Circumstances, Generation, Target},
             observed::{self, Compiled},
             port_labels,
         },
@@ -28,6 +28,7 @@ use crate::{
         Key,
         apply::{controlled_by, is_controlled_by},
     },
+    telemetry,
 };
 
 use super::{Unfinished, fetch, hosts};
@@ -70,9 +71,29 @@ pub(super) async fn compile(
         nodes.extend(more);
         warnings.extend(about);
     }
-    let generation =
-        Generation::following(previous.as_deref(), wish.target.clone(), compilation, plan, nodes, warnings);
+    let circumstances = Circumstances { nodes, warnings, trace_parent: telemetry::trace_parent().unwrap_or_default() };
+    let generation = Generation::following(previous.as_deref(), wish.target.clone(), compilation, plan, circumstances);
     store(context, key, job, generation).await
+}
+
+/// The trace that a compilation goes on with: of whoever changed a width, or created the job.
+pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target) -> Option<String> {
+    let annotation = |meta: &ObjectMeta, key: &str| meta.annotations.as_ref()?.get(key).cloned();
+    let of_region = |meta: &ObjectMeta| {
+        let generation = meta.generation.map(|generation| generation.to_string());
+        let is_present = annotation(meta, names::ANNOTATION_TRACE_GENERATION) == generation;
+        annotation(meta, names::ANNOTATION_TRACE_PARENT).filter(|_| is_present)
+    };
+    let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
+    match target {
+        Target::Submission { .. } => annotation(&job.metadata, names::ANNOTATION_TRACE_PARENT),
+        Target::Resize { widths } => context.mirrors.parallel_regions.of_job(key).iter().find_map(|region| {
+            let is_new =
+                applied.iter().all(|applied| applied.region != region.spec.name || applied.width != region.spec.width);
+            let is_target = widths.get(&region.spec.name) == Some(&region.spec.width);
+            (is_new && is_target).then(|| of_region(&region.metadata)).flatten()
+        }),
+    }
 }
 
 /// The committed generation, which the reconciler has read before it asked for this work.

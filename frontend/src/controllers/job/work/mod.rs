@@ -20,6 +20,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::{
     api::Job,
@@ -28,6 +29,7 @@ use crate::{
         self, Key,
         queue::{Outcome, Queue},
     },
+    telemetry,
 };
 
 use super::{
@@ -164,20 +166,36 @@ async fn perform(context: &Context, key: &Key, job: &Arc<Job>, uid: &str, task: 
             finish(context, key, uid, Kind::Fetch, spec_generation, result, |entry| &mut entry.work.fetch);
         }
         Task::Compile(compilation) => {
-            let result = compile::compile(context, key, job, &compilation).await;
+            let span = tracing::info_span!("compile", job = %key, generation = compilation.generation);
+            if let Some(trace) = compile::trace_of(context, key, job, &compilation.target) {
+                telemetry::continue_trace(&span, &trace);
+            }
+            let result = compile::compile(context, key, job, &compilation).instrument(span).await;
             finish(context, key, uid, Kind::Compile, compilation, result, |entry| &mut entry.work.compile);
         }
         Task::Publish(publish) => {
-            let result = publish::publish(context, key, job, &publish).await;
+            let span = span_of(context, key, uid, &publish.plan);
+            let result = publish::publish(context, key, job, &publish).instrument(span).await;
             finish(context, key, uid, Kind::Publish, publish, result, |entry| &mut entry.work.publish);
             forget_success(context, key, uid, |entry| &mut entry.work.publish);
         }
         Task::Repair(publish) => {
-            let result = publish::publish(context, key, job, &publish).await;
+            let span = span_of(context, key, uid, &publish.plan);
+            let result = publish::publish(context, key, job, &publish).instrument(span).await;
             finish(context, key, uid, Kind::Repair, publish, result, |entry| &mut entry.work.repair);
             forget_success(context, key, uid, |entry| &mut entry.work.repair);
         }
     }
+}
+
+/// A span for writing the texts of a plan, in the trace that the plan was made in.
+fn span_of(context: &Context, key: &Key, uid: &str, plan: &str) -> tracing::Span {
+    let span = tracing::info_span!("publish", job = %key);
+    let trace = context.memory.find(key, uid, |entry| entry.generations.get(plan).map(|g| g.trace_parent.clone()));
+    if let Some(trace) = trace.flatten() {
+        telemetry::continue_trace(&span, &trace);
+    }
+    span
 }
 
 /// Why a piece of work gave no result; whether to try it again is known, when is not yet.
