@@ -30,6 +30,7 @@ pub mod names;
 pub mod parallel_region;
 pub mod pe_options;
 pub mod processing_element;
+pub mod requested_widths;
 mod schema;
 pub mod submission_value;
 pub mod threading_model;
@@ -51,6 +52,7 @@ pub use processing_element::{
     AadlConfigMap, DeletedBy, PePhase, Placement, PoolLocation, ProcessingElement, ProcessingElementSpec,
     ProcessingElementStatus, Termination, TerminationOutcome,
 };
+pub use requested_widths::{RequestedWidth, RequestedWidths};
 pub use submission_value::SubmissionValue;
 pub use threading_model::{DynamicThreading, ThreadingModel, ThreadingOptions};
 

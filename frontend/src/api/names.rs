@@ -47,6 +47,8 @@ pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
 pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
 /// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not part of that trace.
 pub const ANNOTATION_TRACE_GENERATION: &str = "streams.ibm.com/traceparent-generation";
+/// Annotation of regions: see [`super::requested_widths`].
+pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths";
 
 /// Annotation of pods: hash of where the pod was to run.
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
@@ -54,6 +56,9 @@ pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
 pub const ANNOTATION_POD_TEMPLATE_HASH: &str = "streams.ibm.com/pod-template-hash";
 /// Annotation of jobs: the redis servers of its checkpoints as the runtime wants to be told of them, the same for all PEs and restarts.
 pub const ANNOTATION_REDIS_CONFIGURATION: &str = "streams.ibm.com/redis-configuration";
+
+/// Field manager of `spec.width` of regions that was asked for through the elasticity API.
+pub const ELASTICITY_MANAGER: &str = "streams-elasticity";
 
 /// ConfigMap, one per namespace, that counts job ids.
 pub const JOB_IDS: &str = "streams-job-ids";

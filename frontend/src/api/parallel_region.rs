@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema;
+use super::{names, schema};
 
 /// Largest width of a region.
 pub const WIDTH_MAX: u32 = 10_000;
@@ -76,6 +76,33 @@ pub struct ParallelRegionSpec {
     /// Number of channels that is wanted.
     #[schemars(range(min = 1, max = 10_000))]
     pub width: u32,
+}
+
+impl ParallelRegion {
+    /// A merge patch that gives the region this width, unless it was changed since it was read. It carries the trace context of whoever wants the
+    /// width, for the `metadata.generation` that comes of it; a former one ends.
+    pub fn with_width(&self, width: u32, trace_parent: Option<&str>) -> serde_json::Value {
+        let is_new = i64::from(self.spec.width != width);
+        let generation = self.metadata.generation.map(|before| before.saturating_add(is_new).to_string());
+        serde_json::json!({
+            "metadata": {
+                "resourceVersion": self.metadata.resource_version,
+                "annotations": {
+                    names::ANNOTATION_TRACE_PARENT: trace_parent,
+                    names::ANNOTATION_TRACE_GENERATION: generation.filter(|_| trace_parent.is_some()),
+                },
+            },
+            "spec": { "width": width },
+        })
+    }
+
+    /// The trace context of whoever wanted the width that the region has now.
+    pub fn trace_parent(&self) -> Option<&str> {
+        let annotation = |key: &str| self.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+        let generation = self.metadata.generation.map(|generation| generation.to_string());
+        let is_present = annotation(names::ANNOTATION_TRACE_GENERATION) == generation.as_deref();
+        annotation(names::ANNOTATION_TRACE_PARENT).filter(|_| is_present)
+    }
 }
 
 /// What is known of a region. Written by the job controller only.

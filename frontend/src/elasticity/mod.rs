@@ -1,11 +1,13 @@
 //! The elasticity API: how load balancers and people with grpcurl change widths.
 //!
-//! Served by every replica of the frontend, leader or not: a request only edits `spec.width` of ParallelRegions, as `kubectl scale` does,
-//! and then watches the job's status until what the caller waits for has happened. The widths stay desired if the caller goes away.
+//! Served by every replica of the frontend, leader or not: a request only edits ParallelRegions (one region: `spec.width`, as `kubectl scale` does;
+//! several: an annotation that speaks for all of them, so that they change in one generation of the job) and then watches the job's status until what the
+//! caller waits for has happened. The widths stay desired if the caller goes away.
 //!
 //! * [`outcome`] — pure: what to answer, given what is observed.
 //! * [`observed`] — where observations come from: the shared mirrors of jobs and regions.
-//! * [`service`] — the gRPC service: checks, patches, waits.
+//! * [`service`] — the gRPC service: checks, waits.
+//! * `desire` — writes the widths.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!
@@ -13,10 +15,8 @@
 //!
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes the service as a tower
 //! service, so that a layer which authenticates goes around it.
-//!
-//! Several regions of one request are written one after another: a job may commit a generation with only some of the new widths in
-//! between, and the answer waits until all are in force.
 
+mod desire;
 pub mod errors;
 pub mod observed;
 pub mod outcome;

@@ -1,6 +1,6 @@
 //! What to answer a resize, given what is observed. Pure.
 
-use crate::api::{Job, ParallelRegion, ParallelRegionSpec};
+use crate::api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
 use std::sync::Arc;
 use streams_proto::elasticity::v1::{Changes, Region, resize_request::WaitFor};
 
@@ -13,7 +13,7 @@ pub struct Written {
     pub region: String,
     /// The width.
     pub width: u32,
-    /// `metadata.generation` of the object after the write.
+    /// `metadata.generation` of the object when its spec has the width.
     pub object_generation: i64,
 }
 
@@ -104,9 +104,10 @@ pub fn judge(
     Outcome::Done { generation, changes }
 }
 
-/// A region as the API shows it.
-pub fn region(object: &ParallelRegion, job: Option<&Job>) -> Region {
+/// A region as the API shows it. `request` is the newest one for the regions of its job.
+pub fn region(object: &ParallelRegion, job: Option<&Job>, request: Option<&RequestedWidths>) -> Region {
     let ParallelRegionSpec { job_name, name, width, .. } = &object.spec;
+    let width = &request.and_then(|request| request.pending(object)).unwrap_or(*width);
     let status = object.status.clone().unwrap_or_default();
     let job = job.and_then(|job| job.status.as_ref());
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());

@@ -1,18 +1,16 @@
-//! The gRPC service: checks a request, writes the widths, waits.
+//! The gRPC service: checks a request, has the widths written, waits.
 
 use super::{
+    desire::find,
     errors,
     observed::Observed,
     outcome::{self, Outcome, Written},
 };
 use crate::{
-    api::{Job, ParallelRegion, names, parallel_region::WIDTH_MAX},
+    api::{Job, RequestedWidths, parallel_region::WIDTH_MAX},
     telemetry,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
-};
+use kube::Client;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use streams_proto::elasticity::v1::{
     GetRegionRequest, ListRegionsRequest, ListRegionsResponse, Region, ResizeRequest, ResizeResponse,
@@ -22,18 +20,14 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
 
-/// Field manager of `spec.width` written by this API.
-const FIELD_MANAGER: &str = "streams-elasticity";
 /// Regions in one request.
 const MAX_REGIONS: usize = 256;
-/// How often a write is tried again after somebody else wrote the same region.
-const MAX_CONFLICTS: usize = 5;
 
 /// The service.
 pub struct Elasticity<O> {
-    client: Client,
-    observed: Arc<O>,
-    longest_wait: Duration,
+    pub(super) client: Client,
+    pub(super) observed: Arc<O>,
+    pub(super) longest_wait: Duration,
 }
 
 impl<O: Observed> Elasticity<O> {
@@ -44,58 +38,6 @@ impl<O: Observed> Elasticity<O> {
 
     fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
         self.observed.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
-    }
-
-    /// The object of a region of a job.
-    fn object(&self, namespace: &str, job: &str, region: &str) -> Result<Arc<ParallelRegion>, Status> {
-        let regions = self.observed.regions(namespace, Some(job));
-        if let Some(found) = regions.iter().find(|r| r.spec.name == region) {
-            return Ok(Arc::clone(found));
-        }
-        let known: BTreeSet<&str> = regions.iter().map(|r| r.spec.name.as_str()).collect();
-        Err(errors::region_not_found(namespace, job, region, &known.into_iter().collect::<Vec<_>>()))
-    }
-
-    /// Writes one desired width. The precondition is checked against the object that is written.
-    async fn write(&self, namespace: &str, object: &ParallelRegion, desired: &DesiredWidth) -> Result<Written, Status> {
-        let api: Api<ParallelRegion> = Api::namespaced(self.client.clone(), namespace);
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let mut current = object.clone();
-        for _ in 0..=MAX_CONFLICTS {
-            if let Some(expected) = desired.expected_width.filter(|expected| *expected != current.spec.width) {
-                return Err(errors::width_mismatch(&desired.region, expected, current.spec.width));
-            }
-            let trace = telemetry::trace_parent();
-            let is_new = i64::from(current.spec.width != desired.width);
-            let generation = current.metadata.generation.map(|before| before.saturating_add(is_new).to_string());
-            let patch = serde_json::json!({
-                "metadata": {
-                    "resourceVersion": current.metadata.resource_version,
-                    // The controllers go on with the trace of the caller; a former one ends here.
-                    "annotations": {
-                        names::ANNOTATION_TRACE_PARENT: trace,
-                        names::ANNOTATION_TRACE_GENERATION: generation.filter(|_| trace.is_some()),
-                    },
-                },
-                "spec": { "width": desired.width },
-            });
-            let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            match api.patch(&name, &parameters, &Patch::Merge(&patch)).await {
-                Ok(written) => {
-                    return Ok(Written {
-                        object_name: name,
-                        region: desired.region.clone(),
-                        width: desired.width,
-                        object_generation: written.metadata.generation.unwrap_or(0),
-                    });
-                }
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    current = api.get(&name).await.map_err(|error| from_kubernetes(&error))?;
-                }
-                Err(error) => return Err(from_kubernetes(&error)),
-            }
-        }
-        Err(Status::aborted(format!("region {} is being changed by others all the time", desired.region)))
     }
 
     async fn resize_traced(&self, request: ResizeRequest) -> Result<Response<ResizeResponse>, Status> {
@@ -114,27 +56,16 @@ impl<O: Observed> Elasticity<O> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(name, why));
         }
-        // All regions are looked up before the first is written.
-        let mut objects = Vec::with_capacity(request.regions.len());
-        for desired in &request.regions {
-            let object = self.object(namespace, name, &desired.region)?;
-            if let Some(expected) = desired.expected_width.filter(|expected| *expected != object.spec.width) {
-                return Err(errors::width_mismatch(&desired.region, expected, object.spec.width));
-            }
-            objects.push(object);
-        }
-        let mut written = Vec::with_capacity(objects.len());
-        for (object, desired) in objects.iter().zip(&request.regions) {
-            written.push(self.write(namespace, object, desired).await?);
-        }
+        let written = self.desire(&job, &request.regions).await?;
         tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
         match self.wait(namespace, name, before, &written, wait_for).await? {
             Outcome::Done { generation, changes } => {
                 let job = self.observed.job(namespace, name);
                 let objects = self.observed.regions(namespace, Some(name));
+                let resize = RequestedWidths::read(objects.iter().map(|object| &**object));
                 let regions = request.regions.iter().filter_map(|desired| {
                     let object = objects.iter().find(|o| o.spec.name == desired.region)?;
-                    let mut region = outcome::region(object, job.as_deref());
+                    let mut region = outcome::region(object, job.as_deref(), resize.as_ref());
                     if wait_for == WaitFor::Accepted {
                         // The mirror may be behind the write.
                         region.desired_width = desired.width;
@@ -178,17 +109,6 @@ impl<O: Observed> Elasticity<O> {
                 outcome => return Ok(outcome),
             }
         }
-    }
-}
-
-fn from_kubernetes(error: &kube::Error) -> Status {
-    match error {
-        kube::Error::Api(status) if status.code == 404 => Status::not_found(status.message.clone()),
-        kube::Error::Api(status) if status.code == 403 => Status::permission_denied(status.message.clone()),
-        kube::Error::Api(status) if (400..500).contains(&status.code) => {
-            errors::invalid_request("regions", &status.message)
-        }
-        error => Status::unavailable(format!("the Kubernetes API did not take the change: {error}")),
     }
 }
 
@@ -240,8 +160,10 @@ impl<O: Observed> ElasticityService for Elasticity<O> {
             check_name(field, value)?;
         }
         let owner = self.job(&namespace, &job)?;
-        let object = self.object(&namespace, &job, &region)?;
-        Ok(Response::new(outcome::region(&object, Some(&owner))))
+        let regions = self.observed.regions(&namespace, Some(&job));
+        let object = find(&owner, regions.iter().map(|region| &**region), &region)?;
+        let resize = RequestedWidths::read(regions.iter().map(|region| &**region));
+        Ok(Response::new(outcome::region(object, Some(&owner), resize.as_ref())))
     }
 
     async fn list_regions(
@@ -256,11 +178,12 @@ impl<O: Observed> ElasticityService for Elasticity<O> {
         }
         let mut objects = self.observed.regions(&namespace, job.as_deref());
         objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
-        let regions = objects.iter().map(|object| {
-            let owner = self.observed.job(&namespace, &object.spec.job_name);
-            outcome::region(object, owner.as_deref())
+        let of_jobs = objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name).flat_map(|of_job| {
+            let owner = of_job.first().and_then(|region| self.observed.job(&namespace, &region.spec.job_name));
+            let resize = RequestedWidths::read(of_job.iter().map(|region| &**region));
+            of_job.iter().map(move |object| outcome::region(object, owner.as_deref(), resize.as_ref()))
         });
-        Ok(Response::new(ListRegionsResponse { regions: regions.collect() }))
+        Ok(Response::new(ListRegionsResponse { regions: of_jobs.collect() }))
     }
 }
 

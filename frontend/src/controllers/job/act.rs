@@ -9,17 +9,17 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::{
     Api,
-    api::PropagationPolicy,
+    api::{Patch, PatchParams, PropagationPolicy},
     core::{NamespaceResourceScope, ObjectMeta},
 };
 
 use crate::{
-    api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, names},
+    api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names},
     controllers::Context,
     kubernetes::{
         Error,
-        apply::{apply, create_or_match, delete, replace_status_if_unchanged},
-        error::absent,
+        apply::{apply, create_or_match, delete, is_controlled_by, replace_status_if_unchanged},
+        error::{absent, written},
     },
 };
 
@@ -142,6 +142,7 @@ impl Actor<'_> {
                 None => Ok(()),
             },
             Action::Delete(child, propagation) => self.delete(child, *propagation).await,
+            Action::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
     }
 
@@ -300,6 +301,27 @@ impl Actor<'_> {
         match uid {
             Some(uid) => delete::<K>(&self.api(), name, Some(&uid), propagation).await,
             None => Ok(()),
+        }
+    }
+
+    /// Writes the width of a request into a region, unless somebody changed the region meanwhile; whatever it was wakes us.
+    async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
+        let name = names::parallel_region(&self.scene.key.name, index);
+        let mirrored = self.context.mirrors.parallel_regions.get(&self.scene.key.sibling(&name));
+        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.scene.job)) else {
+            return Ok(());
+        };
+        let regions = self.context.mirrors.parallel_regions.of_job(&self.scene.key);
+        let ours = regions.iter().map(|region| &**region);
+        let request = RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.scene.job)));
+        let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
+        let patch = Patch::Merge(region.with_width(width, request.trace_parent.as_deref()));
+        let parameters =
+            PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
+        match self.api::<ParallelRegion>().patch(&name, &parameters, &patch).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(written(&*region, error)),
+            Ok(_) => Ok(()),
         }
     }
 

@@ -100,7 +100,7 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
     };
     let regions = context.mirrors.parallel_regions.of_job(key);
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
-    let Widths { desired, refused } = match &scene.committed {
+    let Widths { desired, refused, to_take_over } = match &scene.committed {
         Some(generation) => widths(&job.spec, generation, ours),
         None => Widths::default(),
     };
@@ -131,6 +131,7 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
         proposed,
         desired_widths: desired,
         refused_widths: refused,
+        widths_to_take_over: to_take_over,
         job_config_map: labels,
         children,
         work,

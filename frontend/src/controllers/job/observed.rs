@@ -31,6 +31,8 @@ pub(crate) struct Observed {
     pub(crate) desired_widths: BTreeMap<String, u32>,
     /// Widths that are wanted and never compiled, by region; `desired_widths` has the applied ones in their place.
     pub(crate) refused_widths: BTreeMap<String, RefusedWidth>,
+    /// Widths that a request wants (`desired_widths` has them) and that the specs of regions do not have yet, by index of the region.
+    pub(crate) widths_to_take_over: BTreeMap<u64, u32>,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// Objects of the job.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use streams_proto::fusion::v1::ParallelRegion as Planned;
 
-use crate::api::{InitialWidth, JobSpec, ParallelRegion};
+use crate::api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 
 use super::{generation::Generation, observed::RefusedWidth};
 
@@ -15,17 +15,26 @@ pub(crate) struct Widths {
     pub(crate) desired: BTreeMap<String, u32>,
     /// What is refused.
     pub(crate) refused: BTreeMap<String, RefusedWidth>,
+    /// Widths that a request wants and that the objects do not have yet, by index of the region.
+    pub(crate) to_take_over: BTreeMap<u64, u32>,
 }
 
-/// The widths that region objects ask for. Those that are missing (a user deleted them) or going ask for nothing.
+/// The widths that region objects ask for, and a request about them. Those that are missing (a user deleted them) or going ask for nothing.
 pub(crate) fn widths<'a>(
     spec: &JobSpec,
     generation: &Generation,
-    regions: impl IntoIterator<Item = &'a ParallelRegion>,
+    regions: impl IntoIterator<Item = &'a ParallelRegion> + Clone,
 ) -> Widths {
-    let live = regions.into_iter().filter(|region| region.metadata.deletion_timestamp.is_none());
-    let asked: BTreeMap<&str, u32> = live.map(|region| (region.spec.name.as_str(), region.spec.width)).collect();
+    let request = RequestedWidths::read(regions.clone());
     let mut widths = Widths::default();
+    let mut asked = BTreeMap::new();
+    for region in regions.into_iter().filter(|region| region.metadata.deletion_timestamp.is_none()) {
+        let requested = request.as_ref().and_then(|request| request.pending(region));
+        if let Some(width) = requested {
+            widths.to_take_over.insert(region.spec.index, width);
+        }
+        asked.insert(region.spec.name.as_str(), requested.unwrap_or(region.spec.width));
+    }
     for planned in &generation.plan.parallel_regions {
         let width = asked.get(planned.name.as_str()).copied().unwrap_or(planned.width);
         let in_force = match refuse(spec, planned, width) {
@@ -95,7 +104,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        api::{BundleReference, ParallelRegionSpec},
+        api::{BundleReference, ParallelRegionSpec, RequestedWidth, names},
         controllers::job::generation::{Circumstances, Target},
     };
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -173,6 +182,37 @@ mod tests {
             let reasons: Vec<_> =
                 widths.refused.iter().map(|(name, refused)| (name.as_str(), refused.reason)).collect();
             assert_eq!(reasons, refused);
+        }
+    }
+
+    #[test]
+    fn a_request_counts_for_all_its_regions_before_they_have_taken_it_over() {
+        let spec = JobSpec::of(BundleReference::default());
+        let region = |index, name: &str, generation, width| {
+            let mut region = object(name, width);
+            region.spec.index = index;
+            region.metadata.uid = Some(name.to_owned());
+            region.metadata.generation = Some(generation);
+            region
+        };
+        let before = [region(0, "A.R", 1, 2), region(1, "A.S", 1, 2)];
+        let requested = before.iter().zip([5, 6]).map(|(region, width)| RequestedWidth::of(region, width)).collect();
+        let requested = RequestedWidths { widths: requested, trace_parent: None };
+        let annotation = (names::ANNOTATION_REQUESTED_WIDTHS.to_owned(), serde_json::to_string(&requested).unwrap());
+        // regions R and S (generation, width) -> desired widths, widths to take over
+        let table: [_; 4] = [
+            ((1, 2), (1, 2), (5, 6), vec![(0, 5), (1, 6)]),
+            ((1, 2), (2, 6), (5, 6), vec![(0, 5)]),
+            ((2, 5), (2, 6), (5, 6), vec![]),
+            // Somebody scaled S meanwhile.
+            ((1, 2), (2, 3), (5, 3), vec![(0, 5)]),
+        ];
+        for (r, s, desired, to_take_over) in table {
+            let mut home = region(0, "A.R", r.0, r.1);
+            home.metadata.annotations = Some([annotation.clone()].into());
+            let widths = widths(&spec, &generation(false), &[home, region(1, "A.S", s.0, s.1)]);
+            let expected = BTreeMap::from([("A.R".to_owned(), desired.0), ("A.S".to_owned(), desired.1)]);
+            assert_eq!((widths.desired, widths.to_take_over), (expected, to_take_over.into_iter().collect()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::process::serves_grpc;
-use integration_tests::sample::CLEAN;
+use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
@@ -25,6 +25,11 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             request.regions[0].expected_width = Some(expected_width);
             request
         };
+        let one_is_wrong = {
+            let mut request = resize_request(&job, &[(CLEAN, 3), (SCORE, 3)], WaitFor::RolledOut);
+            request.regions[1].expected_width = Some(7);
+            request
+        };
         let twice = resize_request(&job, &[(CLEAN, 3), (CLEAN, 4)], WaitFor::RolledOut);
         let none = resize_request(&job, &[], WaitFor::RolledOut);
         let half = resize_request(&job, &[(CLEAN, 3), ("Nowhere", 3)], WaitFor::RolledOut);
@@ -37,6 +42,7 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             (request(&job, CLEAN, 10_001), Code::InvalidArgument, "INVALID_WIDTH", "10001"),
             (twice, Code::InvalidArgument, "INVALID_REQUEST", "regions[1].region"),
             (none, Code::InvalidArgument, "INVALID_REQUEST", "regions"),
+            (one_is_wrong, Code::FailedPrecondition, "WIDTH_MISMATCH", "Score is 2, not 7"),
             (expecting(7), Code::FailedPrecondition, "WIDTH_MISMATCH", "is 2, not 7"),
         ];
         let mut balancer = it.frontend()?.balancer().await?;

@@ -55,17 +55,31 @@ async fn kubectl_scale_does_the_same() -> Result<()> {
     .await
 }
 
-/// The regions of one request are written one after another; however many generations that makes, the end is the same, and each PE restarts at most once per
-/// generation.
+/// One request, one generation, whose changes the answer counts and which replaces no pod twice.
 #[tokio::test]
 async fn several_regions_at_once_and_regions_inside_regions() -> Result<()> {
     with_system("resizes", async |it| {
         let job = it.submitted().await?;
+        let start = Moment::of(&job).await?;
         let widths = Widths { clean: 3, score: 3, model: 1 };
         let wanted = [(CLEAN, widths.clean), (SCORE, widths.score), (MODEL, widths.model)];
         let answer = it.resize(&job, &wanted, WaitFor::RolledOut).await?;
         ensure!(answer.regions.iter().map(|region| region.applied_width).eq(wanted.map(|(_, width)| Some(width))));
         job.settled(widths, WITHIN).await?;
+        ensure!(answer.generation == Some(1) && job.status().await?.generation == Some(1), "{answer:?}");
+        let changed = Moment::of(&job).await?.since(&start)?;
+        let counts = [&changed.kept, &changed.restarted, &changed.added, &changed.removed].map(Vec::len);
+        let said = answer.changes.context("the answer does not say what changed")?;
+        let said = [said.kept, said.restarted, said.added, said.removed].map(|count| count as usize);
+        ensure!(said == counts, "the answer says {said:?}, the pods {counts:?}");
+
+        // Two requests one after the other, nobody waits for the first: the second is the end, whatever became of the first.
+        it.resize(&job, &[(CLEAN, 5), (SCORE, 1), (MODEL, 2)], WaitFor::Accepted).await?;
+        it.resize(&job, &wanted, WaitFor::RolledOut).await?;
+        job.settled(widths, WITHIN).await?;
+        for (region, width) in wanted {
+            ensure!(job.region(region).await?.spec.width == width, "the object of {region} has another width");
+        }
 
         // Nothing is left of the way there: back again, and the source next to nothing that changed keeps its pod.
         let before = Moment::of(&job).await?;

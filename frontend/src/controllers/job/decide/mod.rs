@@ -19,6 +19,8 @@
 //! [`roll_out`](roll_out::roll_out) brings what exists to the committed generation and repairs what users delete;
 //! [`clean_up`](clean_up::clean_up) removes what neither track refers to.
 //!
+//! Widths that a request wants of several regions are compiled at once, and written into the regions beside that ([`Action::TakeOver`]).
+//!
 //! A step (a write of the status that changes what is wanted) is always the only action of its decision.
 //! All actions of one decision are independent of each other: they may be done in any order, and after any subset of them (a crash) the next decision
 //! leads to the same end.
@@ -59,6 +61,13 @@ pub(crate) enum Action {
     StoreAgain(Stored),
     /// Delete an object.
     Delete(Child, Propagation),
+    /// Write a width that a request wants into the spec of the region with this index.
+    TakeOver {
+        /// Index of the region.
+        region: u64,
+        /// The width.
+        width: u32,
+    },
 }
 
 /// When an object goes away that others depend on.
@@ -203,6 +212,8 @@ impl Decision {
 pub(crate) fn decide(observed: &Observed) -> Decision {
     let mut decision = Decision::default();
     prepare::prepare(observed, &mut decision);
+    let to_take_over = observed.widths_to_take_over.iter();
+    decision.actions.extend(to_take_over.map(|(&region, &width)| Action::TakeOver { region, width }));
     roll_out::roll_out(observed, &mut decision);
     clean_up::clean_up(observed, &mut decision);
     if decision.trouble.is_none() {

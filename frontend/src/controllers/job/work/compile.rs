@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use streams_proto::fusion::v1::{
     Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
@@ -11,7 +11,7 @@ use streams_proto::fusion::v1::{
 };
 
 use crate::{
-    api::{FusionMode, Job, ProcessingElement, StoredPlan, names},
+    api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names},
     controllers::{
         Context,
         job::{
@@ -78,22 +78,25 @@ pub(super) async fn compile(
 
 /// The trace that a compilation goes on with: of whoever changed a width, or created the job.
 pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target) -> Option<String> {
-    let annotation = |meta: &ObjectMeta, key: &str| meta.annotations.as_ref()?.get(key).cloned();
-    let of_region = |meta: &ObjectMeta| {
-        let generation = meta.generation.map(|generation| generation.to_string());
-        let is_present = annotation(meta, names::ANNOTATION_TRACE_GENERATION) == generation;
-        annotation(meta, names::ANNOTATION_TRACE_PARENT).filter(|_| is_present)
+    let widths = match target {
+        Target::Submission { .. } => {
+            return job.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT).cloned();
+        }
+        Target::Resize { widths } => widths,
     };
+    let regions = context.mirrors.parallel_regions.of_job(key);
+    let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, job));
+    let request = RequestedWidths::read(ours());
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
-    match target {
-        Target::Submission { .. } => annotation(&job.metadata, names::ANNOTATION_TRACE_PARENT),
-        Target::Resize { widths } => context.mirrors.parallel_regions.of_job(key).iter().find_map(|region| {
-            let is_new =
-                applied.iter().all(|applied| applied.region != region.spec.name || applied.width != region.spec.width);
-            let is_target = widths.get(&region.spec.name) == Some(&region.spec.width);
-            (is_new && is_target).then(|| of_region(&region.metadata)).flatten()
-        }),
-    }
+    ours().find_map(|region| {
+        let name = &region.spec.name;
+        let (width, trace) = match request.as_ref().and_then(|request| Some((request, request.pending(region)?))) {
+            Some((request, width)) => (width, request.trace_parent.as_deref()),
+            None => (region.spec.width, region.trace_parent()),
+        };
+        let is_new = applied.iter().all(|applied| applied.region != *name || applied.width != width);
+        trace.filter(|_| is_new && widths.get(name) == Some(&width)).map(str::to_owned)
+    })
 }
 
 /// The committed generation, which the reconciler has read before it asked for this work.

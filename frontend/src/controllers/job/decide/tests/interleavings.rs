@@ -15,6 +15,7 @@ enum Happening {
     Crash,
     CrashIn(u8),
     Resize(u64, u32),
+    ResizeBoth([u32; 2]),
     Edit(bool),
     DeletePe(u64),
     DeleteService(u64),
@@ -37,6 +38,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Crash),
         1 => (0_u8..6).prop_map(Happening::CrashIn),
         2 => (0_u64..2, 1_u32..6).prop_map(|(index, width)| Happening::Resize(index, width)),
+        2 => [1_u32..6, 1_u32..6].prop_map(Happening::ResizeBoth),
         1 => any::<bool>().prop_map(Happening::Edit),
         1 => (0_u64..10).prop_map(Happening::DeletePe),
         1 => (0_u64..10).prop_map(Happening::DeleteService),
@@ -69,6 +71,7 @@ fn happen(world: &mut World, happening: &Happening) {
         Happening::Crash => world.crash(),
         Happening::CrashIn(writes) => world.crash_at = Some(world.writes + usize::from(*writes)),
         Happening::Resize(index, width) => world.resize(*index, *width),
+        Happening::ResizeBoth(widths) => world.resize_both(*widths),
         Happening::Edit(broken) => {
             if world.status.generation.is_none() {
                 world.edit(if *broken { "x" } else { "y" }, *broken);

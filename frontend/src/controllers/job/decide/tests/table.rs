@@ -25,6 +25,7 @@ fn told(action: &Action) -> String {
             let which = if *which == Which::Proposed { "create" } else { "apply" };
             format!("{which} {}", name(child))
         }
+        Action::TakeOver { region, width } => format!("region {region} takes over {width}"),
         Action::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
         Action::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
     }
@@ -106,6 +107,26 @@ fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
     let expected = ["create labels", "create pe 8", "create pe 9", "create service 8", "create service 9"];
     assert_eq!(done(&before(resized(4), "create pe 8").observe()), expected);
     assert_eq!(done(&before(resized(4), "commit").observe()), ["commit"]);
+}
+
+#[test]
+fn a_request_for_several_regions_is_compiled_as_a_whole_however_far_it_is_taken_over() {
+    let mut world = running();
+    world.resize_both([4, 3]);
+    let take_over = ["region 0 takes over 4", "region 1 takes over 3"];
+    assert_eq!(done(&world.observe()), [take_over[0], take_over[1], "start compile 1"]);
+    let wanted = world.observe().desired_widths;
+    // Only one of them is written before the process dies.
+    world.step(|index| index == 1).unwrap();
+    world.crash();
+    assert_eq!(world.observe().desired_widths, wanted);
+    let told = done(&world.observe());
+    assert_eq!(told.iter().filter(|told| told.contains("takes over")).count(), 1, "{told:?}");
+    // Somebody scales the other one meanwhile: that is newer.
+    let left: u64 = if told.contains(&take_over[0].to_owned()) { 0 } else { 1 };
+    world.resize(left, 6);
+    assert_eq!(done(&world.observe()), ["start compile 1"]);
+    assert!(world.observe().desired_widths.values().any(|width| *width == 6));
 }
 
 #[test]

@@ -9,10 +9,11 @@ use crate::{
 /// A life: what the user does whenever nothing happens any more.
 type Life = &'static [fn(&mut World)];
 
-const LIVES: [(&str, Life); 7] = [
+const LIVES: [(&str, Life); 8] = [
     ("submission", &[]),
     ("resizes", &[|w| w.resize(0, 5), |w| w.resize(0, 1), |w| (w.resize(0, 3), w.resize(1, 4)).0]),
     ("grown and shrunk back", &[|w| w.resize(1, 6), |w| w.resize(1, 2)]),
+    ("several regions at once", &[|w| w.resize_both([5, 1]), |w| w.resize_both([1, 4]), |w| w.resize(1, 2)]),
     (
         "objects deleted by users",
         &[

@@ -37,6 +37,19 @@ impl World {
         }
     }
 
+    /// No generation has only some of the widths that were asked for at once.
+    pub(super) fn assert_wanted_as_a_whole(&self) {
+        let proposal = self.status.proposal.as_ref().expect("something is proposed");
+        let (wanted, _) = &self.plans[&proposal.plan.sha256];
+        let is_first = self.status.generation.is_none();
+        assert!(
+            is_first || self.wanted_widths.contains(&wanted.widths),
+            "{:?} were never wanted: {:?}",
+            wanted.widths,
+            self.wanted_widths
+        );
+    }
+
     /// Nobody refers to what the controller deletes.
     pub(super) fn assert_unused(&self, child: &Child) {
         let plans = self.status.plan.iter().chain(self.status.proposal.as_ref().map(|p| &p.plan));

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    api::{JobStatus, StoredPlan},
+    api::{JobStatus, RequestedWidths, StoredPlan},
     controllers::job::{
         chunks::Document,
         decide::{Action, Change, Child, Decision, Stored, Task, Which, decide},
@@ -39,6 +39,8 @@ pub(super) struct Region {
     pub(super) name: &'static str,
     pub(super) width: u32,
     pub(super) deleting: bool,
+    uid: String,
+    generation: i64,
 }
 
 /// What the process keeps in memory.
@@ -65,6 +67,11 @@ pub(super) struct World {
     next_job_id: u64,
     pub(super) children: Children,
     pub(super) regions: BTreeMap<u64, Region>,
+    /// The newest request for several regions: an annotation of the first of them.
+    requested: RequestedWidths,
+    regions_created: u32,
+    /// All sets of widths that were wanted at some time, as a whole.
+    wanted_widths: Vec<BTreeMap<String, u32>>,
     /// What is written in chunks, by digest. Only readable while all chunks are there.
     plans: BTreeMap<String, (Arc<Wanted>, Layout)>,
     memory: Memory,
@@ -89,6 +96,9 @@ impl World {
             next_job_id: 0,
             children: Children::default(),
             regions: BTreeMap::new(),
+            requested: RequestedWidths::default(),
+            regions_created: 0,
+            wanted_widths: Vec::new(),
             plans: BTreeMap::new(),
             memory: Memory::new(),
             compiler: "1".to_owned(),
@@ -138,10 +148,13 @@ impl World {
         let committed = self.load(status.plan.as_ref());
         let proposed = self.load(status.proposal.as_ref().map(|p| &p.plan));
         let applied = committed.as_ref().and_then(Loaded::whole).map(|w| w.widths.clone()).unwrap_or_default();
+        let live = |name: &str| self.regions.values().find(|region| region.name == name && !region.deleting);
         let desired = |name: &str, applied: u32| {
-            let region = self.regions.values().find(|region| region.name == name && !region.deleting);
-            region.map_or(applied, |region| region.width)
+            live(name).map_or(applied, |region| self.pending(region).unwrap_or(region.width))
         };
+        let pending =
+            |(index, region): (&u64, &Region)| Some((*index, self.pending(region).filter(|_| !region.deleting)?));
+        let widths_to_take_over = self.regions.iter().filter_map(pending).collect();
         let desired_widths = applied.iter().map(|(name, width)| (name.clone(), desired(name, *width))).collect();
         let mut children = self.children.clone();
         let object = |region: &Region| Object { applied: String::new(), deleting: region.deleting };
@@ -159,6 +172,7 @@ impl World {
             proposed,
             desired_widths,
             refused_widths: BTreeMap::new(),
+            widths_to_take_over,
             children,
             work: self.memory.work.clone(),
         }
@@ -219,6 +233,10 @@ impl World {
                 plan.map_or(Ok(()), |plan| self.write_plan(&plan).map(|_| ()))
             }
             Action::Apply(child, which) => self.apply(child, *which),
+            Action::TakeOver { region, width } => {
+                self.set_width(*region, *width);
+                self.wrote(format!("region {region} takes over width {width}"))
+            }
             Action::Delete(child, _) => {
                 self.assert_unused(child);
                 self.delete(child);
@@ -231,6 +249,7 @@ impl World {
         assert_eq!(observed.status, self.status, "nobody else writes the status");
         if *change == Change::Commit {
             self.assert_complete();
+            self.assert_wanted_as_a_whole();
         }
         self.status = present(observed, decision, transition::apply(change, observed), true);
         self.memory.work.used(change);
@@ -249,7 +268,8 @@ impl World {
                 if let Some(region) = self.regions.get_mut(index) {
                     region.deleting = true;
                 }
-                None
+                self.want();
+                return;
             }
         };
         if let Some(object) = object {
@@ -278,8 +298,13 @@ impl World {
             objects.retain(|_, object| !object.deleting);
         }
         children.job_config_map.take_if(|object| object.deleting);
+        if self.regions.first_key_value().is_some_and(|(_, home)| home.deleting) {
+            self.requested = RequestedWidths::default();
+        }
         self.regions.retain(|_, region| !region.deleting);
-        before != count(children, &self.regions)
+        let changed = before != count(&self.children, &self.regions);
+        self.want();
+        changed
     }
 
     fn apply(&mut self, child: &Child, which: Which) -> Result<(), Crashed> {
@@ -315,7 +340,11 @@ impl World {
             }
             Child::Region(index) => {
                 let name = REGIONS[usize::try_from(*index).unwrap()];
-                self.regions.entry(*index).or_insert(Region { name, width: wanted.widths[name], deleting: false });
+                let uid = self.regions_created.to_string();
+                self.regions_created += u32::from(!self.regions.contains_key(index));
+                let width = wanted.widths[name];
+                self.regions.entry(*index).or_insert(Region { name, width, deleting: false, uid, generation: 1 });
+                self.want();
             }
             Child::HostPool(index) => {
                 children.host_pools.insert(*index, object(&wanted.host_pools[index]));

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::SignedDuration;
 
-use super::{Crashed, World, create};
+use super::{Crashed, Region, World, create};
 use crate::{
-    api::{JobPhase, StoredAdl},
+    api::{JobPhase, RequestedWidth, RequestedWidths, StoredAdl},
     controllers::job::{
         chunks::Document,
         observed::{Failure, Publish, Remedy, Run, Slot},
@@ -103,9 +103,45 @@ impl World {
 
     /// The user.
     pub(in super::super) fn resize(&mut self, index: u64, width: u32) {
-        if let Some(region) = self.regions.get_mut(&index) {
+        self.set_width(index, width);
+        self.want();
+    }
+
+    pub(super) fn set_width(&mut self, index: u64, width: u32) {
+        if let Some(region) = self.regions.get_mut(&index).filter(|region| region.width != width) {
             region.width = width;
+            region.generation += 1;
         }
+    }
+
+    /// A request for several regions, once the one before was taken over; not for regions that are not there.
+    pub(in super::super) fn resize_both(&mut self, widths: [u32; 2]) {
+        let busy = self.regions.values().any(|region| self.pending(region).is_some());
+        if busy || self.regions.len() != widths.len() {
+            return;
+        }
+        let requested = self.regions.values().zip(widths).map(|(region, width)| RequestedWidth {
+            region: region.name.to_owned(),
+            width,
+            uid: region.uid.clone(),
+            generation: region.generation,
+        });
+        self.requested = RequestedWidths { widths: requested.collect(), trace_parent: None };
+        self.want();
+    }
+
+    /// The width of the request that the region is still to take over.
+    pub(super) fn pending(&self, region: &Region) -> Option<u32> {
+        let requested = &self.requested.widths;
+        let pending = requested.iter().find(|one| one.is_pending(&region.uid, region.generation, region.width));
+        pending.map(|one| one.width)
+    }
+
+    /// Somebody other than the controller has changed what is wanted.
+    pub(super) fn want(&mut self) {
+        // Looking must not change what the process knows.
+        let wanted = self.clone().observe().desired_widths;
+        self.wanted_widths.push(wanted);
     }
 
     pub(in super::super) fn edit(&mut self, inputs: &str, broken: bool) {
