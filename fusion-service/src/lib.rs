@@ -13,6 +13,7 @@
 //! * [`fuser`] groups operators into PEs; it knows nothing of XML.
 //! * [`aadl`] writes one document per PE.
 //! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
+//! * [`explain`] says of a compiled job why it is as it is, in words.
 //!
 //! Nothing here knows Kubernetes. Nothing but [`server`] knows gRPC.
 
@@ -21,6 +22,7 @@ pub mod adl;
 pub mod budget;
 pub mod command;
 pub mod error;
+pub mod explain;
 pub mod fuser;
 pub mod logical;
 pub mod plan;

@@ -5,7 +5,7 @@
 
 use clap::{CommandFactory, Parser};
 use fusion_service::{
-    command::{fuse, plan},
+    command::{explain, fuse, plan},
     server::command as serve,
 };
 use std::process::ExitCode;
@@ -22,6 +22,7 @@ struct Program {
 enum Command {
     Plan(plan::Arguments),
     Fuse(fuse::Arguments),
+    Explain(Box<explain::Arguments>),
     Serve(Box<serve::ServeArgs>),
 }
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     match Program::try_parse() {
         Ok(Program { command: Command::Plan(arguments) }) => plan::run(&arguments),
         Ok(Program { command: Command::Fuse(arguments) }) => fuse::run(&arguments),
+        Ok(Program { command: Command::Explain(arguments) }) => explain::run(&arguments),
         Ok(Program { command: Command::Serve(arguments) }) => serve::run(&arguments),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", one_line(&error.render().to_string()));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 type Page<'a> = Sheet<'a, true>;
 
 /// Annotations that the runtime reads (aadl 3.11).
-const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
+pub(super) const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
 
 /// Names operators where event time comes from, by ADL index: only here are their own indexes known.
 pub(super) const EVENT_TIME: &str = "eventTimeContext";

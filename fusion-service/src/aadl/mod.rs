@@ -10,6 +10,7 @@
 //! Knows: the topology, PEs, ports, threads. Must not know: how operators were grouped, what happens to the text.
 
 mod channels;
+mod difference;
 mod document;
 mod elements;
 mod escape;
@@ -19,6 +20,7 @@ mod same;
 mod sheet;
 mod tuple_type;
 
+pub use difference::{Difference, Key, Step, What, differences};
 pub use document::WriteError;
 pub use elements::Elements;
 pub use same::{same_document, same_job};

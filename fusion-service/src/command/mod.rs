@@ -5,6 +5,7 @@
 
 pub mod application;
 mod document;
+pub mod explain;
 pub mod fuse;
 pub mod options;
 pub mod plan;

@@ -20,6 +20,7 @@ mod chain;
 mod closures;
 mod composition;
 mod constraints;
+mod decisions;
 mod fill;
 mod from_topology;
 mod graph;
@@ -39,6 +40,7 @@ mod waiting;
 
 pub use automatic::{Automatic, Cpus, automatic};
 pub use constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue, constraints};
+pub use decisions::{Cause, Decision, Decisions, Effect, decisions};
 pub use graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
 pub use hosts::{HostGroup, HostGroups};
 pub use ids::{PeId, match_ids};

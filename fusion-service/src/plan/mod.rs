@@ -40,7 +40,7 @@ pub use restore::{RestoreError, restore};
 use crate::aadl::{Elements, WriteError, Writer};
 use crate::budget::Budget;
 use crate::error::Error;
-use crate::fuser::Automatic;
+use crate::fuser::{Automatic, Fusion, Graph};
 use crate::logical::HostPool;
 use crate::logical::submission::Bindings;
 use crate::topology::{Difference, Region, Topology};
@@ -174,12 +174,28 @@ impl Compiled {
         &self.request
     }
 
+    /// Submission-time values, as they are bound.
+    pub(crate) fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// How operators are grouped, with the number of PEs that was found for the job. `graph` is that of its topology.
+    pub(crate) fn fusion(&self, graph: &Graph<'_>) -> Result<Fusion, Error> {
+        let checked = self.request.fusion.check(self.request.fusion_type, self.layout.automatic)?;
+        Ok(checked.resolve(graph)?.fusion)
+    }
+
+    /// Passes the document of a PE to `sink` as this compiler writes it, which may not be the text that the layout of another one names.
+    pub(crate) fn write(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<Digest, RenderError> {
+        let pe = self.elements.find(id).ok_or(RenderError::UnknownElement(id))?;
+        let (content_id, _) = self.writer.render(&self.elements, pe, sink, budget)?;
+        Ok(content_id)
+    }
+
     /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names.
     pub fn render(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), RenderError> {
-        let (Some(pe), Some(element)) = (self.elements.find(id), self.layout.element(id)) else {
-            return Err(RenderError::UnknownElement(id));
-        };
-        let (content_id, _) = self.writer.render(&self.elements, pe, sink, budget)?;
+        let element = self.layout.element(id).ok_or(RenderError::UnknownElement(id))?;
+        let content_id = self.write(id, sink, budget)?;
         if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
     }
 

@@ -52,7 +52,7 @@ pub use expand::expand;
 pub use parameters::{Configuration, Parameters};
 pub use relabel::{Difference, NumberedSplitter, Numbering, difference, relabel};
 pub use verify::verify;
-pub use widths::{Pattern, find_region};
+pub use widths::{Pattern, WidthSource, find_region, width_source};
 
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};

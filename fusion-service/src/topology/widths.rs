@@ -79,16 +79,47 @@ impl Overrides {
         widths.iter().map(|(pattern, width)| Ok((Pattern::parse(pattern)?, *width))).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The override for a region: an exact name before patterns, then the last one (decisions, topology 2).
+    /// The override for a region.
     fn of(&self, name: &str) -> Option<i128> {
-        let found = |exact: bool| {
-            self.0
-                .iter()
-                .rev()
-                .find(|(pattern, _)| pattern.is_exact() == exact && pattern.matches(name))
-                .map(|(_, w)| *w)
-        };
+        self.0.get(self.position(name)?).map(|(_, width)| *width)
+    }
+
+    /// Which override a region has: an exact name before patterns, then the last one (decisions, topology 2).
+    fn position(&self, name: &str) -> Option<usize> {
+        let found =
+            |exact: bool| self.0.iter().rposition(|(pattern, _)| pattern.is_exact() == exact && pattern.matches(name));
         found(true).or_else(|| found(false))
+    }
+}
+
+/// Where the width of a region comes from at a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WidthSource<'a> {
+    /// The job, with this pattern.
+    Job(&'a str),
+    /// The ADL.
+    Constant,
+    /// The submission-time value of this ADL index.
+    SubmissionValue(u64),
+}
+
+/// Where the width of a region comes from at a submission with these widths, and what it is there. Nothing where a submission would fail.
+pub fn width_source<'a>(
+    region: &ParallelRegion,
+    name: &str,
+    widths: &'a [(String, i128)],
+    bindings: &Bindings,
+) -> Option<(WidthSource<'a>, i128)> {
+    let overrides = Overrides::parse(widths).ok()?;
+    if let Some((pattern, width)) = overrides.position(name).and_then(|position| widths.get(position)) {
+        return Some((WidthSource::Job(pattern), *width));
+    }
+    match region.width {
+        Width::Absent => None,
+        Width::Constant(width) => Some((WidthSource::Constant, i128::from(width))),
+        Width::SubmissionValue(index) => {
+            Some((WidthSource::SubmissionValue(index), integer(bindings.literal(index).unquoted()?)?))
+        }
     }
 }
 

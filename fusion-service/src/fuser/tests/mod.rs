@@ -1,5 +1,6 @@
 //! Tests of fusion as a whole: examples worked out by hand, and properties of generated applications.
 
+mod decisions;
 mod errors;
 mod examples;
 mod properties;

@@ -1,0 +1,411 @@
+//! Where two documents of a PE differ: as elements and attributes, and whether a running PE can tell.
+//!
+//! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an operator, the id of a PE
+//! port, the ends of a connection), not by position. What the runtime does not read is listed here once more ([`is_hidden`],
+//! [`is_hidden_attribute`]), as names instead of calls; that both say the same is tested: two documents differ observably exactly if
+//! their runtime ids do.
+//!
+//! Knows: the AADL vocabulary. Must not know: why something changed.
+
+use super::channels::OBSERVED;
+use crate::error::excerpt;
+use roxmltree::{Document, Node};
+use std::collections::HashMap;
+
+/// One place where documents differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Elements around it, outermost first, without the root.
+    pub path: Vec<Step>,
+    /// What is different there.
+    pub what: What,
+    /// Whether a running PE can tell.
+    pub observable: bool,
+}
+
+/// An element, and what it stands for among its siblings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Name, with the prefix that documents use.
+    pub element: String,
+    /// Attributes that identify it.
+    pub key: Key,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+}
+
+/// Attributes, by name, that identify an element among its siblings.
+pub type Key = Vec<(&'static str, String)>;
+
+/// What is different about an element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The value of an attribute; `None` where it is absent.
+    Attribute {
+        /// Name of the attribute.
+        name: String,
+        /// Before.
+        before: Option<String>,
+        /// After.
+        after: Option<String>,
+    },
+    /// Its text.
+    Text {
+        /// Before.
+        before: String,
+        /// After.
+        after: String,
+    },
+    /// Which children of one name it has.
+    Children {
+        /// Name of the children.
+        element: String,
+        /// Number of such children before.
+        before: usize,
+        /// After.
+        after: usize,
+        /// The first of those that are new, and how many there are.
+        added: (Vec<Step>, usize),
+        /// The first of those that are gone, and how many there are.
+        removed: (Vec<Step>, usize),
+    },
+    /// The order of its children.
+    Order,
+}
+
+/// Differences that are kept of one pair of documents.
+const MOST: usize = 4096;
+/// Children that are named.
+const NAMED: usize = 64;
+
+/// Differences of two documents, in the order of the documents, and how many there are. Only the first few thousand are kept.
+///
+/// Fails if a text is no document.
+pub fn differences(before: &str, after: &str) -> Result<(Vec<Difference>, usize), roxmltree::Error> {
+    if before == after {
+        return Ok((Vec::new(), 0));
+    }
+    let (one, other) = (Document::parse(before)?, Document::parse(after)?);
+    let mut found = Found { before, after, path: Vec::new(), list: Vec::new(), count: 0 };
+    found.compare(one.root_element(), other.root_element(), false);
+    Ok((found.list, found.count))
+}
+
+struct Found<'t> {
+    before: &'t str,
+    after: &'t str,
+    path: Vec<Step>,
+    list: Vec<Difference>,
+    count: usize,
+}
+
+impl Found<'_> {
+    fn note(&mut self, what: What, observable: bool) {
+        self.count += 1;
+        if self.list.len() < MOST {
+            self.list.push(Difference { path: self.path.clone(), what, observable });
+        }
+    }
+
+    /// The nesting is that of our own documents, which the depth of the ADL bounds.
+    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+        if self.before.get(before.range()) == self.after.get(after.range()) {
+            return;
+        }
+        let element = qualified(before);
+        let hidden = hidden || is_hidden(&element, before);
+        self.attributes(&element, before, after, hidden);
+        let text = |node: Node<'_, '_>| node.text().map(str::trim).unwrap_or_default().to_owned();
+        let (was, is) = (text(before), text(after));
+        if was != is {
+            self.note(What::Text { before: excerpt(&was), after: excerpt(&is) }, !hidden);
+        }
+        self.children(before, after, hidden);
+    }
+
+    fn attributes(&mut self, element: &str, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+        let mut names: Vec<&str> = before.attributes().map(|attribute| attribute.name()).collect();
+        names.extend(after.attributes().map(|a| a.name()).filter(|name| before.attribute(*name).is_none()));
+        for name in names {
+            let (was, is) = (before.attribute(name), after.attribute(name));
+            if was != is {
+                let observable = !hidden && !is_hidden_attribute(element, name);
+                let what = What::Attribute { name: name.to_owned(), before: was.map(excerpt), after: is.map(excerpt) };
+                self.note(what, observable);
+            }
+        }
+    }
+
+    fn children(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+        let (was, is) = (Children::of(before), Children::of(after));
+        let mut positions: HashMap<&Identity, usize> = HashMap::with_capacity(is.list.len());
+        positions.extend(is.list.iter().enumerate().map(|(at, (identity, _))| (identity, at)));
+        let mut kept = vec![false; is.list.len()];
+        let mut runs: Vec<Run> = Vec::new();
+        let mut last = None;
+        let mut out_of_order = false;
+        let mut pairs = Vec::new();
+        for (identity, node) in &was.list {
+            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(&identity.element, *node));
+            run.before += 1;
+            match positions.get(identity) {
+                Some(&at) => {
+                    out_of_order |= last.replace(at).is_some_and(|last| last > at);
+                    kept[at] = true;
+                    pairs.push((*node, is.list[at].1));
+                }
+                None => run.removed.add(*node),
+            }
+        }
+        for ((identity, node), kept) in is.list.iter().zip(kept) {
+            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(&identity.element, *node));
+            run.after += 1;
+            if !kept {
+                run.added.add(*node);
+            }
+        }
+        for Run { element, observable, before, after, added, removed } in runs {
+            if added.count + removed.count > 0 {
+                let (added, removed) = ((added.steps, added.count), (removed.steps, removed.count));
+                self.note(What::Children { element, before, after, added, removed }, observable);
+            }
+        }
+        if out_of_order {
+            self.note(What::Order, !hidden);
+        }
+        for (was, is) in pairs {
+            self.path.push(step(is));
+            self.compare(was, is, hidden);
+            self.path.pop();
+        }
+    }
+}
+
+/// Children of one name.
+struct Run {
+    element: String,
+    observable: bool,
+    before: usize,
+    after: usize,
+    added: Sample,
+    removed: Sample,
+}
+
+/// The first of some elements, and how many there are.
+#[derive(Default)]
+struct Sample {
+    steps: Vec<Step>,
+    count: usize,
+}
+
+impl Sample {
+    fn add(&mut self, node: Node<'_, '_>) {
+        self.count += 1;
+        if self.steps.len() < NAMED {
+            self.steps.push(step(node));
+        }
+    }
+}
+
+fn run<'r>(runs: &'r mut Vec<Run>, element: &str, observable: bool) -> &'r mut Run {
+    let known = runs.iter().position(|run| run.element == element && run.observable == observable);
+    let at = known.unwrap_or_else(|| {
+        let element = element.to_owned();
+        let (added, removed) = (Sample::default(), Sample::default());
+        runs.push(Run { element, observable, before: 0, after: 0, added, removed });
+        runs.len() - 1
+    });
+    &mut runs[at]
+}
+
+/// What makes a child the same child in both documents.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    element: String,
+    key: Key,
+    /// Position among those that are alike.
+    position: usize,
+}
+
+/// Elements with their identities, in order.
+struct Children<'a, 'i> {
+    list: Vec<(Identity, Node<'a, 'i>)>,
+}
+
+impl<'a, 'i> Children<'a, 'i> {
+    fn of(parent: Node<'a, 'i>) -> Self {
+        let mut seen: HashMap<(String, Key), usize> = HashMap::new();
+        let list = parent.children().filter(Node::is_element).map(|node| {
+            let (element, key) = (qualified(node), key(node));
+            let count = seen.entry((element.clone(), key.clone())).or_default();
+            let position = *count;
+            *count += 1;
+            (Identity { element, key, position }, node)
+        });
+        Self { list: list.collect() }
+    }
+}
+
+fn step(node: Node<'_, '_>) -> Step {
+    Step { element: qualified(node), key: key(node), name: node.attribute("name").map(excerpt) }
+}
+
+fn qualified(node: Node<'_, '_>) -> String {
+    let name = node.tag_name();
+    match name.namespace().and_then(|uri| node.lookup_prefix(uri)).filter(|prefix| !prefix.is_empty()) {
+        Some(prefix) => format!("{prefix}:{}", name.name()),
+        None => name.name().to_owned(),
+    }
+}
+
+/// Attributes that identify an element among its siblings, as far as it has them.
+fn identifying(element: &str) -> &'static [&'static str] {
+    match element {
+        "interPeConnection" | "intraPeConnection" => {
+            &["operInstanceIndex", "oportIndex", "iportIndex", "splitterIndex", "channelIndex"]
+        }
+        "staticConnection" => &["peId", "oportId", "iportId"],
+        "parallelRegion" => &["regionIndex"],
+        "annotation" => &["tag"],
+        "attr" => &["key"],
+        "host" => &["hostname"],
+        "coLocation" => &["colocId"],
+        "exLocation" => &["exlocId"],
+        "runtimeConstant" | "property" | "attribute" | "tag" => &["name"],
+        "propertyBasedImport" | "operInstanceConnection" => &[],
+        _ => &["index"],
+    }
+}
+
+fn key(node: Node<'_, '_>) -> Key {
+    // PE ports are found by their id; the index follows it.
+    let names = if node.has_attribute("id") { &["id"] } else { identifying(node.tag_name().name()) };
+    names.iter().filter_map(|&name| Some((name, excerpt(node.attribute(name)?)))).collect()
+}
+
+/// Whether the runtime reads nothing of an element (aadl 3.11).
+fn is_hidden(element: &str, node: Node<'_, '_>) -> bool {
+    match element {
+        "hostpools" | "resources" | "aug:capability" => true,
+        "phy:annotation" => !node.attribute("tag").is_some_and(|tag| OBSERVED.contains(&tag)),
+        _ => false,
+    }
+}
+
+/// Whether the runtime does not read an attribute of an element that it reads (aadl 3.11).
+fn is_hidden_attribute(element: &str, attribute: &str) -> bool {
+    matches!(
+        (element, attribute),
+        ("aug:augmentedPE", "logicalIndex" | "relocatable" | "display" | "buildId" | "bundle")
+            | ("operInstance", "restartable" | "relocatable" | "logicalIndex")
+            | ("outputPort", "viewable" | "logicalStreamName" | "streamName")
+            | ("interPeConnection", "pePortIndex")
+            | ("aug:inputPort" | "aug:outputPort", "index" | "peId")
+            | ("aug:staticConnection", "oportIndex" | "iportIndex")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(content: &str) -> String {
+        format!(
+            "<aug:augmentedPE xmlns=\"app\" xmlns:aug=\"augmented\" xmlns:phy=\"physical\" {content}</aug:augmentedPE>"
+        )
+    }
+
+    /// `observable path: what`.
+    fn found(before: &str, after: &str) -> Vec<String> {
+        let (list, count) = differences(&document(before), &document(after)).unwrap();
+        assert_eq!(list.len(), count);
+        let line = |difference: &Difference| {
+            let path: Vec<String> = difference
+                .path
+                .iter()
+                .map(|step| {
+                    let key: Vec<&str> = step.key.iter().map(|(_, value)| value.as_str()).collect();
+                    format!("{}{key:?}", step.element)
+                })
+                .collect();
+            let what = match &difference.what {
+                What::Attribute { name, before, after } => format!("@{name} {before:?} {after:?}"),
+                What::Text { before, after } => format!("{before} {after}"),
+                What::Children { element, before, after, added, removed } => {
+                    format!("{element} {before} {after} +{} -{}", added.1, removed.1)
+                }
+                What::Order => "order".to_owned(),
+            };
+            let observable = if difference.observable { "+" } else { "-" };
+            format!("{observable} {}: {what}", path.join("/"))
+        };
+        list.iter().map(line).collect()
+    }
+
+    #[test]
+    fn equal_documents_do_not_differ() {
+        assert_eq!(found("a=\"1\"><x/>", "a=\"1\"><x/>"), [""; 0]);
+        assert_eq!(found("a=\"1\"><x/>", "a=\"1\"  ><x></x>"), [""; 0]);
+    }
+
+    #[test]
+    fn attributes_and_texts() {
+        assert_eq!(
+            found("a=\"1\" bundle=\"x\" b=\"2\"><x>t</x>", "a=\"3\" bundle=\"y\" c=\"2\"><x>u</x>"),
+            [
+                "+ : @a Some(\"1\") Some(\"3\")",
+                "- : @bundle Some(\"x\") Some(\"y\")",
+                "+ : @b Some(\"2\") None",
+                "+ : @c None Some(\"2\")",
+                "+ x[]: t u",
+            ]
+        );
+    }
+
+    #[test]
+    fn children_are_what_they_stand_for() {
+        let connection = |operator: u32, port: u32| {
+            format!("<interPeConnection operInstanceIndex=\"{operator}\" iportIndex=\"0\" pePortIndex=\"{port}\"/>")
+        };
+        let before = format!("><outputPort index=\"0\">{}{}</outputPort>", connection(1, 0), connection(2, 0));
+        let after = format!(
+            "><outputPort index=\"0\">{}{}{}</outputPort>",
+            connection(2, 7),
+            connection(3, 0),
+            connection(4, 0)
+        );
+        assert_eq!(
+            found(&before, &after),
+            [
+                "+ outputPort[\"0\"]: interPeConnection 2 3 +2 -1",
+                "- outputPort[\"0\"]/interPeConnection[\"2\", \"0\"]: @pePortIndex Some(\"0\") Some(\"7\")",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_runtime_does_not_read() {
+        let page = |tag: &str, pool: &str, value: &str| {
+            format!(
+                "><hostpools><hostpool index=\"0\" name=\"{pool}\"/></hostpools><operInstance index=\"3\">\
+                <phy:annotation tag=\"{tag}\"><tuple><attr key=\"k\" value=\"{value}\"/></tuple></phy:annotation></operInstance>"
+            )
+        };
+        assert_eq!(
+            found(&page("view", "a", "1"), &page("view", "b", "2")),
+            [
+                "- hostpools[]/hostpool[\"0\"]: @name Some(\"a\") Some(\"b\")",
+                "- operInstance[\"3\"]/phy:annotation[\"view\"]/tuple[]/attr[\"k\"]: @value Some(\"1\") Some(\"2\")",
+            ]
+        );
+        assert_eq!(
+            found(&page("view", "a", "1"), &page("threading", "a", "1")),
+            ["- operInstance[\"3\"]: phy:annotation 1 0 +0 -1", "+ operInstance[\"3\"]: phy:annotation 0 1 +1 -0"]
+        );
+    }
+
+    #[test]
+    fn order_counts() {
+        assert_eq!(found("><x index=\"1\"/><x index=\"2\"/>", "><x index=\"2\"/><x index=\"1\"/>"), ["+ : order"]);
+    }
+}

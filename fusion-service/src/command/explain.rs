@@ -1,0 +1,164 @@
+//! `fusion-service explain`: why an application is compiled as it is, and what its resizes do.
+
+use super::application::{Application, ApplicationArguments};
+use super::options::{OutputArguments, OutputFormat};
+use super::{Failure, exit};
+use crate::error::{Error, Problem, excerpt};
+use crate::explain::{Account, explain};
+use crate::plan::{self, Compiled, InUse};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Explains a compilation: parallel regions and where their widths come from, why there are so many processing elements, which
+/// constraints decided each, and what every resize does to them and why.
+///
+/// Exit status 0: every step gave a plan; 3: the application or a resize is at fault, see standard error; 2: arguments, files, or the
+/// form of the request.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fusion-service explain app.adl
+  fusion-service explain app.sab --fusion manual:4 --width Work=3 --value ns::Main.topic=news
+  fusion-service explain app.adl --fusion automatic --fusion-type channelIsolation
+  fusion-service explain app.adl --width Work=3 --resize Work=10 --resize Work=3
+  fusion-service explain app.adl --request request.json -o json | jq '.steps[-1].processingElements[] | select(.fate == \"restarted\")'")]
+pub struct Arguments {
+    /// What is compiled.
+    #[command(flatten)]
+    pub application: ApplicationArguments,
+    /// In which form to answer.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// The answer as JSON.
+#[derive(Serialize)]
+struct Answer {
+    /// The submission, then the resizes.
+    steps: Vec<Step>,
+}
+
+/// One step: what was asked for, and its account, or what is wrong.
+#[derive(Serialize)]
+struct Step {
+    /// The resize; none for the submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resized: Option<Resized>,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+struct Resized {
+    /// Pattern, as given.
+    region: String,
+    width: i128,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Explained(Box<Account>),
+    Refused { problems: Vec<Problem> },
+}
+
+/// Runs the command; see [`Arguments`].
+pub fn run(arguments: &Arguments) -> ExitCode {
+    exit(explain_application(arguments))
+}
+
+/// Whether every step gave a plan.
+fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
+    let application = arguments.application.read()?;
+    let mut output = BufWriter::new(io::stdout().lock());
+    let good = match arguments.output.output {
+        OutputFormat::Text => {
+            steps(&application, |step, resized, outcome| tell(&mut output, step, resized, outcome).map_err(unwritable))
+        }
+        OutputFormat::Json => {
+            let mut answer = Answer { steps: Vec::new() };
+            let good = steps(&application, |_, resized, outcome| {
+                let resized = resized.map(|(region, width)| Resized { region: region.clone(), width: *width });
+                let outcome = match outcome {
+                    Ok(account) => Outcome::Explained(Box::new(account)),
+                    Err(error) => Outcome::Refused { problems: error.problems().to_vec() },
+                };
+                answer.steps.push(Step { resized, outcome });
+                Ok(())
+            });
+            let written = serde_json::to_writer_pretty(&mut output, &answer).map_err(io::Error::from);
+            written.and_then(|()| output.write_all(b"\n")).map_err(unwritable)?;
+            good
+        }
+    }?;
+    output.flush().map_err(unwritable)?;
+    Ok(good)
+}
+
+/// A step as text.
+fn tell(
+    output: &mut impl Write,
+    step: usize,
+    resized: Option<&(String, i128)>,
+    outcome: Result<Account, Error>,
+) -> io::Result<()> {
+    if let Some((region, width)) = resized {
+        writeln!(output, "\n--- resize {step}: {} = {width} ---\n", excerpt(region))?;
+    }
+    match outcome {
+        Ok(account) => write!(output, "{account}"),
+        Err(_) if resized.is_some() => writeln!(output, "refused; the job stays as it was"),
+        Err(_) => Ok(()),
+    }
+}
+
+fn unwritable(error: io::Error) -> Failure {
+    Failure::new(format_args!("standard output: {error}"))
+}
+
+/// Compiles and explains: the submission, then each resize. A resize that is refused leaves the job as it was. Complaints go to standard
+/// error. Says whether there were none.
+fn steps(
+    application: &Application,
+    mut tell: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), Failure>,
+) -> Result<bool, Failure> {
+    let budget = &application.budget;
+    let complain = |error: &Error| eprint!("{}", application.complaint(error));
+    let submitted = application.open().and_then(|(source, request)| {
+        let compiled = plan::submit(&source, &request, budget)?;
+        let account = explain(&compiled, None, budget)?;
+        Ok((compiled, account))
+    });
+    let mut current: Compiled = match submitted {
+        Ok((compiled, account)) => {
+            tell(0, None, Ok(account))?;
+            compiled
+        }
+        Err(error) => {
+            complain(&error);
+            tell(0, None, Err(error))?;
+            return Ok(false);
+        }
+    };
+    let mut good = true;
+    for (number, resize) in (1..).zip(&application.resizes) {
+        let resized =
+            plan::resize(&current, std::slice::from_ref(resize), application.policy, &InUse::default(), budget);
+        let explained = resized.and_then(|compiled| {
+            let account = explain(&compiled, Some(&current), budget)?;
+            Ok((compiled, account))
+        });
+        match explained {
+            Ok((compiled, account)) => {
+                tell(number, Some(resize), Ok(account))?;
+                current = compiled;
+            }
+            Err(error) => {
+                good = false;
+                complain(&error);
+                tell(number, Some(resize), Err(error))?;
+            }
+        }
+    }
+    Ok(good)
+}

@@ -1,0 +1,188 @@
+//! Constraints in words: which element and attribute of the ADL decided a PE.
+
+use super::account::{Cause, Effect};
+use super::names::NAMED;
+use crate::error::excerpt;
+use crate::fuser::{self, Decision, Decisions, Fusion, Graph, HostGroup, Origin, Pe};
+use crate::plan::Compiled;
+use crate::topology::{Node, Topology};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is needed to name constraints.
+pub(super) struct Words<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) graph: &'a Graph<'a>,
+    pub(super) fusion: Fusion,
+}
+
+/// Effect, attribute, meaning: what causes are told apart by.
+pub(super) type Sort = (Effect, &'static str, &'static str);
+
+/// Causes of several PEs, added up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally(BTreeMap<Sort, Sum>);
+
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    values: BTreeSet<String>,
+    operators: usize,
+    pes: usize,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: Self) {
+        for (sort, Sum { values, operators, pes }) in other.0 {
+            let sum = self.0.entry(sort).or_default();
+            sum.values.extend(values);
+            sum.operators += operators;
+            sum.pes += pes;
+        }
+    }
+
+    pub(super) fn sorts(&self) -> Vec<Sort> {
+        self.0.keys().copied().collect()
+    }
+
+    pub(super) fn finish(self) -> Vec<Cause> {
+        let cause = |((effect, attribute, meaning), sum): (Sort, Sum)| Cause {
+            effect,
+            attribute,
+            meaning,
+            value_count: sum.values.len(),
+            values: sum.values.into_iter().take(NAMED).collect(),
+            operators: sum.operators,
+            pes: sum.pes,
+        };
+        self.0.into_iter().map(cause).collect()
+    }
+}
+
+impl Words<'_> {
+    /// What decided the PEs, over all of them.
+    pub(super) fn all(&self, now: &Compiled, decisions: &Decisions) -> Vec<Cause> {
+        let mut all = Tally::default();
+        for &pe in now.elements().pes() {
+            all.add(self.of(pe, now.elements().members(pe), decisions));
+        }
+        all.finish()
+    }
+
+    /// What decided one PE.
+    pub(super) fn of(&self, pe: Pe, members: &[Node], decisions: &Decisions) -> Tally {
+        let mut tally: BTreeMap<Sort, Sum> = BTreeMap::new();
+        for decision in decisions.of.get(pe).map_or(&[][..], Vec::as_slice) {
+            let sum = tally.entry(self.sort(decision, members)).or_default();
+            sum.values.extend(self.values(decision.cause, members));
+            sum.operators += decision.members as usize;
+            sum.pes = 1;
+        }
+        Tally(tally)
+    }
+
+    fn sort(&self, decision: &Decision, members: &[Node]) -> Sort {
+        let effect = match decision.effect {
+            fuser::Effect::Together => Effect::Together,
+            fuser::Effect::Alone => Effect::Alone,
+            fuser::Effect::Apart => Effect::Apart,
+        };
+        let (attribute, meaning) = match decision.cause {
+            fuser::Cause::Constraint(origin) => match origin {
+                Origin::CoLocation(_) => ("partition/coLocation", "partition co-location"),
+                Origin::ExLocation(_) => ("partition/exLocation", "partition ex-location"),
+                Origin::Isolation => ("partition/@isolation", "partition isolation"),
+                Origin::HostIsolation(_) => {
+                    ("resources/@isolation", "host isolation of an operator that shares its host")
+                }
+                Origin::NotRestartable => ("@restartable", "not restartable"),
+                Origin::NotRelocatable => ("@relocatable", "not relocatable"),
+                Origin::Provisional(_) => ("jvmArguments", "JVM arguments"),
+                Origin::SoftSegregation(_) => ("consistentRegionEntry", "consistent region"),
+                Origin::Channels(_) => (self.fusion.kind().name(), "channels of a parallel region"),
+            },
+            fuser::Cause::HostExLocation(_) => ("resources/exLocation", "host ex-location"),
+            fuser::Cause::HostIsolation => ("resources/@isolation", "host isolation"),
+            fuser::Cause::Placement => {
+                let operators = &self.topology.operators;
+                match members.iter().any(|&node| operators[node].resources.host.is_some()) {
+                    true => ("resources/hostLocation", "host"),
+                    false => ("resources/poolLocation", "host pool"),
+                }
+            }
+        };
+        (effect, attribute, meaning)
+    }
+
+    /// Values of a cause in a PE; none where there is nothing to say.
+    fn values(&self, cause: fuser::Cause, members: &[Node]) -> BTreeSet<String> {
+        let one = |text: &str| BTreeSet::from([excerpt(text)]);
+        let operators = || members.iter().map(|&node| &self.topology.operators[node]);
+        match cause {
+            fuser::Cause::Constraint(origin) => match origin {
+                Origin::CoLocation(id) | Origin::ExLocation(id) => one(self.graph.text(id)),
+                Origin::HostIsolation(group) => one(&self.host_group(group)),
+                Origin::Isolation | Origin::NotRestartable | Origin::NotRelocatable => BTreeSet::new(),
+                Origin::Provisional(key) => {
+                    let labels = members.iter().flat_map(|&node| &self.graph.operators()[node].provisional);
+                    let values = labels.filter(|label| label.key == key).map(|label| label.value);
+                    // Already printable, and sets of long texts.
+                    values.map(|value| self.graph.text(value).chars().take(80).collect()).collect()
+                }
+                Origin::SoftSegregation(_) => {
+                    operators().filter_map(|operator| Some(operator.consistent_region?.to_string())).collect()
+                }
+                Origin::Channels(index) => self.region(index).into_iter().collect(),
+            },
+            fuser::Cause::HostExLocation(id) => one(self.graph.text(id)),
+            fuser::Cause::HostIsolation => BTreeSet::new(),
+            fuser::Cause::Placement => {
+                let asked = self.placement(members);
+                if asked.is_empty() { one("none in particular") } else { asked }
+            }
+        }
+    }
+
+    fn host_group(&self, group: HostGroup) -> String {
+        match group {
+            HostGroup::Named(id) | HostGroup::Host(id) => self.graph.text(id).to_owned(),
+            HostGroup::InPool(pool, place) => format!("{}[{place}]", self.pool(pool)),
+        }
+    }
+
+    /// Hosts and pools that operators ask for, but for the pool that everything is in.
+    pub(super) fn placement(&self, members: &[Node]) -> BTreeSet<String> {
+        let operators = members.iter().map(|&node| &self.topology.operators[node]);
+        let of = |operator: &crate::topology::Operator| {
+            let resources = &operator.resources;
+            match (resources.host.as_deref().filter(|host| !host.is_empty()), resources.pool) {
+                (Some(host), _) => Some(format!("host {}", excerpt(host))),
+                (None, Some(location)) => match (self.pool(location.pool), location.in_pool) {
+                    (pool, Some(place)) => Some(format!("pool {pool}[{place}]")),
+                    (pool, None) if pool == super::job::DEFAULT_POOL => None,
+                    (pool, None) => Some(format!("pool {pool}")),
+                },
+                (None, None) => None,
+            }
+        };
+        let mut last = None;
+        let mut all = BTreeSet::new();
+        for operator in operators {
+            // Channels mostly share a value.
+            let address = std::sync::Arc::as_ptr(&operator.resources);
+            if last.replace(address) != Some(address) {
+                all.extend(of(operator));
+            }
+        }
+        all
+    }
+
+    fn pool(&self, index: u64) -> String {
+        let pools = &self.topology.host_pools;
+        let found = pools.binary_search_by_key(&index, |pool| pool.index).ok().and_then(|position| pools.get(position));
+        found.map_or_else(|| index.to_string(), |pool| excerpt(&pool.name))
+    }
+
+    fn region(&self, index: u64) -> Option<String> {
+        let region = self.topology.regions.iter().find(|region| region.index == index)?;
+        Some(excerpt(&region.name))
+    }
+}

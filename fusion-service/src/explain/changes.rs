@@ -1,0 +1,334 @@
+//! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike taken together.
+
+use super::COMPARED;
+use super::account::Change;
+use super::names::{self, NAMED, Names};
+use crate::aadl::{self, Step, What};
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Stage, excerpt};
+use crate::plan::{Compiled, Fate, RenderError};
+use crate::topology::Topology;
+use indexmap::IndexMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What changed, by id of the PE; a PE that is not there was not compared.
+pub(super) struct Compared<'a> {
+    of: BTreeMap<u64, Changes>,
+    before: &'a Topology,
+    now: &'a Topology,
+}
+
+/// Changes of one PE, or of several that are alike.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Changes {
+    shapes: IndexMap<Shape, Places>,
+    /// Places that were not looked at.
+    pub(super) left_out: usize,
+}
+
+/// What places that are alike have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Shape {
+    observable: bool,
+    elements: Vec<String>,
+    what: WhatKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum WhatKind {
+    /// Values only where they can be observed.
+    Attribute(String, Option<(Option<String>, Option<String>)>),
+    Text(Option<(String, String)>),
+    /// Name; before, after; new, gone.
+    Children(String, (usize, usize), (usize, usize)),
+    Order,
+}
+
+/// Where places that are alike are.
+#[derive(Clone, Debug, Default)]
+struct Places {
+    count: usize,
+    steps: Vec<Standing>,
+    added: Standing,
+    removed: Standing,
+}
+
+/// What elements at places that are alike stand for.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    names: Names,
+    numbers: BTreeSet<u64>,
+}
+
+/// Compares the documents of PEs that go on, as long as there is not too much of them.
+pub(super) fn compare<'a>(before: &'a Compiled, now: &'a Compiled, budget: &Budget) -> Result<Compared<'a>, Error> {
+    let mut compared = Compared { of: BTreeMap::new(), before: before.topology(), now: now.topology() };
+    let mut left = COMPARED;
+    for element in &now.plan().elements {
+        let changed = matches!(element.fate, Fate::Restarted | Fate::KeptUnobservable);
+        let Some(earlier) = before.plan().element(element.id).filter(|_| changed) else { continue };
+        let bytes = element.bytes.saturating_add(earlier.bytes);
+        let Some(rest) = left.checked_sub(bytes) else { continue };
+        left = rest;
+        budget.check()?;
+        let (was, is) = (document(before, element.id, budget)?, document(now, element.id, budget)?);
+        let (list, count) = aadl::differences(&was, &is).map_err(|error| unreadable(element.id, &error))?;
+        let mut changes = Changes { left_out: count - list.len(), ..Changes::default() };
+        for difference in list {
+            changes.add(difference, &compared);
+        }
+        compared.of.insert(element.id, changes);
+    }
+    Ok(compared)
+}
+
+fn document(job: &Compiled, id: u64, budget: &Budget) -> Result<String, Error> {
+    let mut text = Vec::new();
+    match job.write(id, &mut text, budget) {
+        Ok(_) => {}
+        Err(RenderError::Write(aadl::WriteError::Refused(error))) => return Err(error),
+        Err(error) => return Err(unreadable(id, &error)),
+    }
+    String::from_utf8(text).map_err(|error| unreadable(id, &error))
+}
+
+/// Our own documents are read by our own reader; if not, that is said rather than left out.
+fn unreadable(id: u64, error: &dyn std::fmt::Display) -> Error {
+    Problem::new(Stage::Aadl, format!("PE {id}: its document cannot be compared: {error}")).into()
+}
+
+impl Compared<'_> {
+    /// Changes of a PE, if it was compared.
+    pub(super) fn of(&self, id: u64) -> Option<&Changes> {
+        self.of.get(&id)
+    }
+}
+
+impl Changes {
+    fn add(&mut self, difference: aadl::Difference, compared: &Compared<'_>) {
+        let aadl::Difference { path, what, observable } = difference;
+        let (mut added, mut removed) = (Standing::default(), Standing::default());
+        let what = match what {
+            What::Attribute { name, before, after } => WhatKind::Attribute(name, observable.then_some((before, after))),
+            What::Text { before, after } => WhatKind::Text(observable.then_some((before, after))),
+            What::Children { element, before, after, added: new, removed: gone } => {
+                new.0.iter().filter_map(|step| child(step, compared.now)).for_each(|name| added.add(&name));
+                gone.0.iter().filter_map(|step| child(step, compared.before)).for_each(|name| removed.add(&name));
+                WhatKind::Children(element, (before, after), (new.1, gone.1))
+            }
+            What::Order => WhatKind::Order,
+        };
+        let elements = path.iter().map(|step| step.element.clone()).collect();
+        let steps = path.iter().map(|step| standing(step, compared.now)).collect();
+        let places = Places { count: 1, steps, added, removed };
+        self.merge(Shape { observable, elements, what }, places);
+    }
+
+    fn merge(&mut self, shape: Shape, places: Places) {
+        let known = self.shapes.entry(shape).or_default();
+        known.count += places.count;
+        known.steps.resize_with(known.steps.len().max(places.steps.len()), Standing::default);
+        for (known, other) in known.steps.iter_mut().zip(places.steps) {
+            known.extend(other);
+        }
+        known.added.extend(places.added);
+        known.removed.extend(places.removed);
+    }
+
+    /// Takes in the changes of a PE that is alike.
+    pub(super) fn extend(&mut self, other: &Self) {
+        for (shape, places) in &other.shapes {
+            self.merge(shape.clone(), places.clone());
+        }
+        self.left_out += other.left_out;
+    }
+
+    /// What PEs with the same changes have in common, in a fixed order.
+    pub(super) fn shapes(&self) -> BTreeSet<&Shape> {
+        self.shapes.keys().collect()
+    }
+
+    /// The first changes, those that can be observed before others, and how many there are.
+    pub(super) fn finish(&self) -> (Vec<Change>, usize) {
+        let mut all: Vec<(&Shape, &Places)> = self.shapes.iter().collect();
+        all.sort_by_key(|(shape, _)| !shape.observable);
+        let count = all.len();
+        (all.into_iter().take(NAMED).map(|(shape, places)| change(shape, places)).collect(), count)
+    }
+}
+
+fn change(shape: &Shape, places: &Places) -> Change {
+    let mut path = String::new();
+    let mut place: Vec<String> = Vec::new();
+    for (element, standing) in shape.elements.iter().zip(&places.steps) {
+        path.push('/');
+        path.push_str(element);
+        if let Some(word) = word(element) {
+            let at = standing.text();
+            place.push(if at.is_empty() { word.to_owned() } else { format!("{word} {at}") });
+        }
+    }
+    let (what, before, after) = match &shape.what {
+        WhatKind::Attribute(name, values) => {
+            path.push_str("/@");
+            path.push_str(name);
+            let (before, after) = values.clone().unwrap_or_default();
+            (format!("@{name}"), before, after)
+        }
+        WhatKind::Text(values) => {
+            let (before, after) = values.clone().unzip();
+            ("text".to_owned(), before, after)
+        }
+        WhatKind::Children(element, (before, after), _) => {
+            path.push('/');
+            path.push_str(element);
+            let into = shape.elements.iter().any(|element| element == "inputPort");
+            (children(element, into), Some(before.to_string()), Some(after.to_string()))
+        }
+        WhatKind::Order => ("order".to_owned(), None, None),
+    };
+    let (added_count, removed_count) = match &shape.what {
+        WhatKind::Children(_, _, counts) => *counts,
+        _ => (0, 0),
+    };
+    Change {
+        observable: shape.observable,
+        place: place.join(", "),
+        path,
+        what,
+        before,
+        after,
+        added: places.added.short(),
+        added_count,
+        removed: places.removed.short(),
+        removed_count,
+        places: places.count,
+    }
+}
+
+impl Standing {
+    /// A number if it is one.
+    fn add(&mut self, text: &str) {
+        match text.parse() {
+            Ok(number) => _ = self.numbers.insert(number),
+            Err(_) => self.names.add(text),
+        }
+    }
+
+    fn extend(&mut self, other: Self) {
+        self.names.extend(other.names);
+        self.numbers.extend(other.numbers);
+    }
+
+    /// The first entries, ranges of numbers first.
+    fn short(&self) -> Vec<String> {
+        let mut entries = Vec::new();
+        if !self.numbers.is_empty() {
+            entries.push(names::ranges(self.numbers.iter().copied()));
+        }
+        entries.extend(self.names.short().0);
+        entries
+    }
+
+    fn text(&self) -> String {
+        if self.numbers.is_empty() { self.names.text() } else { names::ranges(self.numbers.iter().copied()) }
+    }
+}
+
+/// What an element stands for: a name, or a number.
+fn standing(step: &Step, topology: &Topology) -> Standing {
+    let mut standing = Standing::default();
+    match (step.element.as_str(), &step.name, step.key.as_slice()) {
+        ("phy:parallelRegion", _, [(_, index)]) => standing.names.add(&region(index, topology)),
+        ("operInstance", Some(name), _) => standing.names.add(name),
+        (_, _, [(_, value)]) => standing.add(value),
+        (_, _, []) => {}
+        (_, _, key) => standing.names.add(&end(key, topology)),
+    }
+    standing
+}
+
+/// A child that is new or gone, if it has a name.
+fn child(step: &Step, topology: &Topology) -> Option<String> {
+    match (step.element.as_str(), &step.name) {
+        ("interPeConnection" | "intraPeConnection", _) => Some(end(&step.key, topology)),
+        ("aug:staticConnection", _) => value(&step.key, "peId").map(|pe| format!("PE {pe}")),
+        (_, Some(name)) => Some(name.clone()),
+        (_, None) => step.key.first().map(|(_, value)| value.clone()),
+    }
+}
+
+/// The operator at the other end of a connection.
+fn end(key: &[(&'static str, String)], topology: &Topology) -> String {
+    let index = value(key, "operInstanceIndex").and_then(|index| index.parse::<u32>().ok());
+    let operators = topology.operators.as_values_slice();
+    let found = index.and_then(|index| operators.binary_search_by_key(&index, |operator| operator.index).ok());
+    match found.and_then(|position| operators.get(position)) {
+        Some(operator) => excerpt(&operator.name),
+        None => key.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn value<'k>(key: &'k [(&'static str, String)], name: &str) -> Option<&'k str> {
+    key.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+}
+
+fn region(index: &str, topology: &Topology) -> String {
+    let found = topology.regions.iter().find(|region| region.index.to_string() == index);
+    found.map_or_else(|| index.to_owned(), |region| excerpt(&region.name))
+}
+
+/// Elements that a place is made of; others are only containers.
+fn word(element: &str) -> Option<&'static str> {
+    Some(match element {
+        "operInstance" => "operator",
+        "inputPort" => "input port",
+        "outputPort" => "output port",
+        "splitter" => "splitter",
+        "parallelChannel" => "channel",
+        "phy:parallelRegion" => "parallel region",
+        "aug:inputPort" => "PE input port",
+        "aug:outputPort" => "PE output port",
+        "phy:annotation" => "annotation",
+        "attr" => "key",
+        "runtimeConstant" => "runtime constant",
+        "threadedPort" => "threaded port",
+        "hostpool" => "host pool",
+        "operDefinition" => "operator definition",
+        "resources" => "resources",
+        "interPeConnection" => "connection with",
+        "intraPeConnection" => "inner connection with",
+        "nameBasedImport" => "import by name",
+        "propertyBasedImport" => "import by properties",
+        "aug:exportedStream" => "exported stream",
+        "property" => "property",
+        _ => return None,
+    })
+}
+
+/// Children in words.
+fn children(element: &str, into: bool) -> String {
+    let words = match element {
+        "operInstance" => "operators",
+        "inputPort" => "input ports",
+        "outputPort" => "output ports",
+        "splitter" => "splitters",
+        "parallelChannel" => "channels",
+        "phy:parallelRegion" => "parallel regions",
+        "interPeConnection" if into => "connections from other PEs",
+        "interPeConnection" => "connections to other PEs",
+        "intraPeConnection" => "connections inside the PE",
+        "threadedPort" => "threaded ports",
+        "aug:inputPort" => "PE input ports",
+        "aug:outputPort" => "PE output ports",
+        "aug:staticConnection" => "static connections",
+        "phy:annotation" => "annotations",
+        "operDefinition" => "operator definitions",
+        "customMetric" => "custom metrics",
+        "hostpool" => "host pools",
+        "coLocation" => "host co-locations",
+        "exLocation" => "host ex-locations",
+        other => other,
+    };
+    words.to_owned()
+}

@@ -1,0 +1,148 @@
+//! PEs of an account: those that are alike but for their channels in one group.
+
+use super::account::{Fate, Group, Removed};
+use super::causes::{Sort, Tally, Words};
+use super::changes::{Changes, Compared, Shape};
+use super::names::{NAMED, Names, template};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fuser::{Decisions, Pe};
+use crate::plan::{self, Compiled, ProcessingElement};
+use indexmap::IndexMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What PEs of a group have in common.
+#[derive(PartialEq, Eq, Hash)]
+struct Alike {
+    fate: Option<Fate>,
+    restartable: bool,
+    /// Operators without their channels, and how many of each.
+    operators: BTreeMap<String, u32>,
+    causes: Vec<Sort>,
+    placed: bool,
+    changes: Option<BTreeSet<Shape>>,
+    not_compared: bool,
+}
+
+/// PEs that are alike, added up.
+#[derive(Default)]
+struct Sum {
+    ids: Vec<u64>,
+    names: Names,
+    operators_each: usize,
+    bytes: u64,
+    placement: BTreeSet<String>,
+    tally: Tally,
+    reason: String,
+    changes: Changes,
+}
+
+/// All PEs; groups in order of their lowest id.
+pub(super) fn groups(
+    now: &Compiled,
+    decisions: &Decisions,
+    words: &Words<'_>,
+    compared: Option<&Compared<'_>>,
+    budget: &Budget,
+) -> Result<Vec<Group>, Error> {
+    let mut groups: IndexMap<Alike, Sum> = IndexMap::new();
+    let mut pace = budget.pace();
+    for (&pe, element) in now.elements().pes().iter().zip(&now.plan().elements) {
+        pace.steps(u32::try_from(element.operators.len()).unwrap_or(u32::MAX))?;
+        let changes = compared.and_then(|compared| compared.of(element.id));
+        let (alike, tally, placement) = alike(now, pe, element, decisions, words, compared.is_some(), changes);
+        let sum = groups.entry(alike).or_default();
+        if sum.ids.is_empty() {
+            sum.reason.clone_from(&element.reason);
+            sum.operators_each = element.operators.len();
+        }
+        sum.ids.push(element.id);
+        element.operators.iter().for_each(|name| sum.names.add(name));
+        sum.bytes = sum.bytes.saturating_add(element.bytes);
+        sum.placement.extend(placement);
+        sum.tally.add(tally);
+        if let Some(changes) = changes {
+            sum.changes.extend(changes);
+        }
+    }
+    Ok(groups.into_iter().map(|(alike, sum)| group(&alike, sum)).collect())
+}
+
+fn alike(
+    now: &Compiled,
+    pe: Pe,
+    element: &ProcessingElement,
+    decisions: &Decisions,
+    words: &Words<'_>,
+    comparing: bool,
+    changes: Option<&Changes>,
+) -> (Alike, Tally, BTreeSet<String>) {
+    let fate = now.plan().change.is_some().then_some(match element.fate {
+        plan::Fate::Added => Fate::Added,
+        plan::Fate::Kept => Fate::Kept,
+        plan::Fate::KeptUnobservable => Fate::KeptUnobservable,
+        plan::Fate::Restarted => Fate::Restarted,
+    });
+    let members = now.elements().members(pe);
+    let mut operators = BTreeMap::new();
+    element.operators.iter().for_each(|name| *operators.entry(template(name).0).or_default() += 1);
+    let tally = words.of(pe, members, decisions);
+    let placement = words.placement(members);
+    let goes_on = matches!(fate, Some(Fate::Restarted | Fate::KeptUnobservable));
+    let alike = Alike {
+        fate,
+        restartable: element.restartable,
+        operators,
+        causes: tally.sorts(),
+        placed: !placement.is_empty(),
+        changes: changes.map(|changes| changes.shapes().into_iter().cloned().collect()),
+        not_compared: comparing && goes_on && changes.is_none(),
+    };
+    (alike, tally, placement)
+}
+
+fn group(alike: &Alike, sum: Sum) -> Group {
+    let (operators, operator_entries) = sum.names.short();
+    let (changes, change_count) = sum.changes.finish();
+    Group {
+        ids: sum.ids,
+        fate: alike.fate,
+        operators_each: sum.operators_each,
+        operators,
+        operator_entries,
+        aadl_bytes: sum.bytes,
+        restartable: alike.restartable,
+        placement: sum.placement.into_iter().take(NAMED).collect(),
+        causes: sum.tally.finish(),
+        reason: sum.reason,
+        changes,
+        change_count,
+        places_left_out: sum.changes.left_out,
+        not_compared: alike.not_compared,
+    }
+}
+
+/// PEs that a resize removes; without the job before, one group for each.
+pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> {
+    let Some(change) = &now.plan().change else { return Vec::new() };
+    let mut groups: IndexMap<(Option<BTreeMap<String, u32>>, String), (Vec<u64>, String, Names)> = IndexMap::new();
+    for gone in &change.removed {
+        let operators = prior.and_then(|prior| prior.plan().element(gone.id)).map(|element| &element.operators);
+        let mut counts = BTreeMap::new();
+        let mut names = Names::default();
+        for name in operators.into_iter().flatten() {
+            *counts.entry(template(name).0).or_default() += 1;
+            names.add(name);
+        }
+        // The reason names operators: without its channels it is the same for PEs that are alike.
+        let key = (operators.map(|_| counts), template(&gone.reason).0);
+        let group = groups.entry(key).or_insert_with(|| (Vec::new(), gone.reason.clone(), Names::default()));
+        group.0.push(gone.id);
+        group.2.extend(names);
+    }
+    let removed = groups.into_values().map(|(ids, reason, names)| {
+        let (operators, operator_entries) = names.short();
+        Removed { ids, reason, operators, operator_entries }
+    });
+    removed.collect()
+}

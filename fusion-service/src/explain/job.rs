@@ -1,0 +1,241 @@
+//! What an account says of the job as a whole: regions, pools, and how fusion came to its number of PEs.
+
+use super::account::{
+    ConsistentRegion, Fate, Fusion, Group, HostPool, Region, Resize, Splitter, Threads, Totals, Warning, WidthOrigin,
+};
+use super::names::{Names, count};
+use crate::error::excerpt;
+use crate::fuser::{self, Automatic, Decisions};
+use crate::logical::{self, SplitterKind};
+use crate::plan::{Compiled, FusionOption};
+use crate::topology::{WidthSource, width_source};
+use cranelift_entity::SecondaryMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The pool that everything is in that asks for none.
+pub(super) const DEFAULT_POOL: &str = "$default";
+
+pub(super) fn totals(now: &Compiled) -> Totals {
+    let (topology, partition) = (now.topology(), now.elements().partition());
+    let mut written: SecondaryMap<logical::OperatorId, bool> = SecondaryMap::new();
+    topology.operators.values().for_each(|operator| written[operator.logical] = true);
+    let between = topology.connections.iter().filter(|c| partition.pe(c.source) != partition.pe(c.target));
+    Totals {
+        operators: topology.operators.len(),
+        operators_as_written: written.values().filter(|&&runs| runs).count(),
+        connections: topology.connections.len(),
+        connections_between_pes: between.count(),
+        processing_elements: partition.len(),
+        aadl_bytes: now.plan().elements.iter().map(|element| element.bytes).sum(),
+    }
+}
+
+pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decisions) -> Fusion {
+    let pes = now.elements().partition().len();
+    let wanted = match fusion {
+        fuser::Fusion::Legacy => None,
+        fuser::Fusion::Manual { count, .. } => Some(u64::from(count.get())),
+    };
+    let mut why = Vec::new();
+    let mode = match &now.request().fusion {
+        FusionOption::Legacy => {
+            why.push(match (decisions.units, now.topology().operators.len()) {
+                (units, operators) if units == operators => {
+                    "one for each operator: nothing has to be together".to_owned()
+                }
+                (units, operators) => format!(
+                    "one for each group of operators that have to be together: {} of {}",
+                    count(units, "group"),
+                    count(operators, "operator")
+                ),
+            });
+            "legacy"
+        }
+        FusionOption::Manual(_) => {
+            why.push(format!("{} asked for", wanted.unwrap_or_default()));
+            "manual"
+        }
+        FusionOption::Automatic { .. } => {
+            match now.plan().automatic {
+                Some(automatic) => why.extend(counted(&automatic)),
+                None => {
+                    why.push(format!("{} was found when the job was submitted, and stays", wanted.unwrap_or_default()))
+                }
+            }
+            "automatic"
+        }
+    };
+    if let Some(wanted) = wanted {
+        why.extend(missed(wanted, pes, decisions));
+    }
+    Fusion {
+        mode,
+        r#type: now.request().fusion_type.name(),
+        wanted,
+        processing_elements: pes,
+        units: decisions.units,
+        alone: decisions.alone,
+        threads: now.plan().automatic.map(|automatic| Threads {
+            least: automatic.least_threads,
+            most: automatic.most_threads,
+            milli_cpu: automatic.cpu,
+            low: automatic.low,
+            high: automatic.high,
+            room: automatic.room,
+        }),
+        why,
+    }
+}
+
+fn counted(automatic: &Automatic) -> Vec<String> {
+    let Automatic { least_threads, most_threads, cpu, low, high, room, count } = automatic;
+    let cores = format!("{}.{:03}", cpu / 1000, cpu % 1000);
+    let cores = cores.trim_end_matches('0').trim_end_matches('.');
+    let threads = format!(
+        "the application needs {least_threads} threads and can use {most_threads}; with {cores} CPU for a PE that makes {low} to {high} PEs"
+    );
+    let room = match room {
+        Some(room) => format!("the cluster has room for {room}: {count}"),
+        None => format!("what the cluster has left is not known, so the low end: {count}"),
+    };
+    vec![threads, room]
+}
+
+/// Why there are more or fewer PEs than wanted.
+fn missed(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
+    let found = pes as u64;
+    if found > wanted {
+        let more = found - wanted;
+        let alone = match decisions.alone {
+            0 => String::new(),
+            alone => format!(", {} of them alone", count(alone, "group")),
+        };
+        return Some(format!("{more} more than that, because constraints keep operators apart{alone}"));
+    }
+    if found < wanted {
+        let units = count(decisions.units, "group");
+        return Some(format!(
+            "{} fewer than that: the operators form only {units} under the constraints",
+            wanted - found
+        ));
+    }
+    None
+}
+
+pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<Region> {
+    let topology = now.topology();
+    let mut around: BTreeMap<u64, u64> = BTreeMap::new();
+    for operator in topology.operators.values() {
+        for pair in operator.channels.windows(2) {
+            around.insert(pair[0].region, pair[1].region);
+        }
+    }
+    let name = |index: u64| topology.regions.iter().find(|region| region.index == index).map(|r| excerpt(&r.name));
+    let region = |planned: &crate::plan::PlannedRegion| {
+        let region = &planned.region;
+        let written = topology.application.regions.iter().find(|written| written.index == region.index);
+        let before = prior.and_then(|prior| prior.topology().regions.iter().find(|r| r.index == region.index));
+        Region {
+            index: region.index,
+            name: excerpt(&region.name),
+            nested_in: around.get(&region.index).and_then(|&outer| name(outer)),
+            width: region.width,
+            width_before: before.map(|before| before.width),
+            channels: region.global_max,
+            origin: origin(now, written, region),
+            splitters: written.map_or_else(Vec::new, |written| written.splitters.iter().map(splitter).collect()),
+            channels_have_own_pes: planned.channels_have_own_pes,
+            touches_consistent_region: planned.touches_consistent_region,
+        }
+    };
+    now.plan().regions.iter().map(region).collect()
+}
+
+fn origin(now: &Compiled, written: Option<&logical::ParallelRegion>, region: &crate::topology::Region) -> WidthOrigin {
+    let (request, application) = (now.request(), &now.topology().application);
+    let found = written.and_then(|written| width_source(written, &region.name, &request.widths, now.bindings()));
+    match found {
+        Some((source, width)) if width == i128::from(region.width) => {
+            let (kind, name) = match source {
+                WidthSource::Job(pattern) => ("job", Some(excerpt(pattern))),
+                WidthSource::Constant => ("adl", None),
+                WidthSource::SubmissionValue(index) => {
+                    let declared = application.submission_values.iter().find(|value| value.index == index);
+                    ("submissionValue", declared.map(|value| excerpt(&format!("{}.{}", value.composite, value.name))))
+                }
+            };
+            WidthOrigin { kind, name, submitted: None }
+        }
+        other => {
+            let submitted = other.and_then(|(_, width)| u64::try_from(width).ok());
+            WidthOrigin { kind: "resize", name: None, submitted }
+        }
+    }
+}
+
+fn splitter(splitter: &logical::Splitter) -> Splitter {
+    Splitter {
+        input_port: splitter.input_port,
+        kind: match splitter.kind {
+            SplitterKind::RoundRobin => "roundRobin",
+            SplitterKind::Hash => "hash",
+            SplitterKind::Broadcast => "broadcast",
+        },
+        attributes: splitter.attributes.iter().map(|attribute| excerpt(attribute)).collect(),
+    }
+}
+
+pub(super) fn host_pools(now: &Compiled) -> Vec<HostPool> {
+    let mut users: BTreeMap<u64, usize> = BTreeMap::new();
+    for location in now.topology().operators.values().filter_map(|operator| operator.resources.pool) {
+        *users.entry(location.pool).or_default() += 1;
+    }
+    let declared = now.topology().host_pools.iter().filter(|pool| pool.name != DEFAULT_POOL);
+    let pool = |pool: &logical::HostPool| {
+        let tags: BTreeSet<String> = pool.tags.iter().map(|tag| excerpt(tag)).collect();
+        HostPool {
+            index: pool.index,
+            name: excerpt(&pool.name),
+            exclusive: pool.exclusive,
+            size: pool.size,
+            hosts: pool.hosts.iter().map(|host| excerpt(host)).collect(),
+            tags: tags.into_iter().collect(),
+            operators: users.get(&pool.index).copied().unwrap_or(0),
+        }
+    };
+    declared.map(pool).collect()
+}
+
+pub(super) fn consistent_regions(now: &Compiled) -> Vec<ConsistentRegion> {
+    let region = |region: &crate::plan::ConsistentRegion| {
+        let starts = region.members.iter().filter(|member| member.is_start).map(|member| member.operator.as_str());
+        ConsistentRegion {
+            index: region.index,
+            trigger: region.trigger.name(),
+            period: region.trigger.period(),
+            operators: region.members.len(),
+            starts: starts.collect::<Names>().text(),
+            pes: region.pe_ids.clone(),
+        }
+    };
+    now.plan().consistent_regions.iter().map(region).collect()
+}
+
+pub(super) fn resize(now: &Compiled, groups: &[Group]) -> Option<Resize> {
+    let change = now.plan().change.as_ref()?;
+    let with = |fate| groups.iter().filter(|group| group.fate == Some(fate)).map(|group| group.ids.len()).sum();
+    Some(Resize {
+        added: with(Fate::Added),
+        kept: with(Fate::Kept),
+        kept_unobservable: with(Fate::KeptUnobservable),
+        restarted: with(Fate::Restarted),
+        removed: change.removed.len(),
+        added_operators: change.operators.added.len(),
+        removed_operators: change.operators.removed.len(),
+        changed_operators: change.operators.changed.len(),
+    })
+}
+
+pub(super) fn warnings(now: &Compiled) -> Vec<Warning> {
+    now.plan().warnings.iter().map(|w| Warning { reason: w.reason, message: w.message.clone() }).collect()
+}

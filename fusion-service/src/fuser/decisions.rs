@@ -1,0 +1,218 @@
+//! Which constraints decided what shares a PE, and what does not.
+//!
+//! Said of a finished partition, however it came about: from scratch, around operators that run already, or from a layout. A
+//! constraint decided a PE if it holds operators of the PE together, keeps other operators out of it, or both; one that is satisfied
+//! by itself decided nothing.
+//!
+//! Knows: constraints, units, rules. Must not know: what a constraint is called in an ADL.
+
+use super::composition::Composition;
+use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
+use super::graph::{Graph, Symbol};
+use super::partition::{Partition, Pe};
+use super::{Fusion, constraints};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::topology::Node;
+use cranelift_entity::{EntityRef, PrimaryMap};
+use std::collections::{BTreeMap, HashMap};
+
+/// What decided the PEs of a partition.
+#[derive(Clone, Debug)]
+pub struct Decisions {
+    /// What decided each PE: what holds it together first, in a fixed order.
+    pub of: PrimaryMap<Pe, Vec<Decision>>,
+    /// Groups of operators that must share a PE; a single operator is one too.
+    pub units: usize,
+    /// How many of them are a PE each, whatever number of PEs is wanted.
+    pub alone: usize,
+}
+
+/// One thing that decided a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Decision {
+    /// What it does.
+    pub effect: Effect,
+    /// Where it comes from.
+    pub cause: Cause,
+    /// Number of operators of the PE that have it.
+    pub members: u32,
+}
+
+/// What a constraint does to a PE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Holds operators of the PE together.
+    Together,
+    /// Lets nothing share the PE.
+    Alone,
+    /// Keeps operators of other PEs out.
+    Apart,
+}
+
+/// Where a decision comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// A constraint on PEs.
+    Constraint(Origin),
+    /// Operators that must not share a host, with this id (fuser 2.6, rule H1).
+    HostExLocation(Symbol),
+    /// An operator that shares its host with no other PE (rule I).
+    HostIsolation,
+    /// A host or pool that operators of other PEs do not ask for (rules H3 and X).
+    Placement,
+}
+
+/// Finds what decided each PE. Fails like [`super::fuse`].
+pub fn decisions(graph: &Graph, fusion: &Fusion, partition: &Partition, budget: &Budget) -> Result<Decisions, Error> {
+    let composition = Composition::new(graph, fusion.kind(), budget)?;
+    let all = constraints(graph, &composition.hosts, fusion.kind());
+    let units = &composition.units;
+    let mut pace = budget.pace();
+    let mut found = Found { partition, of: partition.pes().map(|_| Vec::new()).collect() };
+    for constraint in &all {
+        pace.steps(members(constraint))?;
+        match (&constraint.demand, fusion) {
+            (Demand::Together(nodes), _) => found.together(constraint.origin, nodes),
+            // Legacy fusion puts nothing together that it would have to keep apart.
+            (_, Fusion::Legacy) => {}
+            (Demand::Alone(nodes), _) => {
+                for (pe, members) in found.count(nodes.iter().copied()) {
+                    found.note(pe, Effect::Alone, Cause::Constraint(constraint.origin), members);
+                }
+            }
+            (Demand::Apart(nodes), _) => found.apart(Cause::Constraint(constraint.origin), nodes),
+            (Demand::SameValue(separation), _) => {
+                let alone = |pe: Pe| {
+                    let first = partition.operators(pe).first();
+                    first.is_some_and(|&node| composition.rules.alone[units.of(node)])
+                };
+                found.same_value(constraint.origin, separation, alone);
+            }
+        }
+    }
+    if *fusion != Fusion::Legacy {
+        found.hosts(graph, &composition);
+    }
+    let Found { mut of, .. } = found;
+    of.values_mut().for_each(|decisions| decisions.sort_unstable());
+    let alone = units.keys().filter(|&unit| composition.rules.alone[unit]).count();
+    Ok(Decisions { of, units: units.len(), alone })
+}
+
+fn members(constraint: &Constraint) -> u32 {
+    let members = match &constraint.demand {
+        Demand::Together(nodes) | Demand::Apart(nodes) | Demand::Alone(nodes) => nodes.len(),
+        Demand::SameValue(separation) => separation.values.len(),
+    };
+    u32::try_from(members).unwrap_or(u32::MAX)
+}
+
+struct Found<'p> {
+    partition: &'p Partition,
+    of: PrimaryMap<Pe, Vec<Decision>>,
+}
+
+impl Found<'_> {
+    fn note(&mut self, pe: Pe, effect: Effect, cause: Cause, members: u32) {
+        self.of[pe].push(Decision { effect, cause, members });
+    }
+
+    /// Operators per PE.
+    fn count(&self, nodes: impl Iterator<Item = Node>) -> BTreeMap<Pe, u32> {
+        let mut counts = BTreeMap::new();
+        nodes.for_each(|node| *counts.entry(self.partition.pe(node)).or_default() += 1);
+        counts
+    }
+
+    fn together(&mut self, origin: Origin, nodes: &[Node]) {
+        for (pe, members) in self.count(nodes.iter().copied()) {
+            if members > 1 {
+                self.note(pe, Effect::Together, Cause::Constraint(origin), members);
+            }
+        }
+    }
+
+    fn apart(&mut self, cause: Cause, nodes: &[Node]) {
+        let counts = self.count(nodes.iter().copied());
+        if counts.len() > 1 {
+            counts.into_iter().for_each(|(pe, members)| self.note(pe, Effect::Apart, cause, members));
+        }
+    }
+
+    fn same_value(&mut self, origin: Origin, separation: &SameValue, alone: impl Fn(Pe) -> bool) {
+        // By PE: number of operators with a value, a value, whether there is another.
+        let mut values: BTreeMap<Pe, (u32, u32, bool)> = BTreeMap::new();
+        for &(node, value) in &separation.values {
+            let (members, first, different) = values.entry(self.partition.pe(node)).or_insert((0, value, false));
+            *members += 1;
+            *different |= *first != value;
+        }
+        let mut distinct: Vec<u32> = values.values().map(|(_, value, _)| *value).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let with_values = values.len();
+        for (pe, (members, _, different)) in values {
+            let mixed = different || (members as usize) < self.partition.operators(pe).len();
+            let by_itself = match separation.mixed {
+                Mixed::Alone | Mixed::AloneByCount => mixed && alone(pe),
+                Mixed::Closed => mixed,
+                Mixed::Refused => false,
+            };
+            let keeps_out =
+                distinct.len() > 1 || (separation.others == Others::Apart && with_values < self.partition.len());
+            if by_itself {
+                self.note(pe, Effect::Alone, Cause::Constraint(origin), members);
+            } else if keeps_out {
+                self.note(pe, Effect::Apart, Cause::Constraint(origin), members);
+            }
+        }
+    }
+
+    fn hosts(&mut self, graph: &Graph, composition: &Composition) {
+        let mut ex_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
+        let mut isolated = Vec::new();
+        for (node, operator) in graph.operators() {
+            operator.host_ex_locations.iter().for_each(|&id| ex_locations.entry(id).or_default().push(node));
+            if operator.host_isolated {
+                isolated.push(node);
+            }
+        }
+        for (id, nodes) in ex_locations {
+            self.apart(Cause::HostExLocation(id), &nodes);
+        }
+        let grouped: BTreeMap<Pe, u32> =
+            self.count(composition.hosts.iter().flat_map(|(_, nodes)| nodes.iter().copied()));
+        for (pe, members) in self.count(isolated.into_iter()) {
+            // It keeps out what is bound to a host, and something is.
+            if grouped.keys().any(|&other| other != pe) {
+                self.note(pe, Effect::Apart, Cause::HostIsolation, members);
+            }
+        }
+        self.placement(composition);
+    }
+
+    /// PEs that ask for other hosts than most.
+    fn placement(&mut self, composition: &Composition) {
+        let specification = |pe: Pe| {
+            let first = self.partition.operators(pe).first()?;
+            Some(composition.rules.specification_of[composition.units.of(*first)])
+        };
+        let of: Vec<Option<u32>> = self.partition.pes().map(specification).collect();
+        let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
+        for (position, number) in of.iter().enumerate() {
+            if let Some(number) = number {
+                counts.entry(*number).or_insert((0, usize::MAX - position)).0 += 1;
+            }
+        }
+        // The most common; of equals the first.
+        let Some((_, usual)) = counts.into_iter().map(|(number, count)| (count, number)).max() else { return };
+        for (position, number) in of.into_iter().enumerate() {
+            let pe = Pe::new(position);
+            if number.is_some_and(|number| number != usual) {
+                let members = u32::try_from(self.partition.operators(pe).len()).unwrap_or(u32::MAX);
+                self.note(pe, Effect::Apart, Cause::Placement, members);
+            }
+        }
+    }
+}
