@@ -76,7 +76,7 @@ pub enum What {
 /// Differences that are kept of one pair of documents.
 const MOST: usize = 4096;
 /// Children that are named.
-const NAMED: usize = 64;
+const NAMED: usize = 1024;
 
 /// Differences of two documents, in the order of the documents, and how many there are. Only the first few thousand are kept.
 ///

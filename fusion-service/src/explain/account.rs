@@ -252,6 +252,8 @@ pub struct Group {
     pub fate: Option<Fate>,
     /// Number of operators of each.
     pub operators_each: usize,
+    /// How many of these are new; 0 for a submission.
+    pub new_operators_each: usize,
     /// Operators of all of them, shortened: `Work[0-9].Map`. The first of them.
     pub operators: Vec<String>,
     /// Number of entries that `operators` would have.
@@ -326,6 +328,8 @@ pub struct Removed {
     pub ids: Vec<u64>,
     /// Why, as the plan says of the first one.
     pub reason: String,
+    /// Number of operators that each held, if the job before is known.
+    pub operators_each: Option<usize>,
     /// Operators that they held, shortened, if the job before is known. The first of them.
     pub operators: Vec<String>,
     /// Number of entries that `operators` would have.

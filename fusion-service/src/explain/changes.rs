@@ -1,6 +1,5 @@
 //! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike taken together.
 
-use super::COMPARED;
 use super::account::Change;
 use super::names::{self, NAMED, Names};
 use crate::aadl::{self, Step, What};
@@ -58,12 +57,19 @@ struct Places {
 struct Standing {
     names: Names,
     numbers: BTreeSet<u64>,
+    /// There are more, of which nothing is known.
+    cut: bool,
 }
 
-/// Compares the documents of PEs that go on, as long as there is not too much of them.
-pub(super) fn compare<'a>(before: &'a Compiled, now: &'a Compiled, budget: &Budget) -> Result<Compared<'a>, Error> {
+/// Compares the documents of PEs that go on, at most `most` bytes of them.
+pub(super) fn compare<'a>(
+    before: &'a Compiled,
+    now: &'a Compiled,
+    most: u64,
+    budget: &Budget,
+) -> Result<Compared<'a>, Error> {
     let mut compared = Compared { of: BTreeMap::new(), before: before.topology(), now: now.topology() };
-    let mut left = COMPARED;
+    let mut left = most;
     for element in &now.plan().elements {
         let changed = matches!(element.fate, Fate::Restarted | Fate::KeptUnobservable);
         let Some(earlier) = before.plan().element(element.id).filter(|_| changed) else { continue };
@@ -114,6 +120,8 @@ impl Changes {
             What::Children { element, before, after, added: new, removed: gone } => {
                 new.0.iter().filter_map(|step| child(step, compared.now)).for_each(|name| added.add(&name));
                 gone.0.iter().filter_map(|step| child(step, compared.before)).for_each(|name| removed.add(&name));
+                added.cut |= new.1 > new.0.len();
+                removed.cut |= gone.1 > gone.0.len();
                 WhatKind::Children(element, (before, after), (new.1, gone.1))
             }
             What::Order => WhatKind::Order,
@@ -218,6 +226,7 @@ impl Standing {
     fn extend(&mut self, other: Self) {
         self.names.extend(other.names);
         self.numbers.extend(other.numbers);
+        self.cut |= other.cut;
     }
 
     /// The first entries, ranges of numbers first.
@@ -227,6 +236,7 @@ impl Standing {
             entries.push(names::ranges(self.numbers.iter().copied()));
         }
         entries.extend(self.names.short().0);
+        entries.extend(self.cut.then(|| "...".to_owned()));
         entries
     }
 

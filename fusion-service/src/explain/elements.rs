@@ -9,13 +9,14 @@ use crate::error::Error;
 use crate::fuser::{Decisions, Pe};
 use crate::plan::{self, Compiled, ProcessingElement};
 use indexmap::IndexMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What PEs of a group have in common.
 #[derive(PartialEq, Eq, Hash)]
 struct Alike {
     fate: Option<Fate>,
     restartable: bool,
+    new_operators: usize,
     /// Operators without their channels, and how many of each.
     operators: BTreeMap<String, u32>,
     causes: Vec<Sort>,
@@ -45,12 +46,15 @@ pub(super) fn groups(
     compared: Option<&Compared<'_>>,
     budget: &Budget,
 ) -> Result<Vec<Group>, Error> {
+    let change = now.plan().change.as_ref();
+    let new: HashSet<&str> = change.iter().flat_map(|c| &c.operators.added).map(String::as_str).collect();
     let mut groups: IndexMap<Alike, Sum> = IndexMap::new();
     let mut pace = budget.pace();
     for (&pe, element) in now.elements().pes().iter().zip(&now.plan().elements) {
         pace.steps(u32::try_from(element.operators.len()).unwrap_or(u32::MAX))?;
         let changes = compared.and_then(|compared| compared.of(element.id));
-        let (alike, tally, placement) = alike(now, pe, element, decisions, words, compared.is_some(), changes);
+        let (mut alike, tally, placement) = alike(now, pe, element, decisions, words, compared.is_some(), changes);
+        alike.new_operators = element.operators.iter().filter(|name| new.contains(name.as_str())).count();
         let sum = groups.entry(alike).or_default();
         if sum.ids.is_empty() {
             sum.reason.clone_from(&element.reason);
@@ -92,6 +96,7 @@ fn alike(
     let alike = Alike {
         fate,
         restartable: element.restartable,
+        new_operators: 0,
         operators,
         causes: tally.sorts(),
         placed: !placement.is_empty(),
@@ -108,6 +113,7 @@ fn group(alike: &Alike, sum: Sum) -> Group {
         ids: sum.ids,
         fate: alike.fate,
         operators_each: sum.operators_each,
+        new_operators_each: alike.new_operators,
         operators,
         operator_entries,
         aadl_bytes: sum.bytes,
@@ -140,9 +146,10 @@ pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> 
         group.0.push(gone.id);
         group.2.extend(names);
     }
-    let removed = groups.into_values().map(|(ids, reason, names)| {
+    let removed = groups.into_iter().map(|((counts, _), (ids, reason, names))| {
+        let operators_each = counts.map(|counts| counts.values().map(|&count| count as usize).sum());
         let (operators, operator_entries) = names.short();
-        Removed { ids, reason, operators, operator_entries }
+        Removed { ids, reason, operators_each, operators, operator_entries }
     });
     removed.collect()
 }

@@ -108,7 +108,7 @@ fn missed(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
         let more = found - wanted;
         let alone = match decisions.alone {
             0 => String::new(),
-            alone => format!(", {} of them alone", count(alone, "group")),
+            alone => format!(" ({} of them must be alone)", count(alone, "group")),
         };
         return Some(format!("{more} more than that, because constraints keep operators apart{alone}"));
     }

@@ -51,7 +51,7 @@ pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Res
     let decisions = decisions(&graph, &fusion, now.elements().partition(), budget)?;
     let words = causes::Words { topology, graph: &graph, fusion };
     let prior = prior.filter(|_| now.plan().change.is_some());
-    let compared = prior.map(|prior| changes::compare(prior, now, budget)).transpose()?;
+    let compared = prior.map(|prior| changes::compare(prior, now, COMPARED, budget)).transpose()?;
     let groups = elements::groups(now, &decisions, &words, compared.as_ref(), budget)?;
     Ok(Account {
         kind: if now.plan().change.is_some() { "resize" } else { "submission" },

@@ -170,12 +170,15 @@ impl Account {
         self.left_out(f, self.processing_elements.iter().map(|group| group.ids.len()))?;
         let gone = ids.iter().skip(self.processing_elements.len()).zip(&self.removed);
         for (ids, removed) in gone.take(GROUPS) {
-            let names = list(&removed.operators, removed.operator_entries);
-            let what = if names.is_empty() { removed.reason.clone() } else { names };
-            writeln!(f, "  {ids:<width$}  removed    {what}")?;
-            if !removed.operators.is_empty() && !removed.reason.is_empty() {
-                writeln!(f, "  {:<width$}  {:<9}  {}", "", "because", removed.reason)?;
+            let mut lines = Vec::new();
+            if let Some(each) = removed.operators_each {
+                let names = list(&removed.operators, removed.operator_entries);
+                lines.push(("removed", held(removed.ids.len(), &count(each, "operator"), &names)));
             }
+            if lines.is_empty() || !removed.reason.ends_with("no longer exists") {
+                lines.push((if lines.is_empty() { "removed" } else { "because" }, removed.reason.clone()));
+            }
+            write_lines(f, ids, width, lines)?;
         }
         self.left_out(f, self.removed.iter().map(|removed| removed.ids.len()))
     }
@@ -189,17 +192,13 @@ impl Account {
 
     fn element(&self, f: &mut Formatter<'_>, ids: &str, width: usize, group: &Group) -> fmt::Result {
         let mut lines: Vec<(&str, String)> = Vec::new();
-        let mut what = match group.ids.len() {
-            1 => String::new(),
-            pes => format!("{pes} PEs with "),
+        let operators = match (group.operators_each, group.new_operators_each) {
+            (all, 0) => count(all, "operator"),
+            (all, new) if all == new => count(all, "new operator"),
+            (all, new) => format!("{}, {new} of them new", count(all, "operator")),
         };
-        what.push_str(&count(group.operators_each, "operator"));
-        what.push_str(if group.ids.len() > 1 { " each: " } else { ": " });
-        what.push_str(&list(&group.operators, group.operator_entries));
+        let what = held(group.ids.len(), &operators, &list(&group.operators, group.operator_entries));
         lines.push((group.fate.map_or("", fate), what));
-        if group.fate == Some(Fate::Added) && group.ids.len() == 1 && !group.reason.is_empty() {
-            lines.push(("because", format!("{} is new", names_of(&group.reason))));
-        }
         // What goes on as it was is not explained again.
         let stays = matches!(group.fate, Some(Fate::Kept | Fate::KeptUnobservable));
         for cause in group.causes.iter().filter(|_| !stays) {
@@ -216,21 +215,7 @@ impl Account {
             lines.push(("note", "not restartable".to_owned()));
         }
         changes(group, &mut lines);
-        let mut ids = ids;
-        if ids.chars().count() > width {
-            writeln!(f, "  {ids}")?;
-            ids = "";
-        }
-        let mut last = None;
-        for (label, text) in lines {
-            let line = match last.replace(label) {
-                _ if label.is_empty() => text,
-                Some(same) if same == label => format!("{:<9}  {text}", ""),
-                _ => format!("{label:<9}  {text}"),
-            };
-            writeln!(f, "  {:<width$}  {line}", std::mem::take(&mut ids))?;
-        }
-        Ok(())
+        write_lines(f, ids, width, lines)
     }
 
     /// Whether constraints say already why the operators are together.
@@ -240,9 +225,27 @@ impl Account {
     }
 }
 
-/// What the plan says of a new PE, without its first word.
-fn names_of(reason: &str) -> &str {
-    reason.strip_prefix("holds ").unwrap_or(reason)
+/// `1 operator: Src`, or `3 PEs with 1 operator each: Work[0-2]`.
+fn held(pes: usize, operators: &str, names: &str) -> String {
+    if pes == 1 { format!("{operators}: {names}") } else { format!("{pes} PEs with {operators} each: {names}") }
+}
+
+/// Lines behind ids; a label that repeats is not shown again.
+fn write_lines(f: &mut Formatter<'_>, mut ids: &str, width: usize, lines: Vec<(&str, String)>) -> fmt::Result {
+    if ids.chars().count() > width {
+        writeln!(f, "  {ids}")?;
+        ids = "";
+    }
+    let mut last = None;
+    for (label, text) in lines {
+        let line = match last.replace(label) {
+            _ if label.is_empty() => text,
+            Some(same) if same == label => format!("{:<9}  {text}", ""),
+            _ => format!("{label:<9}  {text}"),
+        };
+        writeln!(f, "  {:<width$}  {line}", std::mem::take(&mut ids))?;
+    }
+    Ok(())
 }
 
 fn fate(fate: Fate) -> &'static str {

@@ -15,7 +15,7 @@ use crate::budget::Budget;
 use crate::error::Error;
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What decided the PEs of a partition.
 #[derive(Clone, Debug)]
@@ -141,26 +141,25 @@ impl Found<'_> {
     }
 
     fn same_value(&mut self, origin: Origin, separation: &SameValue, alone: impl Fn(Pe) -> bool) {
-        // By PE: number of operators with a value, a value, whether there is another.
-        let mut values: BTreeMap<Pe, (u32, u32, bool)> = BTreeMap::new();
+        let mut values: BTreeMap<Pe, (u32, BTreeSet<u32>)> = BTreeMap::new();
         for &(node, value) in &separation.values {
-            let (members, first, different) = values.entry(self.partition.pe(node)).or_insert((0, value, false));
+            let (members, values) = values.entry(self.partition.pe(node)).or_default();
             *members += 1;
-            *different |= *first != value;
+            values.insert(value);
         }
-        let mut distinct: Vec<u32> = values.values().map(|(_, value, _)| *value).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let with_values = values.len();
-        for (pe, (members, _, different)) in values {
-            let mixed = different || (members as usize) < self.partition.operators(pe).len();
+        let distinct: BTreeSet<u32> = values.values().flat_map(|(_, values)| values.iter().copied()).collect();
+        let covers_all = values.len() == self.partition.len();
+        for (pe, (members, values)) in values {
+            let size = self.partition.operators(pe).len();
+            let mixed = values.len() > 1 || (members as usize) < size;
             let by_itself = match separation.mixed {
-                Mixed::Alone | Mixed::AloneByCount => mixed && alone(pe),
+                Mixed::Alone => mixed && alone(pe),
+                // By the reference's count, not by what it means (fuser 2.3).
+                Mixed::AloneByCount => values.len() != size && alone(pe),
                 Mixed::Closed => mixed,
                 Mixed::Refused => false,
             };
-            let keeps_out =
-                distinct.len() > 1 || (separation.others == Others::Apart && with_values < self.partition.len());
+            let keeps_out = distinct.len() > 1 || (separation.others == Others::Apart && !covers_all);
             if by_itself {
                 self.note(pe, Effect::Alone, Cause::Constraint(origin), members);
             } else if keeps_out {

@@ -9,6 +9,7 @@
 
 mod chain;
 mod context;
+mod corpus;
 mod judge;
 mod rules;
 mod sound;
@@ -25,33 +26,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Kinds of judgements, in the order of the table.
 const KINDS: [&str; 4] = ["ok", "user-error", "defect", "chain"];
 
-fn corpus() -> PathBuf {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus");
-    std::env::var_os("STREAMS_CORPUS").map_or(beside, PathBuf::from)
-}
-
-/// Folders of the cases, unpacked.
-fn unpack(archive: &Path, to: &Path) -> Vec<PathBuf> {
-    let file = std::fs::File::open(archive).unwrap();
-    let mut decoder = zstd::Decoder::new(file).unwrap();
-    decoder.window_log_max(31).unwrap();
-    tar::Archive::new(decoder).unpack(to).unwrap();
-    let mut found = Vec::new();
-    let mut open = vec![to.to_owned()];
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.join("meta.json").is_file() {
-                found.push(path);
-            } else if path.is_dir() {
-                open.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
 /// One judged step.
 struct Judged {
     name: String,
@@ -62,7 +36,7 @@ struct Judged {
 
 #[test]
 fn the_corpus() {
-    let corpus = corpus();
+    let corpus = corpus::folder();
     let archive = corpus.join("cases.tar.zst");
     if !archive.is_file() {
         println!("no corpus at {}: nothing is compared", corpus.display());
@@ -70,7 +44,7 @@ fn the_corpus() {
     }
     let folder = tempfile::tempdir().unwrap();
     let wanted = std::env::var("STREAMS_CASE").ok();
-    let cases: Vec<PathBuf> = (unpack(&archive, folder.path()).into_iter())
+    let cases: Vec<PathBuf> = (corpus::unpack(&archive, folder.path()).into_iter())
         .filter(|case| wanted.as_ref().is_none_or(|wanted| case.ends_with(wanted)))
         .collect();
     let affected = rules::Affected::read(&corpus.join("check/affected.json"));

@@ -68,6 +68,16 @@ fn what_is_satisfied_by_itself_decides_nothing() {
     assert_eq!(decided(&single, manual(2)), ["", ""]);
 }
 
+/// All operators of the unit are in the region, and still it is alone: the reference counts values.
+#[test]
+fn units_of_a_consistent_region_are_alone() {
+    let sample = Sample::chain(3).with([0, 1], |o| {
+        o.co_locations = names(&["a"]);
+        o.region = Some("r".to_owned());
+    });
+    assert_eq!(decided(&sample, manual(1)), ["together co-location a x2; alone consistent region x2", ""]);
+}
+
 #[test]
 fn channels_decide_where_the_fusion_type_says_so() {
     let sample = Sample::chain(4)
