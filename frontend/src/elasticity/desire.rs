@@ -93,13 +93,18 @@ impl<O: Observed> Elasticity<O> {
             }
             let mut widths = Vec::with_capacity(desired.len());
             let mut expected = Vec::with_capacity(desired.len());
+            let mut is_any_new = false;
             for desired in desired {
                 let region = find(job, &regions, &desired.region)?;
                 check_expected(region, desired)?;
                 widths.push(RequestedWidth::of(region, desired.width));
-                let is_new = i64::from(region.spec.width != desired.width);
-                let generation = region.metadata.generation.unwrap_or(0).saturating_add(is_new);
+                let is_new = region.spec.width != desired.width;
+                is_any_new |= is_new;
+                let generation = region.metadata.generation.unwrap_or(0).saturating_add(i64::from(is_new));
                 expected.push(Written { object_generation: generation, ..written(region, desired) });
+            }
+            if !is_any_new {
+                return Ok(expected);
             }
             // At least one region was found.
             let Some(home) = home(&regions) else { break };

@@ -117,10 +117,14 @@ pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
     };
     if options.transport_security_type != TransportSecurity::None {
         let name = options.transport_security_type.name();
-        return refused("NotSupported", format!("processingElement.transportSecurityType {name} is not supported yet"));
+        let message = format!("processingElement.transportSecurityType: {name} is not supported yet, only none is");
+        return refused("NotSupported", message);
     }
     if options.checkpoint_repository().is_some_and(|kept| kept.redis.is_some()) {
-        return refused("NotSupported", "checkpoints in redis are not supported yet".to_owned());
+        return refused(
+            "NotSupported",
+            "processingElement.checkpointRepository.redis is not supported yet: use fileSystem".to_owned(),
+        );
     }
     if let Some(error) = spec.resources.as_ref().and_then(|whole| resources::share(whole, NonZeroU32::MIN).err()) {
         return refused("ResourcesInvalid", format!("resources: {error}"));

@@ -163,6 +163,9 @@ impl Conditions<'_> {
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&decision.preparing)));
         } else if moved || decision.pending > 0 || decision.superfluous > 0 {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(decision));
+        } else if self.status.rejected_resize.is_some() || !self.observed.refused_widths.is_empty() {
+            let message = "what was in force stays in force: a width that is wanted was refused";
+            self.set(condition::PROGRESSING, false, "ResizeRejected", message);
         } else {
             self.set(condition::PROGRESSING, false, "Done", "what is wanted is in force");
         }
