@@ -30,6 +30,9 @@ struct Arguments {
     #[arg(long, value_name = "PATH")]
     env_file: Option<PathBuf>,
     /// Use the cluster of this context of the kubeconfig instead of starting a control plane.
+    ///
+    /// The custom resources are applied and stay; the job is deleted at the end. The services run on this machine. The nodes must be fake (kwok), or run
+    /// the runtime image, which STREAMS_IMAGE_REGISTRY, STREAMS_IMAGE_NAME and STREAMS_IMAGE_VERSION name.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the job; made if it is not there.

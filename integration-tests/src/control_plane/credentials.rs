@@ -88,8 +88,8 @@ impl Credentials {
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": authority}}],
             "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": name}}],
-            "current-context": "test",
+            "contexts": [{"name": super::CONTEXT, "context": {"cluster": "test", "user": name}}],
+            "current-context": super::CONTEXT,
         });
         let path = kubeconfig(&self.state, name);
         let text = serde_json::to_string_pretty(&content)?;

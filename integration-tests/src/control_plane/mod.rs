@@ -39,6 +39,8 @@ use self::credentials::Credentials;
 use crate::process::{Process, StateDirectory, Supervisor, free_port};
 use crate::wait::eventually;
 
+/// Name of the context in its kubeconfigs.
+pub const CONTEXT: &str = "test";
 /// Five seconds on an idle machine for all; each step gets this much.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// How often another port is tried for the API server.

@@ -65,10 +65,11 @@ impl Demo {
         steps.push(step("build the services", start, None, None));
 
         let start = Instant::now();
-        let progress = Progress::begin("control plane");
+        let name = if options.context.is_some() { "connect to the cluster" } else { "start the control plane" };
+        let progress = Progress::begin(name);
         let cluster = Cluster::start(supervisor, options.context.as_deref(), crds::crds()?).await?;
         progress.done();
-        steps.push(step("start the control plane", start, None, None));
+        steps.push(step(name, start, None, None));
 
         let start = Instant::now();
         let progress = Progress::begin("fusion service (2 replicas) and frontend");

@@ -7,11 +7,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use integration_tests::control_plane::CONTEXT;
 use integration_tests::process::accepts_connections;
+use integration_tests::system::job::ObservedJob;
 use integration_tests::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{SOON, processes_of, programs};
+use crate::support::{SOON, control_plane, processes_of, programs};
 
 /// Beside the other tests. A quarter of a minute on an idle machine.
 const THROUGH: Duration = Duration::from_secs(240);
@@ -81,5 +83,40 @@ async fn it_does_its_steps_says_how_to_go_on_and_leaves_nothing() -> Result<()> 
     let mut left = fs::read_dir(directory.path())?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
     left.sort();
     ensure!(left == ["errors", "output", "variables"], "{left:?}");
+    Ok(())
+}
+
+/// The cluster of the other tests is one that exists, as far as the demo is concerned.
+#[tokio::test]
+async fn an_existing_cluster_is_used_by_the_name_of_its_context_and_the_job_is_taken_away_again() -> Result<()> {
+    programs().await?;
+    let control_plane = control_plane().await?;
+    let directory = tempfile::Builder::new().prefix("demo-context-").tempdir()?;
+    let demo = |context: &str| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_demo"));
+        command.args(["--context", context, "--namespace", "demo-context"]);
+        command.env("KUBECONFIG", control_plane.kubeconfig()).env("TMPDIR", directory.path());
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    };
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    let unknown = demo("nowhere").output().await?;
+    ensure!(!unknown.status.success(), "{}", said(&unknown.stdout));
+    let expected = format!("there is no context nowhere; the kubeconfig has: {CONTEXT}");
+    ensure!(said(&unknown.stderr).contains(&expected), "{}", said(&unknown.stderr));
+
+    let through = tokio::time::timeout(THROUGH, demo(CONTEXT).output()).await.context("it does not end")??;
+    let table = said(&through.stdout);
+    ensure!(through.status.success(), "{table}{}", said(&through.stderr));
+    for step in ["connect to the cluster", "submit sensors", "resize Clean 2 -> 10", "resize Clean 10 -> 4"] {
+        ensure!(table.contains(step), "{step} is not in\n{table}");
+    }
+    let job = ObservedJob::new(&control_plane.client().await?, "demo-context", "sensors");
+    ensure!(job.get().await.is_err(), "the job is left");
+    let left = job.inventory().await?.names();
+    ensure!(left.is_empty(), "{left:?}");
+    ensure!(processes_of(directory.path())?.is_empty(), "something still runs");
+    ensure!(fs::read_dir(directory.path())?.next().is_none(), "files are left");
     Ok(())
 }
