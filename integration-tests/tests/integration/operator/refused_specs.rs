@@ -2,8 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Error;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use streams_frontend::api::{Job, ParallelRegion, ParallelRegionSpec};
 
 use crate::support::control_plane;
 
@@ -60,5 +61,90 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
         "parallelRegions": [{"name": "*", "width": 2}, {"alias": "R", "minWidth": 1, "maxWidth": 3}],
     });
     ensure!(create(&namespace, &"j".repeat(56), &good).await? == Ok(()), "a good spec is refused");
+    Ok(())
+}
+
+/// What the API server said when it refused something.
+fn refusal<T>(what: &str, answer: kube::Result<T>) -> Result<String> {
+    match answer {
+        Ok(_) => anyhow::bail!("{what} was taken"),
+        Err(Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => Ok(status.message.clone()),
+        Err(error) => Err(error).context(what.to_owned()),
+    }
+}
+
+#[tokio::test]
+async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Result<()> {
+    let namespace = control_plane().await?.namespace("edited").await?;
+    let jobs: Api<Job> = Api::namespaced(control_plane().await?.client().await?, &namespace);
+    let job = json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "Job", "metadata": {"name": "j"},
+        "spec": {
+            "bundle": {"file": "a.sab"}, "fusion": {"manual": 3}, "submissionTimeValues": {"rate": 7},
+            "parallelRegions": [{"name": "R", "width": 2, "maxWidth": 4}, {"name": "*", "width": 3}],
+        },
+    });
+    jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    let patch = async |spec: &Value| {
+        let parameters = PatchParams { dry_run: true, ..PatchParams::default() };
+        jobs.patch("j", &parameters, &Patch::Merge(json!({ "spec": spec }))).await
+    };
+    let regions = |r: Value, all: Value| json!({ "parallelRegions": [r, all] });
+    let star = json!({"name": "*", "width": 3});
+    // edit -> what the message says
+    let refused = [
+        (json!({"bundle": {"file": "b.sab"}}), "bundle cannot be edited"),
+        (json!({"bundle": {"pullPolicy": "Always"}}), "bundle cannot be edited"),
+        (json!({"fusion": {"manual": 4}}), "fusion cannot be edited"),
+        (json!({"fusion": null}), "fusion cannot be edited"),
+        (json!({"threadingModel": {"dedicated": true}}), "threadingModel cannot be edited"),
+        (json!({"submissionTimeValues": {"rate": 8}}), "submissionTimeValues cannot be edited"),
+        (json!({"submissionTimeValues": {"rate": "7", "more": "x"}}), "submissionTimeValues cannot be edited"),
+        (regions(json!({"name": "R", "width": 3, "maxWidth": 4}), star.clone()), "the widths of parallelRegions"),
+        (regions(star.clone(), json!({"name": "R", "width": 2})), "the widths of parallelRegions"),
+        (json!({"parallelRegions": []}), "the widths of parallelRegions"),
+        (json!({"processingElement": {"appTraceLevel": "DEBUG"}}), "processingElement.appTraceLevel cannot be edited"),
+    ];
+    for (edit, _) in &refused {
+        patch(edit).await.with_context(|| format!("{edit} before the submission"))?;
+    }
+    // The job controller commits the first generation.
+    let committed = Patch::Merge(json!({"status": {"generation": 0}}));
+    jobs.patch_status("j", &PatchParams::default(), &committed).await?;
+    for (edit, expected) in &refused {
+        let said = refusal(&edit.to_string(), patch(edit).await)?;
+        ensure!(said.contains(expected) && said.contains("create another job"), "{edit}: {said}");
+    }
+    let taken = [
+        regions(json!({"name": "R", "width": 2, "minWidth": 1, "maxWidth": 8}), star),
+        json!({"processingElement": {"runtimeTraceLevel": "DEBUG"}}),
+        json!({"imagePullSecret": "s"}),
+    ];
+    for edit in taken {
+        patch(&edit).await.with_context(|| edit.to_string())?;
+    }
+    Ok(())
+}
+
+/// `kubectl scale` writes the scale sub-resource.
+#[tokio::test]
+async fn a_region_takes_no_impossible_width_and_stays_what_it_is() -> Result<()> {
+    let namespace = control_plane().await?.namespace("scaled").await?;
+    let regions: Api<ParallelRegion> = Api::namespaced(control_plane().await?.client().await?, &namespace);
+    let spec = ParallelRegionSpec { job_name: "j".to_owned(), index: 0, name: "R".to_owned(), width: 2 };
+    regions.create(&PostParams::default(), &ParallelRegion::new("j-0", spec)).await?;
+    for (replicas, expected) in [(0, "greater than or equal to 1"), (-1, ""), (10_001, "less than or equal to 10000")] {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let said = refusal(&replicas.to_string(), regions.patch_scale("j-0", &PatchParams::default(), &patch).await)?;
+        ensure!(said.contains(expected), "{replicas}: {said}");
+    }
+    for (field, value) in [("jobName", json!("k")), ("index", json!(1)), ("name", json!("S"))] {
+        let patch = Patch::Merge(json!({"spec": {field: value}}));
+        let said = refusal(field, regions.patch("j-0", &PatchParams::default(), &patch).await)?;
+        ensure!(said.contains(&format!("{field} cannot be changed")), "{field}: {said}");
+    }
+    let patch = Patch::Merge(json!({"spec": {"replicas": 10_000}}));
+    let scale = regions.patch_scale("j-0", &PatchParams::default(), &patch).await?;
+    ensure!(scale.spec.and_then(|spec| spec.replicas) == Some(10_000));
     Ok(())
 }
