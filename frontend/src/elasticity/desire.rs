@@ -55,10 +55,12 @@ impl<O: Observed> Elasticity<O> {
                 // The mirror may be behind what the caller has seen.
                 Err(_) if read.is_none() => {}
                 Err(refused) => return Err(refused),
-                Ok(()) => match patch(&api, &name, current.with_width(desired.width, trace.as_deref())).await? {
-                    Some(region) => return Ok(written(&region, desired)),
-                    None => {}
-                },
+                Ok(()) => {
+                    let change = current.with_width(desired.width, trace.as_deref());
+                    if let Some(region) = patch(&api, &name, change).await? {
+                        return Ok(written(&region, desired));
+                    }
+                }
             }
             read = Some(api.get(&name).await.map_err(|error| from_kubernetes(&error))?);
         }

@@ -3,11 +3,13 @@
 //! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its place;
 //! * [`blows`] — what dies;
 //! * [`figures`] — how often, how long;
+//! * [`memory`] — how much memory the services take;
 //! * [`report`] — the page that is kept.
 //!
 //! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
 
 pub mod blows;
 pub mod figures;
+pub mod memory;
 pub mod report;
 pub mod resizes;

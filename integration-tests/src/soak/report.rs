@@ -25,7 +25,8 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         page,
         "Random widths for the three regions of the sample application, one to three of them in each request to the elasticity API, while processes \
          and pods die at random. After every few resizes the blows stop until everything has come to rest; then every PE that the widths call for \
-         must run in exactly one pod, with its Service, text and owner, and nothing else may be there.\n"
+         must run in exactly one pod, with its Service, text and owner, and nothing else may be there. Each request that changes a width must lead to \
+         exactly one generation, however many regions it names. At the end the jobs are deleted, and nothing of them may stay.\n"
     )?;
     let result = match failure {
         None => "everything was in its place whenever it was looked at".to_owned(),
@@ -71,6 +72,23 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
     ];
     let rows = rows.into_iter().map(|(name, durations)| latency(name, durations));
     table(&mut page, ["", "number", "50 %", "90 %", "99 %", "longest"], rows)?;
+
+    page.push_str(
+        "\n## Memory\n\nResident, in MiB, from the time at which all jobs ran for the first time until they were at rest at the end. A process that was \
+         killed begins anew: with blows the columns say little about growth.\n\n",
+    );
+    let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
+    let rows = outcome
+        .memory
+        .all()
+        .map(|(name, of)| [name.to_owned(), mib(of.first), mib(of.last), mib(of.most), of.starts().to_string()]);
+    table(&mut page, ["", "at the start", "at the end", "most", "times started"], rows)?;
+
+    page.push_str("\n## Objects\n\n");
+    let objects = outcome.objects.iter().map(|(kind, count)| [format!("{kind}, at the end"), count.to_string()]);
+    let left = outcome.left_over.map_or_else(|| "not looked at".to_owned(), |left| left.to_string());
+    let left = ["left after the deletion of the jobs".to_owned(), left];
+    table(&mut page, ["", "number"], objects.chain([left]))?;
     Ok(page)
 }
 
@@ -174,6 +192,7 @@ mod tests {
             "| resizes rolled out | 3 |",
             "| request to committed | 1 | 1.25 | 1.25 | 1.25 | 1.25 |",
             "| request to rolled out | 0 | - | - | - | - |",
+            "| left after the deletion of the jobs | not looked at |",
         ] {
             assert!(page.contains(part), "{part} is not in\n{page}");
         }

@@ -1,5 +1,6 @@
 //! Widths change all the time, several regions at once, while processes and pods die. Now and then the blows stop, and everything must come to rest in its
-//! place: every PE of the newest widths runs in exactly one pod, nothing else is there, what is applied is what is desired.
+//! place: every PE of the newest widths runs in exactly one pod, nothing else is there, what is applied is what is desired. Each request that changes
+//! something leads to exactly one generation. At the end the jobs are deleted, and nothing of them may stay.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,21 +8,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
+use kube::api::DeleteParams;
 use streams_frontend::api::{Job, PeOptions, crds};
-use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
 use tokio::sync::{Mutex, RwLock, watch};
 use tonic::Code;
 
 use super::blows::{self, Blow};
 use super::figures::Durations;
+use super::memory::Memory;
 use crate::control_plane::{self, ControlPlane};
 use crate::process::Supervisor;
 use crate::progress::Progress;
 use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use crate::system::job::ObservedJob;
 use crate::system::snapshot::Snapshot;
-use crate::system::{self, Programs, SHORT_LEASE, System};
+use crate::system::{self, Frontend, Programs, SHORT_LEASE, System};
+use crate::wait::eventually;
 
 /// Greatest widths: of `Clean`, `Score` and `Score.Model`.
 const WIDEST: Widths = Widths { clean: 6, score: 3, model: 3 };
@@ -32,6 +36,8 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 /// A single call; it is repeated until the resize is through.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
+/// Time between two looks at the memory of the services.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Resizes of a job between two checks.
 const CHECK_EVERY: u32 = 10;
 
@@ -75,6 +81,12 @@ pub struct Outcome {
     pub rolled_out_under_blows: Durations,
     /// From the end of the blows until everything was in its place.
     pub settled: Durations,
+    /// Memory of the services, from the time at which all jobs ran for the first time to the time at which they had come to rest for the last time.
+    pub memory: Memory,
+    /// Objects of each kind that the jobs consisted of at the end.
+    pub objects: BTreeMap<String, usize>,
+    /// Objects that were there after the jobs had been deleted; `None` when it did not come to that.
+    pub left_over: Option<usize>,
     /// How long it took altogether.
     pub took: Duration,
 }
@@ -144,9 +156,12 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
         over: watch::Sender::new(false),
     };
     let start = Instant::now();
-    let failure = run.everything(options, stop).await.err();
-    let mut outcome = run.outcome.into_inner();
-    outcome.took = start.elapsed();
+    let mut failure = run.everything(options, stop).await.err();
+    run.outcome.lock().await.took = start.elapsed();
+    if failure.is_none() {
+        failure = run.leave_nothing().await.err();
+    }
+    let outcome = run.outcome.into_inner();
     let logs = failure.as_ref().map(|_| {
         run.system.state().leave();
         run.system.state().path().to_owned()
@@ -170,6 +185,7 @@ impl Run {
             self.balance(job, fastrand::Rng::with_seed(options.seed.wrapping_add(number as u64 + 1)), &progress)
         }));
         let work = async { tokio::try_join!(balancing, self.deal(options)).map(drop) };
+        self.look().await;
         let time = async {
             tokio::select! {
                 () = tokio::time::sleep(options.duration) => {}
@@ -178,21 +194,67 @@ impl Run {
             self.over.send_replace(true);
             std::future::pending().await
         };
+        let looking = async {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                self.look().await;
+            }
+        };
         tokio::select! {
             done = work => done?,
             () = time => {}
+            () = looking => {}
         }
+        self.look().await;
         progress.done();
+        Ok(())
+    }
+
+    /// Looks at the memory of the services.
+    async fn look(&self) {
+        let mut outcome = self.outcome.lock().await;
+        for process in self.system.frontends().iter().map(Frontend::process).chain(self.system.fusion()) {
+            outcome.memory.look(process);
+        }
+    }
+
+    /// Deletes the jobs: nothing of them may stay.
+    async fn leave_nothing(&self) -> Result<()> {
+        for job in &self.jobs {
+            for name in job.inventory().await?.names() {
+                let kind = name.split(' ').next().unwrap_or_default().to_owned();
+                *self.outcome.lock().await.objects.entry(kind).or_default() += 1;
+            }
+            job.api::<Job>().delete(job.name(), &DeleteParams::foreground()).await?;
+        }
+        for job in &self.jobs {
+            let what = format!("nothing is left of {}", job.name());
+            eventually(&what, SETTLED_WITHIN, || async {
+                let left = job.inventory().await?.names();
+                ensure!(left.is_empty(), "{} objects are: {}", left.len(), left.join(", "));
+                ensure!(job.api::<Job>().get_opt(job.name()).await?.is_none(), "the job itself is");
+                Ok(())
+            })
+            .await?;
+        }
+        let mut left = 0;
+        for job in &self.jobs {
+            left += job.inventory().await?.names().len();
+        }
+        self.outcome.lock().await.left_over = Some(left);
         Ok(())
     }
 
     /// Resizes one job, time and again, until it is over.
     async fn balance(&self, job: &ObservedJob, mut random: fastrand::Rng, progress: &Progress) -> Result<()> {
         let mut widths = Widths::default();
-        let mut since_check = 0;
+        let (mut since_check, mut generation) = (0, 0);
         while !*self.over.borrow() {
+            let before = widths;
             let wanted = choose(&mut widths, &mut random);
-            self.resize(job, &wanted).await.with_context(|| format!("job {}: {wanted:?}", job.name()))?;
+            generation += u64::from(widths != before);
+            let resized = self.resize(job, &wanted, generation).await;
+            resized.with_context(|| format!("job {}: {before:?}, {wanted:?}", job.name()))?;
             since_check += 1;
             if since_check == CHECK_EVERY {
                 self.check(job, &widths).await?;
@@ -205,12 +267,14 @@ impl Run {
         self.check(job, &widths).await
     }
 
-    async fn resize(&self, job: &ObservedJob, wanted: &[(&'static str, u32)]) -> Result<()> {
+    /// Resizes a job, which must lead to this generation.
+    async fn resize(&self, job: &ObservedJob, wanted: &[(&'static str, u32)], generation: u64) -> Result<()> {
         let blows = *self.blows.borrow();
         let before = job.snapshot().await.unwrap_or_default();
         let start = Instant::now();
-        self.ask(job, wanted, WaitFor::Committed).await?;
+        let answer = self.ask(job, wanted, WaitFor::Committed).await?;
         let committed = start.elapsed();
+        ensure!(answer.generation == Some(generation), "generation {:?} instead of {generation}", answer.generation);
         let quiet = *self.blows.borrow() == blows;
         self.ask(job, wanted, WaitFor::RolledOut).await?;
         let rolled_out = start.elapsed();
@@ -226,7 +290,12 @@ impl Run {
     }
 
     /// Asks until the answer comes: whoever was asked may be dead by now. The same widths can be asked for any number of times.
-    async fn ask(&self, job: &ObservedJob, wanted: &[(&'static str, u32)], wait_for: WaitFor) -> Result<()> {
+    async fn ask(
+        &self,
+        job: &ObservedJob,
+        wanted: &[(&'static str, u32)],
+        wait_for: WaitFor,
+    ) -> Result<ResizeResponse> {
         let deadline = Instant::now() + THROUGH_WITHIN;
         let frontends = self.system.frontends().iter().cycle();
         let mut last = None;
@@ -235,11 +304,11 @@ impl Run {
             let mut request = tonic::Request::new(request(job, wanted, wait_for));
             request.set_timeout(CALL_WITHIN);
             let answer = match frontend.balancer().await {
-                Ok(mut balancer) => balancer.resize(request).await.map(drop),
+                Ok(mut balancer) => balancer.resize(request).await,
                 Err(error) => Err(tonic::Status::unavailable(format!("{error:#}"))),
             };
             match answer {
-                Ok(()) => return Ok(()),
+                Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) if may_pass(&status) => last = Some(status),
                 Err(status) => return Err(status.into()),
             }
