@@ -195,6 +195,62 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Problems in the order in which they were found, each once; a bounded number of them.
+///
+/// A stage that can go on after a problem puts it here and goes on; the first problem decides stage and code of the whole, so the
+/// order in which a stage looks for problems is part of its contract.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Problems(Vec<Problem>);
+
+impl Problems {
+    /// More problems of one stage are of no use to anybody.
+    pub(crate) const MOST: usize = 100;
+
+    /// Adds a problem, unless it is known already (all channels of an operator tend to have the same one).
+    pub(crate) fn push(&mut self, problem: Problem) {
+        if !self.is_full() && !self.0.contains(&problem) {
+            self.0.push(problem);
+        }
+    }
+
+    /// The value of a step, or nothing if it was refused: its problems are kept. Passes on that the computation was ended.
+    pub(crate) fn keep<T>(&mut self, result: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
+        match result.map_err(Into::into) {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Rejected(problems)) => {
+                self.extend(problems);
+                Ok(None)
+            }
+            Err(ended) => Err(ended),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether looking for more is in vain.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= Self::MOST
+    }
+
+    /// Ends a step: an error if there is any problem.
+    pub(crate) fn into_result(self) -> Result<(), Error> {
+        if self.0.is_empty() { Ok(()) } else { Err(Error::Rejected(self.0)) }
+    }
+
+    /// The problems.
+    pub(crate) fn into_vec(self) -> Vec<Problem> {
+        self.0
+    }
+}
+
+impl Extend<Problem> for Problems {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        problems.into_iter().for_each(|problem| self.push(problem));
+    }
+}
+
 /// The beginning of `text`, short enough for a message, with control characters escaped.
 pub fn excerpt(text: &str) -> String {
     const MOST: usize = 80;
@@ -215,6 +271,19 @@ mod tests {
             .code(code::INCONSISTENT)
             .at(Place { line: 120, column: 15 });
         assert_eq!(problem.to_string(), "120:15: CDISR1358E operator 7: unknown host pool 3");
+    }
+
+    #[test]
+    fn problems_are_kept_once_and_not_for_ever() {
+        let mut problems = Problems::default();
+        for number in 0..300 {
+            problems.push(Problem::new(Stage::Topology, format!("{}", number / 2)));
+        }
+        assert!(problems.is_full());
+        let problems = problems.into_result().unwrap_err();
+        assert_eq!(problems.problems().len(), Problems::MOST);
+        assert_eq!(problems.problems()[99].message, "99");
+        assert_eq!(Problems::default().keep(Err::<(), _>(Error::Cancelled)), Err(Error::Cancelled));
     }
 
     #[test]

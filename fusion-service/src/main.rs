@@ -5,7 +5,7 @@
 
 use clap::{CommandFactory, Parser};
 use fusion_service::{
-    command::{explain, fuse, plan},
+    command::{check, explain, fuse, plan},
     server::command as serve,
 };
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ enum Command {
     Plan(plan::Arguments),
     Fuse(fuse::Arguments),
     Explain(Box<explain::Arguments>),
+    Check(Box<check::Arguments>),
     Serve(Box<serve::ServeArgs>),
 }
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Ok(Program { command: Command::Plan(arguments) }) => plan::run(&arguments),
         Ok(Program { command: Command::Fuse(arguments) }) => fuse::run(&arguments),
         Ok(Program { command: Command::Explain(arguments) }) => explain::run(&arguments),
+        Ok(Program { command: Command::Check(arguments) }) => check::run(&arguments),
         Ok(Program { command: Command::Serve(arguments) }) => serve::run(&arguments),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", one_line(&error.render().to_string()));

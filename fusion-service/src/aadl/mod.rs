@@ -26,7 +26,7 @@ pub use elements::Elements;
 pub use same::{same_document, same_job};
 
 use crate::budget::Budget;
-use crate::error::{Error, Problem};
+use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
 use fragments::Fragments;
 use sheet::Sheet;
@@ -70,6 +70,7 @@ impl Writer {
         mut known: impl FnMut(Pe) -> Option<Measure>,
         budget: &Budget,
     ) -> Result<Vec<Measure>, Error> {
+        let (mut problems, mut refused) = (Problems::default(), 0);
         let mut left = budget.limits.aadl_bytes;
         let mut measures = Vec::with_capacity(e.pes().len());
         let mut sheet = Sheet::<true>::new(None);
@@ -78,12 +79,26 @@ impl Writer {
             pace.steps(16)?;
             let measure = match known(pe) {
                 Some(measure) => measure,
-                None => self.measure_on(&mut sheet, e, pe, left, budget)?,
+                None => match self.measure_on(&mut sheet, e, pe, left, budget) {
+                    // Others may have problems of their own; not so if there is too much text.
+                    Err(Error::Rejected(own))
+                        if refused < MOST_REFUSED && own.iter().all(|p| p.stage == Stage::Aadl) =>
+                    {
+                        problems.extend(own);
+                        refused += 1;
+                        sheet = Sheet::<true>::new(None);
+                        continue;
+                    }
+                    measured => match problems.keep(measured)? {
+                        Some(measure) => measure,
+                        None => break,
+                    },
+                },
             };
             left = left.checked_sub(measure.bytes).ok_or_else(document::too_much_text)?;
             measures.push(measure);
         }
-        Ok(measures)
+        problems.into_result().map(|()| measures)
     }
 
     /// Ids and size of one document; `most` bounds its size in bytes.
@@ -103,7 +118,7 @@ impl Writer {
             Ok(measure) => Ok(measure),
             Err(WriteError::Refused(error)) => Err(error),
             // There is no sink that could fail.
-            Err(WriteError::Sink(error)) => Err(Problem::new(crate::error::Stage::Aadl, error.to_string()).into()),
+            Err(WriteError::Sink(error)) => Err(Problem::new(Stage::Aadl, error.to_string()).into()),
         }
     }
 
@@ -137,6 +152,9 @@ impl Writer {
         Ok(Measure { content_id: finished.content, runtime_id: finished.runtime, bytes: finished.bytes })
     }
 }
+
+/// PEs whose documents cannot be written, before no further is tried.
+const MOST_REFUSED: usize = 20;
 
 /// Annotations that name operators anywhere in the job.
 fn is_event_time(annotation: &crate::topology::Annotation) -> bool {

@@ -201,7 +201,7 @@ impl Composites {
         annotations: Vec<Annotation>,
         kind: OperatorKind,
     ) -> Result<(OperatorId, String), Error> {
-        let full = reader.required_token(element, "name");
+        let full = reader.required_name(element, "name");
         let name = full.rsplit('.').next().unwrap_or_default().to_owned();
         let prefix = owner.map(|owner| &self.operators[owner]).filter(|owner| owner.owner.is_some());
         let prefix_bytes = prefix.map_or(0, |owner| owner.logical_name.len() as u64 + 1);

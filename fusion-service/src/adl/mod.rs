@@ -13,7 +13,8 @@
 //!
 //! Children come in any order, unknown elements and attributes are ignored, of repeated single elements the last counts. A document
 //! that is not well-formed is refused at its first fault; of one that is, all problems are told. Only the first application of a
-//! document and the first top-level composite of it count.
+//! document and the first top-level composite of it count. [`read`] gives what there is of an application with problems, so that
+//! later stages can be asked about the rest; [`parse`] gives an application without.
 
 mod characters;
 mod composites;
@@ -26,7 +27,7 @@ mod values;
 mod xml;
 
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{Application, Dialect, OperatorDefinition};
 use composites::Composites;
 use tables::Table;
@@ -38,7 +39,44 @@ use xml::{Element, Reader, Vocabulary};
 ///
 /// Stage `logical-model`: the document is no well-formed XML or no ADL (code `CDISA5089E`), or parts of it are missing or malformed.
 pub fn parse(document: &[u8], budget: &Budget) -> Result<Application, Error> {
-    let mut reader = Reader::new(document, budget)?;
+    match read(document, budget)? {
+        Reading { application: Some(application), problems, .. } if problems.is_empty() => Ok(application),
+        Reading { problems, .. } => Err(Error::Rejected(problems)),
+    }
+}
+
+/// A document as far as it can be read.
+#[derive(Debug)]
+pub struct Reading {
+    /// The application, with defaults for what is missing or malformed; none if the document does not get that far.
+    pub application: Option<Application>,
+    /// What is wrong, in the order in which it counts. Stage `logical-model`, as for [`parse`].
+    pub problems: Vec<Problem>,
+    /// Nothing is wrong with the indexes, names and tables by which things refer to each other: what later stages find in
+    /// the application is not a consequence of these problems.
+    pub coherent: bool,
+    /// Nothing is wrong with the declarations of submission-time values.
+    pub values_coherent: bool,
+}
+
+/// Reads what can be read of an ADL document. Fails only if the budget ends.
+pub fn read(document: &[u8], budget: &Budget) -> Result<Reading, Error> {
+    let mut problems = Problems::default();
+    let refused = |problems: Problems| {
+        Ok(Reading { application: None, problems: problems.into_vec(), coherent: false, values_coherent: false })
+    };
+    let Some(mut reader) = problems.keep(Reader::new(document, budget))? else { return refused(problems) };
+    let draft = problems.keep(draft(&mut reader))?;
+    let values_coherent = draft.as_ref().is_some_and(|draft| draft.values_coherent);
+    let application = draft.and_then(|draft| draft.finish(&mut reader));
+    // What ended the reading comes first: that the document is not well-formed, or no ADL.
+    let coherent = problems.is_empty() && reader.coherent;
+    problems.extend(std::mem::take(&mut reader.problems));
+    Ok(Reading { application, problems: problems.into_vec(), coherent, values_coherent })
+}
+
+/// The parts of the application. Ends at what makes the document no ADL.
+fn draft(reader: &mut Reader<'_>) -> Result<Draft, Error> {
     let root = reader.root()?;
     let (dialect, name) = match (root.vocabulary, root.name) {
         (Vocabulary::V4200, "applicationSet") => (Dialect::V4200, "splApplication"),
@@ -56,14 +94,8 @@ pub fn parse(document: &[u8], budget: &Budget) -> Result<Application, Error> {
         Ok(())
     })?;
     reader.finish()?;
-    let Some(draft) = draft else {
-        return Err(Problem::new(Stage::LogicalModel, format!("there is no <{name}>")).at(root.place).into());
-    };
-    let application = draft.finish(&mut reader);
-    match application {
-        Some(application) if reader.problems.is_empty() => Ok(application),
-        _ => Err(Error::Rejected(reader.problems)),
-    }
+    let none = || Problem::new(Stage::LogicalModel, format!("there is no <{name}>")).at(root.place).into();
+    draft.ok_or_else(none)
 }
 
 /// An application as far as it has been read.
@@ -79,6 +111,8 @@ struct Draft {
     custom_metrics: Table<crate::logical::CustomMetric>,
     regions: Table<crate::logical::ParallelRegion>,
     submission_values: Table<crate::logical::SubmissionValue>,
+    /// Nothing is wrong with those.
+    values_coherent: bool,
     pes: Table<v4000::Pe>,
 }
 
@@ -97,6 +131,7 @@ impl Draft {
             custom_metrics: Table::default(),
             regions: Table::default(),
             submission_values: Table::default(),
+            values_coherent: true,
             pes: Table::default(),
         };
         let vocabulary = element.vocabulary;
@@ -122,7 +157,10 @@ impl Draft {
                 .regions
                 .read(reader, v, "parallelRegion", |reader, row| tables::parallel_region(reader, row, dialect)),
             ("submissionTimeValues", _) => {
-                self.submission_values.read(reader, v, "submissionTimeValue", tables::submission_value)
+                let before = reader.problems.len();
+                self.submission_values.read(reader, v, "submissionTimeValue", tables::submission_value)?;
+                self.values_coherent = reader.problems.len() == before;
+                Ok(())
             }
             ("primitiveOperDefinitions", Dialect::V4200) => {
                 self.definitions.read(reader, v, "primitiveOperDefinition", v4200::definition)
@@ -155,8 +193,11 @@ impl Draft {
             (composites.present, "composites"),
             (self.toolkits.present, "toolkits"),
         ] {
-            if !present {
-                reader.lacks(place, element, child);
+            match (present, child) {
+                (true, _) => {}
+                // Nothing but their own names depends on them.
+                (false, "toolkits") => reader.lacks(place, element, child),
+                (false, _) => reader.lacks_target(place, element, child),
             }
         }
         application.host_pools = self.host_pools.sorted(|row| row.index);

@@ -26,8 +26,8 @@ pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> R
                     in_pool: reader.optional_index(&child, "inpoolIndex"),
                 });
             }
-            "coLocation" => resources.co_locations.push(reader.required_token(&child, "colocId")),
-            "exLocation" => resources.ex_locations.push(reader.required_token(&child, "exlocId")),
+            "coLocation" => resources.co_locations.push(reader.required_name(&child, "colocId")),
+            "exLocation" => resources.ex_locations.push(reader.required_name(&child, "exlocId")),
             _ => {}
         }
         Ok(())
@@ -44,8 +44,8 @@ pub(crate) fn partitions<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
             return Ok(());
         }
         match child.name {
-            "coLocation" => partition.co_locations.push(reader.required_token(&child, "colocId")),
-            "exLocation" => partition.ex_locations.push(reader.required_token(&child, "exlocId")),
+            "coLocation" => partition.co_locations.push(reader.required_name(&child, "colocId")),
+            "exLocation" => partition.ex_locations.push(reader.required_name(&child, "exlocId")),
             _ => {}
         }
         Ok(())

@@ -181,10 +181,10 @@ pub(crate) fn parallel_region<'a>(
         Ok(())
     })?;
     if !operator {
-        reader.lacks(element.place, element.name, "parallelOperator");
+        reader.lacks_target(element.place, element.name, "parallelOperator");
     }
     if !width {
-        reader.lacks(element.place, element.name, "parallelWidth");
+        reader.lacks_target(element.place, element.name, "parallelWidth");
     }
     Ok(region)
 }
@@ -266,7 +266,7 @@ pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -
                 Some(kind) if kind == "input" => PortKind::Input,
                 Some(_) => PortKind::Output,
                 None => {
-                    reader.required_text(&child, "portKind");
+                    reader.required_name(&child, "portKind");
                     PortKind::Output
                 }
             };

@@ -207,7 +207,7 @@ fn output_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<O
         }
         let mut port = OutputPort {
             port: port(reader, &child),
-            stream_name: reader.required_token(&child, "streamName"),
+            stream_name: reader.required_name(&child, "streamName"),
             viewable: child.boolean_or("viewable", true),
         };
         reader.children(|reader, child| {

@@ -1,7 +1,8 @@
 //! Typed values out of attributes and texts, with the tolerance of adl 2.2.
 //!
 //! A value that is missing or malformed becomes a problem of the document and a default, so that reading goes on and finds all
-//! problems at once; the application is thrown away in the end.
+//! problems at once; the application is thrown away in the end. Whether the problem is one of references decides whether later stages
+//! may be asked what they think of the rest (see [`super::read`]).
 
 use super::xml::{Element, Reader};
 use crate::error::{Error, excerpt};
@@ -30,17 +31,23 @@ pub(crate) fn index(text: &str) -> Option<u64> {
 
 impl<'a> Reader<'a> {
     fn absent(&mut self, element: &Element<'a>, name: &str) {
-        self.problem(element.place, format!("<{}>: the attribute {name} is missing", excerpt(element.name)));
+        self.detail(element.place, format!("<{}>: the attribute {name} is missing", excerpt(element.name)));
     }
 
     fn wrong(&mut self, element: &Element<'a>, name: &str, value: &str, expected: &str) {
         let (element, place, value) = (excerpt(element.name), element.place, excerpt(value));
-        self.problem(place, format!("<{element}>: {name}=\"{value}\" is not {expected}"));
+        self.detail(place, format!("<{element}>: {name}=\"{value}\" is not {expected}"));
     }
 
-    /// Notes that `element` lacks a child.
+    /// Notes that `element` lacks a child that nothing refers to.
     pub(crate) fn lacks(&mut self, place: crate::error::Place, element: &str, child: &str) {
-        self.problem(place, format!("<{element}>: the element <{child}> is missing"));
+        self.detail(place, format!("<{element}>: the element <{child}> is missing"));
+    }
+
+    /// Notes that `element` lacks a child that other things refer to.
+    pub(crate) fn lacks_target(&mut self, place: crate::error::Place, element: &str, child: &str) {
+        self.coherent = false;
+        self.lacks(place, element, child);
     }
 
     /// A required text, kept as it is.
@@ -65,9 +72,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A required token that something else refers to.
+    pub(crate) fn required_name(&mut self, element: &Element<'a>, name: &str) -> String {
+        self.coherent &= element.attribute(name).is_some();
+        self.required_token(element, name)
+    }
+
     /// A required unsigned integer.
     pub(crate) fn required_index(&mut self, element: &Element<'a>, name: &str) -> u64 {
         if element.attribute(name).is_none() {
+            self.coherent = false;
             self.absent(element, name);
         }
         self.optional_index(element, name).unwrap_or_default()
@@ -78,6 +92,7 @@ impl<'a> Reader<'a> {
         let value = element.attribute(name)?;
         let number = index(value);
         if number.is_none() {
+            self.coherent = false;
             self.wrong(element, name, value, "an unsigned integer");
         }
         Some(number.unwrap_or_default())

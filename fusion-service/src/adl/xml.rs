@@ -70,6 +70,8 @@ pub(crate) struct Reader<'a> {
     lines: Lines<'a>,
     /// What is wrong with the content so far.
     pub(crate) problems: Vec<Problem>,
+    /// Nothing of that is about how things refer to each other.
+    pub(crate) coherent: bool,
 }
 
 #[allow(clippy::large_enum_variant, reason = "tokens are matched at once and never stored")]
@@ -104,6 +106,7 @@ impl<'a> Reader<'a> {
             empty: false,
             lines: Lines::new(text),
             problems: Vec::new(),
+            coherent: true,
         };
         reader.xml.config_mut().check_comments = true;
         if let Some(offset) = illegal_character(text) {
@@ -201,8 +204,14 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
-    /// Notes that the content is wrong and goes on.
+    /// Notes that the content is wrong and goes on. What it says about how things refer to each other is not to be believed.
     pub(crate) fn problem(&mut self, place: Place, message: String) {
+        self.coherent = false;
+        self.detail(place, message);
+    }
+
+    /// Notes that something is wrong that nothing else refers to, and goes on.
+    pub(crate) fn detail(&mut self, place: Place, message: String) {
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(Problem::new(Stage::LogicalModel, message).at(place));
         }

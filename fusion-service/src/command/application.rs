@@ -8,6 +8,7 @@
 
 use super::options::{LimitArguments, PolicyName, fusion_type};
 use super::request::Job;
+use super::terminal::printable;
 use super::{Failure, document};
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
@@ -66,6 +67,8 @@ pub struct Application {
     pub document: Result<Vec<u8>, Error>,
     /// What the job adds, or what is wrong with its configuration.
     pub request: Result<Arc<Request>, Error>,
+    /// The same without the configuration: for what can be said although that is wrong.
+    pub unconfigured: Arc<Request>,
     /// Pattern of a region, width: one resize after the other.
     pub resizes: Vec<(String, i128)>,
     /// How they distribute operators.
@@ -78,9 +81,10 @@ impl ApplicationArguments {
     /// Reads the files. Fails where they cannot be read or a request does not have its form.
     pub fn read(&self) -> Result<Application, Failure> {
         let job = self.request.as_deref().map(Job::read).transpose()?;
-        let (request, mut resizes) = match job {
-            Some(job) => (job.request, job.resizes),
-            None => (Ok(Request { job_name: JOB_NAME.to_owned(), ..Request::default() }), Vec::new()),
+        let unnamed = || Request { job_name: JOB_NAME.to_owned(), ..Request::default() };
+        let (request, unconfigured, mut resizes) = match job {
+            Some(job) => (job.request, job.unconfigured, job.resizes),
+            None => (Ok(unnamed()), unnamed(), Vec::new()),
         };
         resizes.extend(self.resizes.iter().cloned());
         let budget = Budget::with_limits(self.limits.limits());
@@ -88,6 +92,7 @@ impl ApplicationArguments {
             name: self.application.display().to_string(),
             document: document::read(&self.application, &budget)?,
             request: request.map(|request| Arc::new(self.add_to(request))),
+            unconfigured: Arc::new(self.add_to(unconfigured)),
             resizes,
             policy: self.policy.into(),
             budget,
@@ -125,6 +130,8 @@ impl Application {
 
     /// What is wrong, for standard error: a line per problem, `file:line:column: [code ]message`.
     pub fn complaint(&self, error: &Error) -> String {
+        const MOST: usize = 1000;
+        let printable = |text: &str| printable(text, MOST);
         let name = printable(&self.name);
         match error.problems() {
             [] => format!("error: {name}: {error}\n"),
@@ -137,10 +144,6 @@ impl Application {
                 .collect(),
         }
     }
-}
-
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// `legacy`, `manual:N`, `automatic` or `automatic:N`.

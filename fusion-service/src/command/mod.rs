@@ -4,12 +4,14 @@
 //! `document` and `request`.
 
 pub mod application;
+pub mod check;
 mod document;
 pub mod explain;
 pub mod fuse;
 pub mod options;
 pub mod plan;
 mod request;
+mod terminal;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,8 +38,8 @@ pub(crate) fn exit(good: Result<bool, Failure>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(Failure(message)) => {
-            let line: String = message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            eprintln!("error: {line}");
+            const MOST: usize = 1000;
+            eprintln!("error: {}", terminal::printable(&message, MOST));
             ExitCode::from(2)
         }
     }

@@ -25,6 +25,8 @@ const NAME: std::ops::RangeInclusive<usize> = 1..=253;
 pub(super) struct Job {
     /// Wrong only where the configuration is.
     pub(super) request: Result<Request, Error>,
+    /// The same without the configuration.
+    pub(super) unconfigured: Request,
     /// Pattern of a region, width.
     pub(super) resizes: Vec<(String, i128)>,
 }
@@ -34,16 +36,18 @@ impl Job {
         let written: Written = read(path)?;
         let Written { job_name, job_id, fusion, submission_time_values, config, parallel_regions, resizes } = written;
         let properties: BTreeMap<String, String> = texts(config);
+        let unconfigured = Request {
+            job_name: job_name.0,
+            job_id,
+            fusion: fusion.0,
+            submission_values: texts(submission_time_values),
+            widths: parallel_regions.widths(),
+            ..Request::default()
+        };
         Ok(Self {
-            request: Configuration::read(&properties).map(|configuration| Request {
-                job_name: job_name.0,
-                job_id,
-                fusion: fusion.0,
-                submission_values: texts(submission_time_values),
-                configuration,
-                widths: parallel_regions.widths(),
-                ..Request::default()
-            }),
+            request: Configuration::read(&properties)
+                .map(|configuration| Request { configuration, ..unconfigured.clone() }),
+            unconfigured,
             resizes: resizes.into_iter().map(|resize| (resize.region.0, resize.width.0)).collect(),
         })
     }

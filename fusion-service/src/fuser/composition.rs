@@ -8,7 +8,7 @@ use super::hosts::HostGroups;
 use super::rules::Rules;
 use super::units::{Unit, Units};
 use crate::budget::Budget;
-use crate::error::Error;
+use crate::error::{Error, Problems};
 
 pub(super) struct Composition<'a> {
     pub(super) graph: &'a Graph<'a>,
@@ -21,11 +21,15 @@ impl<'a> Composition<'a> {
     /// Steps 1 to 3 of fuser 2: host groups, units, validation.
     pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
         budget.check()?;
-        let hosts = HostGroups::new(graph).map_err(Error::Rejected)?;
+        let mut problems = Problems::default();
+        let hosts = HostGroups::find(graph, &mut problems);
         let constraints = constraints(graph, &hosts, kind);
         budget.check()?;
         let units = Units::new(graph, &constraints);
-        let rules = Rules::new(graph, &units, &hosts, &constraints, budget)?;
+        let rules = problems.keep(Rules::new(graph, &units, &hosts, &constraints, budget))?;
+        let Some(rules) = rules.filter(|_| problems.is_empty()) else {
+            return Err(Error::Rejected(problems.into_vec()));
+        };
         Ok(Self { graph, hosts, units, rules })
     }
 

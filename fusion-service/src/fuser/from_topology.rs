@@ -68,6 +68,7 @@ impl<'a> Graph<'a> {
                 pool: resources.pool,
                 host_isolated: resources.isolation,
                 channels: &physical.channels,
+                place: application.operators.get(physical.logical).map(|written| written.place),
             });
         }
         let pools = topology.host_pools.iter().map(|pool| HostPool {

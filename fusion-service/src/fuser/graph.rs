@@ -1,6 +1,6 @@
 //! What fusion needs to know of an application: operators with their constraints, and connections.
 
-use crate::error::{Problem, Stage};
+use crate::error::{Place, Problem, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::{Channel, Connection, Node};
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
@@ -88,6 +88,8 @@ pub struct Operator<'a> {
     pub host_isolated: bool,
     /// Channels it is in, one per enclosing parallel region.
     pub channels: &'a [Channel],
+    /// Where it is written, for problems.
+    pub place: Option<Place>,
 }
 
 /// An input port.

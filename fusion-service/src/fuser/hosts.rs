@@ -6,7 +6,7 @@
 
 use super::constraints::join;
 use super::graph::{Graph, Operator, Symbol};
-use crate::error::{Problem, Stage};
+use crate::error::{Problem, Problems, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::Node;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,8 +29,14 @@ pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
 impl HostGroups {
     /// Finds the groups; every unknown host pool and every place beyond the declared hosts of a pool is a problem (fuser 8).
     pub fn new(graph: &Graph) -> Result<Self, Vec<Problem>> {
+        let mut problems = Problems::default();
+        let groups = Self::find(graph, &mut problems);
+        if problems.is_empty() { Ok(groups) } else { Err(problems.into_vec()) }
+    }
+
+    /// The same; an operator with a problem is in no group of its pool.
+    pub(super) fn find(graph: &Graph, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
-        let mut problems = Vec::new();
         for (node, operator) in graph.operators() {
             let mut join = |group| join(groups.entry(group).or_default(), node);
             operator.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
@@ -44,13 +50,15 @@ impl HostGroups {
                     join(HostGroup::InPool(pool, index));
                     join(HostGroup::Host(host));
                 }
-                Err(message) => problems.push(Problem::new(
-                    Stage::Compose,
-                    format!("operator {} ({}): {message}", operator.index, crate::error::excerpt(operator.name)),
-                )),
+                Err(message) => {
+                    let name = crate::error::excerpt(operator.name);
+                    let message = format!("operator {} ({name}): {message}", operator.index);
+                    let place = operator.place;
+                    problems.push(Problem { place, ..Problem::new(Stage::Compose, message) });
+                }
             }
         }
-        if problems.is_empty() { Ok(Self(groups)) } else { Err(problems) }
+        Self(groups)
     }
 
     /// The groups, in a fixed order.

@@ -10,7 +10,7 @@ use super::graph::Graph;
 use super::hosts::{HostGroups, Specifications, leaves_exclusive_pool};
 use super::units::{Unit, Units};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use indexmap::IndexSet;
@@ -75,7 +75,7 @@ impl Rules {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let mut properties: PrimaryMap<Unit, Properties> = units.keys().map(|_| Properties::default()).collect();
-        let mut problems = Vec::new();
+        let mut problems = Problems::default();
         for (number, constraint) in (0_u32..).zip(constraints) {
             budget.check()?;
             match &constraint.demand {
@@ -96,9 +96,7 @@ impl Rules {
                 }
             }
         }
-        if !problems.is_empty() {
-            return Err(Error::Rejected(problems));
-        }
+        problems.into_result()?;
 
         let mut grouped: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
         hosts.iter().flat_map(|(_, nodes)| nodes).for_each(|&node| grouped[units.of(node)] = true);
@@ -190,7 +188,8 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
     }
     let values: Vec<String> = values.into_iter().take(MOST).collect();
     text += &format!(": {what} differs ({})", values.join(" / "));
-    Problem::new(Stage::Compose, text).code(code::CONSTRAINTS)
+    let place = nodes.first().and_then(|&node| graph.operators()[node].place);
+    Problem { place, ..Problem::new(Stage::Compose, text).code(code::CONSTRAINTS) }
 }
 
 /// Values numbered in order of appearance.

@@ -4,7 +4,7 @@
 //! value is an SPL literal; nothing evaluates it here, its type lives in the code that reads it.
 
 use super::{Application, SubmissionValue};
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use std::collections::BTreeMap;
 
 /// The display of X windows, a value that the runtime treats on its own (adl 5.5).
@@ -83,6 +83,14 @@ fn qualified(value: &SubmissionValue) -> String {
 /// Stage `logical-model`: the display has no value (CDISR1378E); values missing (CDISR1146E) or given under two spellings
 /// (CDISR1147E), in the order of the document; names that fit several values (CDISR1148E).
 pub fn bind(application: &Application, given: &BTreeMap<String, String>) -> Result<Bindings, Error> {
+    let (bindings, problems) = bind_what_is_given(application, given);
+    problems.into_result().map(|()| bindings)
+}
+
+/// The same where values are missing: these are bound to a stand-in that is a text, a number and a width, so that what later stages
+/// find wrong is not a consequence.
+pub(crate) fn bind_what_is_given(application: &Application, given: &BTreeMap<String, String>) -> (Bindings, Problems) {
+    const STAND_IN: &str = "1";
     let mut problems = Vec::new();
     let mut display_missing = Vec::new();
     let mut matches: BTreeMap<&str, u32> = given.keys().map(|name| (name.as_str(), 0)).collect();
@@ -110,14 +118,16 @@ pub fn bind(application: &Application, given: &BTreeMap<String, String>) -> Resu
         } else if found.is_none() && value.required {
             problems.push(problem(code::SUBMISSION_MISSING, "is required, but it is not given"));
         }
-        let literal = found.map(|text| quoted(text, value.list)).or_else(|| value.default.clone());
+        let stand_in = (found.is_none() && value.required).then(|| quoted(STAND_IN, value.list));
+        let default = || value.default.clone();
+        let literal = found.map(|text| quoted(text, value.list)).or_else(default);
         if display && literal.is_none() {
             display_missing.push(problem(code::DISPLAY, "has neither a value nor a default"));
         }
         if value.name == DISPLAY || qualified(value) == DISPLAY {
             bindings.display.clone_from(&literal);
         }
-        bindings.literals.push((value.index, literal));
+        bindings.literals.push((value.index, stand_in.or(literal)));
     }
     problems.sort_by_key(|problem| problem.place);
     for (name, count) in matches {
@@ -129,8 +139,9 @@ pub fn bind(application: &Application, given: &BTreeMap<String, String>) -> Resu
         }
     }
     // The missing display ends the reference's look-up at once, so it comes before everything else (adl 5.1, step 3).
-    display_missing.append(&mut problems);
-    if display_missing.is_empty() { Ok(bindings) } else { Err(Error::Rejected(display_missing)) }
+    let mut all = Problems::default();
+    all.extend(display_missing.into_iter().chain(problems));
+    (bindings, all)
 }
 
 /// The SPL literal of a given text (adl 5.2): a list is split at every comma, nothing is trimmed.

@@ -1,13 +1,13 @@
 //! From a topology and its PEs to a compiled job.
 
-use super::element::processing_elements;
+use super::element::{PodNeeds, pod_needs, processing_elements};
 use super::layout::{self, Digest, Layout, SplitterTree};
 use super::ports::{self, InUse};
 use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
-use super::{COMPILER, Compiled, Plan, PlannedRegion, change, consistent, placement};
+use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, change, consistent, placement};
 use crate::aadl::{Elements, Measure, Writer};
 use crate::budget::Budget;
-use crate::error::Error;
+use crate::error::{Error, Problems};
 use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
 use crate::topology::{Numbering, Splitter, Topology};
 use cranelift_entity::{EntityRef, PrimaryMap};
@@ -72,7 +72,8 @@ impl Assembled {
         Ok(Self { bound, elements, found, automatic })
     }
 
-    /// Measures the documents and collects what the plan says.
+    /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the problems of all
+    /// are told.
     pub(super) fn finish(
         self,
         source: &Source,
@@ -80,10 +81,28 @@ impl Assembled {
         prior: Option<change::Prior<'_>>,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let writer = Writer::new(&self.elements, &request.job_name, request.job_id, budget)?;
-        let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
-        let measures = writer.measure_all(&self.elements, |pe| known.as_ref()?.measure(pe), budget)?;
-        self.with_measures(source, request, writer, &measures, prior, budget)
+        let measured = Writer::new(&self.elements, &request.job_name, request.job_id, budget).and_then(|writer| {
+            let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
+            let measures = writer.measure_all(&self.elements, |pe| known.as_ref()?.measure(pe), budget)?;
+            Ok((writer, measures))
+        });
+        let mut problems = Problems::default();
+        match problems.keep(measured)? {
+            Some((writer, measures)) => self.with_measures(source, request, writer, &measures, prior, budget),
+            None => {
+                problems.keep(self.around())?;
+                Err(Error::Rejected(problems.into_vec()))
+            }
+        }
+    }
+
+    /// What the plan says around the documents: consistent regions, and what pods get.
+    fn around(&self) -> Result<(Vec<ConsistentRegion>, Vec<PodNeeds>), Error> {
+        let mut problems = Problems::default();
+        let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
+        let needs = problems.keep(pod_needs(&self.elements))?;
+        problems.into_result()?;
+        Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
 
     /// The same where ids and sizes of the documents are known.
@@ -96,9 +115,9 @@ impl Assembled {
         prior: Option<change::Prior<'_>>,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
+        let (consistent_regions, needs) = self.around()?;
         let Self { bound, elements, found, automatic } = self;
-        let consistent_regions = consistent::consistent_regions(&elements, &bound.bindings)?;
-        let mut list = processing_elements(&elements, measures, budget)?;
+        let mut list = processing_elements(&elements, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
         let layout = layout_of(source.digest, request.digest(), found, &elements, measures);
         let change = prior.map(|prior| change::change(&prior, &elements, &mut list));
@@ -115,7 +134,7 @@ impl Assembled {
             elements: list,
             automatic,
             change,
-            warnings: warnings(request, &bound.bindings, &topology),
+            warnings: warnings(request, &bound.bindings, Some(&topology)),
         };
         Ok(Compiled {
             source: source.clone(),

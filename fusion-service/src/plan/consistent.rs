@@ -1,7 +1,7 @@
 //! What the controller of consistent regions needs to know (plan command, `consistentRegions`).
 
 use crate::aadl::Elements;
-use crate::error::{Error, Problem, Stage, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Annotation, OperatorId};
 use crate::topology::Topology;
@@ -71,7 +71,7 @@ pub struct Member {
 /// Errors at stage `consistent-regions`: a declaration lacks something, or has a number that is none.
 pub(super) fn consistent_regions(elements: &Elements, bindings: &Bindings) -> Result<Vec<ConsistentRegion>, Error> {
     let topology = elements.topology();
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let mut regions = Vec::with_capacity(topology.consistent_regions.len());
     for region in &topology.consistent_regions {
         match Declaration::find(topology, region.declaration, region.logical_index, bindings) {
@@ -94,10 +94,10 @@ pub(super) fn consistent_regions(elements: &Elements, bindings: &Bindings) -> Re
                     members: region.members.iter().map(member).collect(),
                 });
             }
-            Err(problem) => problems.push(problem),
+            Err(declared) => problems.extend(declared),
         }
     }
-    if problems.is_empty() { Ok(regions) } else { Err(Error::Rejected(problems)) }
+    problems.into_result().map(|()| regions)
 }
 
 struct Declaration {
@@ -113,7 +113,8 @@ impl Declaration {
         composite: Option<OperatorId>,
         logical_index: u64,
         bindings: &Bindings,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
         let problem = |what: &str| {
             let message = format!("consistent region {logical_index}: {what}");
             Problem::new(Stage::ConsistentRegions, message)
@@ -127,28 +128,31 @@ impl Declaration {
                     annotation.tag == "consistentRegion" && index == Some(logical_index)
                 })
             })
-            .ok_or_else(|| problem("nothing declares it"))?;
-        let required = |key: &'static str| {
-            values(annotation, key).ok_or_else(|| problem(&format!("{key} is missing")).at(annotation.place))
+            .ok_or_else(|| vec![problem("nothing declares it")])?;
+        let mut required = |key: &'static str, is_number: fn(&str) -> bool| {
+            let what = match values(annotation, key) {
+                None => format!("{key} is missing"),
+                Some(text) if !is_number(text.trim()) => format!("{key} \"{}\" is no number", excerpt(&text)),
+                Some(text) => return text,
+            };
+            problems.push(problem(&what).at(annotation.place));
+            String::new()
         };
-        let seconds = |key: &'static str| {
-            let text = required(key)?;
-            let number: Option<f64> = text.trim().parse().ok().filter(|number: &f64| number.is_finite());
-            number.ok_or_else(|| problem(&format!("{key} \"{}\" is no number", excerpt(&text))).at(annotation.place))
+        let attempts = required("maxConsecutiveResetAttempts", |text| text.parse::<u32>().is_ok());
+        let mut seconds = |key: &'static str| -> f64 {
+            let text = required(key, |text| text.parse().is_ok_and(f64::is_finite));
+            text.trim().parse().unwrap_or_default()
         };
-        let attempts = required("maxConsecutiveResetAttempts")?;
-        Ok(Self {
+        let declaration = Self {
             trigger: match values(annotation, "trigger").as_deref() {
-                Some("periodic") => Trigger::Periodic(seconds("period")?),
+                Some("periodic") => Trigger::Periodic(seconds("period")),
                 _ => Trigger::OperatorDriven,
             },
-            drain_timeout: seconds("drainTimeout")?,
-            reset_timeout: seconds("resetTimeout")?,
-            attempts: attempts.trim().parse().map_err(|_| {
-                problem(&format!("maxConsecutiveResetAttempts \"{}\" is no number", excerpt(&attempts)))
-                    .at(annotation.place)
-            })?,
-        })
+            drain_timeout: seconds("drainTimeout"),
+            reset_timeout: seconds("resetTimeout"),
+            attempts: attempts.trim().parse().unwrap_or_default(),
+        };
+        if problems.is_empty() { Ok(declaration) } else { Err(problems) }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::placement::{self, Placement};
 use crate::aadl::{Elements, Measure};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::topology::{Export, Imports, Via};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,26 +107,39 @@ pub struct ImportedPort {
     pub imports: Imports,
 }
 
-/// All PEs, ascending id, as added.
+/// What the pod of a PE gets from the operators in it.
+pub(super) struct PodNeeds {
+    placement: Placement,
+    environment: BTreeMap<String, String>,
+}
+
+/// What the pods of all PEs get, in order of ids.
 ///
 /// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their environment.
+pub(super) fn pod_needs(elements: &Elements) -> Result<Vec<PodNeeds>, Error> {
+    let mut problems = Problems::default();
+    let placements = problems.keep(placement::placements(elements))?.unwrap_or_default();
+    let environments: Vec<_> = (elements.pes().iter())
+        .map(|&pe| environment(elements, pe).map_err(|problem| problems.push(problem)).unwrap_or_default())
+        .collect();
+    problems.into_result()?;
+    let needs = |(placement, environment)| PodNeeds { placement, environment };
+    Ok(placements.into_iter().zip(environments).map(needs).collect())
+}
+
+/// All PEs, ascending id, as added.
 pub(super) fn processing_elements(
     elements: &Elements,
     measures: &[Measure],
+    needs: Vec<PodNeeds>,
     budget: &Budget,
 ) -> Result<Vec<ProcessingElement>, Error> {
-    let placements = placement::placements(elements).map_err(Error::Rejected)?;
     let topology = elements.topology();
     let mut pace = budget.pace();
-    let mut problems = Vec::new();
     let mut list = Vec::with_capacity(measures.len());
-    for ((&pe, measure), placement) in elements.pes().iter().zip(measures).zip(placements) {
+    for ((&pe, measure), PodNeeds { placement, environment }) in elements.pes().iter().zip(measures).zip(needs) {
         let members = elements.members(pe);
         pace.steps(u32::try_from(members.len() * 8).unwrap_or(u32::MAX))?;
-        let environment = environment(elements, pe).unwrap_or_else(|problem| {
-            problems.push(problem);
-            BTreeMap::new()
-        });
         let mut operators: Vec<String> = members.iter().map(|&node| topology.operators[node].name.clone()).collect();
         operators.sort_unstable();
         let regions: BTreeSet<u64> =
@@ -152,7 +165,7 @@ pub(super) fn processing_elements(
             consistent_regions: regions.into_iter().collect(),
         });
     }
-    if problems.is_empty() { Ok(list) } else { Err(Error::Rejected(problems)) }
+    Ok(list)
 }
 
 fn inputs(elements: &Elements, pe: Pe) -> (Vec<PortLabel>, Vec<ImportedPort>) {

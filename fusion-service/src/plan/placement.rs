@@ -1,7 +1,7 @@
 //! Where the pod of a PE may run, from the placement of its operators (aadl 5.3; decisions, "aadl Q15, B38").
 
 use crate::aadl::Elements;
-use crate::error::{Problem, Stage, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::logical::{HostPool, PoolLocation};
 use crate::topology::Operator;
@@ -27,10 +27,10 @@ pub struct Placement {
 
 /// Placement of all PEs, in order of ids. Operators with the same host or pool may share a PE; different ones are an error.
 ///
-/// Problems at stages `host-placement` and `host-pool-location`, those of the first stage only.
-pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Vec<Problem>> {
+/// Problems at stages `host-placement` and `host-pool-location`, in this order.
+pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Error> {
     let topology = elements.topology();
-    let (mut hosts, mut pools) = (Vec::new(), Vec::new());
+    let (mut hosts, mut pools) = (Problems::default(), Problems::default());
     let placements = elements.pes().iter().map(|&pe| {
         let operators = || elements.members(pe).iter().map(|&node| &topology.operators[node]);
         let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
@@ -56,13 +56,8 @@ pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Vec<Prob
         }
     });
     let placements = placements.collect();
-    if !hosts.is_empty() {
-        return Err(hosts);
-    }
-    if !pools.is_empty() {
-        return Err(pools);
-    }
-    Ok(placements)
+    hosts.extend(pools.into_vec());
+    hosts.into_result().map(|()| placements)
 }
 
 /// Operators that want a host for their PE alone, with the id of that PE, sorted.

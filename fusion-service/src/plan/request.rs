@@ -183,14 +183,14 @@ impl Bound {
     }
 }
 
-/// What of a request had no effect.
-pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: &Topology) -> Vec<Warning> {
+/// What of a request had no effect, as far as it is known: without a topology nothing is said about regions.
+pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<&Topology>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for name in bindings.ignored() {
         let message = format!("the application has no submission-time value {}", excerpt(name));
         warnings.push(Warning { reason: "UnknownSubmissionValue", message });
     }
-    for (pattern, _) in &request.widths {
+    for (pattern, topology) in request.widths.iter().filter_map(|(pattern, _)| Some((pattern, topology?))) {
         let matches = |region: &topology::Region| {
             topology::Pattern::parse(pattern).is_ok_and(|pattern| pattern.matches(&region.name))
         };

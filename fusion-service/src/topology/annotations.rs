@@ -10,7 +10,7 @@ use super::shape::Shape;
 use super::texts::Texts;
 use super::threading;
 use super::{Annotation, AnnotationValue, Channel, Parameters};
-use crate::error::{Error, Problem, Stage, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical;
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{OperatorId, Text};
@@ -32,8 +32,14 @@ enum Own {
 }
 
 impl Annotations {
-    /// Resolves what does not depend on the channel.
-    pub(super) fn of(shape: &Shape<'_>, id: OperatorId, parameters: &Parameters) -> Result<Self, Problem> {
+    /// Resolves what does not depend on the channel. Nothing if there are problems; all of them are told.
+    pub(super) fn of(
+        shape: &Shape<'_>,
+        id: OperatorId,
+        parameters: &Parameters,
+        problems: &mut Problems,
+    ) -> Option<Self> {
+        let mut whole = true;
         let operator = &shape.application.operators[id];
         let bindings = &parameters.bindings;
         let mut own = Vec::with_capacity(operator.annotations.len());
@@ -45,7 +51,11 @@ impl Annotations {
                 let value = match key.as_str() {
                     "filter" if is_view => view_filter(&text.literal),
                     "attributes" if is_view => view_attributes(&text.literal),
-                    _ => AnnotationValue::Text(resolve(bindings, text, annotation)?),
+                    _ => AnnotationValue::Text(resolve(bindings, text, annotation).unwrap_or_else(|problem| {
+                        problems.push(problem);
+                        whole = false;
+                        String::new()
+                    })),
                 };
                 values.push((key.clone(), value));
             }
@@ -63,8 +73,8 @@ impl Annotations {
                 None => Own::Same(Annotation { tag, values }),
             });
         }
-        let threading = threading::model(shape, id, parameters)?;
-        Ok(Self { own, threading, made: HashMap::new(), varies })
+        let threading = threading::model(shape, id, parameters).map_err(|problem| problems.push(problem)).ok()?;
+        whole.then(|| Self { own, threading, made: HashMap::new(), varies })
     }
 
     /// The value of the key `model` of the threading annotation.

@@ -8,7 +8,7 @@ use super::links::{End, Links, Reach};
 use super::shape::{Shape, SplitterId};
 use super::{Connection, Merger, Node, Splitter, Via};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage};
+use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{OperatorId, OperatorKind, SplitterKind};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::sync::Arc;
@@ -57,12 +57,14 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Follows all ports of real operators that have copies, and counts what will come of it.
-    ///
-    /// # Errors
-    ///
-    /// Stage `topology`: connections that lead astray, or more than the limit.
-    pub(super) fn follow(shape: &Shape<'_>, links: &mut Links<'_, '_>, budget: &Budget) -> Result<Self, Error> {
+    /// Follows all ports of real operators that have copies, and counts what will come of it. Problems: connections that lead
+    /// astray, or more than the limit.
+    pub(super) fn follow(
+        shape: &Shape<'_>,
+        links: &mut Links<'_, '_>,
+        budget: &Budget,
+        problems: &mut Problems,
+    ) -> Result<Self, Error> {
         let mut ports = Self {
             outputs: SecondaryMap::new(),
             mergers: SecondaryMap::new(),
@@ -76,15 +78,30 @@ impl Ports {
             let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
             let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
             for position in 0..primitive.outputs.len() {
-                let reached = links.follow_output(id, position, budget)?;
+                let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
                 for reach in &reached {
                     ports.connections = ports.connections.saturating_add(reach.connections.saturating_mul(copies));
                     splitters = splitters.saturating_add(reach.splitters.saturating_mul(copies));
                 }
                 ports.outputs[id].push(reached);
             }
+        }
+        for (count, what) in [(ports.connections, "connections"), (splitters, "splitters")] {
+            if count > most {
+                let message =
+                    format!("the application has {count} {what} at these widths; at most {most} are supported");
+                problems.push(Problem::new(Stage::Topology, message));
+            }
+        }
+        if !problems.is_empty() {
+            // Upstream would only be found what has been found downstream.
+            return Ok(ports);
+        }
+        for (id, operator) in shape.application.operators.iter() {
+            pace.step()?;
+            let OperatorKind::Primitive(primitive) = &operator.kind else { continue };
             for position in 0..primitive.inputs.len() {
-                let before = links.mergers_before(id, position, budget)?;
+                let before = problems.keep(links.mergers_before(id, position, budget))?.unwrap_or_default();
                 let regions = &shape.application.regions;
                 let mergers = before.iter().flat_map(|mergers| {
                     (0..).zip(mergers).map(|(index, region)| Merger { index, region: regions[*region].index })
@@ -92,15 +109,9 @@ impl Ports {
                 ports.mergers[id].push(mergers.collect());
             }
         }
-        for (count, what) in [(ports.connections, "connections"), (splitters, "splitters")] {
-            if count > most {
-                let message =
-                    format!("the application has {count} {what} at these widths; at most {most} are supported");
-                return Err(Problem::new(Stage::Topology, message).into());
-            }
-        }
         for id in shape.splitters.keys() {
-            ports.drop_window_punctuation[id] = links.fed_by_merger(id, budget)?;
+            let fed_by_merger = problems.keep(links.fed_by_merger(id, budget))?;
+            ports.drop_window_punctuation[id] = fed_by_merger.unwrap_or_default();
         }
         Ok(ports)
     }

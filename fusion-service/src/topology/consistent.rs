@@ -11,11 +11,10 @@
 use super::annotations::resolve;
 use super::connect::Copies;
 use super::order::Order;
-use super::problems::Problems;
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ConsistentEntry, OperatorId, OperatorKind};
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -92,7 +91,7 @@ pub(super) fn find(
         found: Vec::new(),
         problems: Problems::default(),
     };
-    search.check_entries();
+    check_entries(shape, &search.declarations, &mut search.problems);
     let starts = search.starts(order);
     let mut region_of: SecondaryMap<Node, Option<usize>> = SecondaryMap::new();
     for (id, channel, region) in &starts {
@@ -155,22 +154,31 @@ fn declarations(application: &logical::Application) -> Vec<Declaration<'_>> {
     declarations.into_values().collect()
 }
 
+fn find_declaration(declarations: &[Declaration<'_>], index: u64) -> Option<usize> {
+    declarations.binary_search_by_key(&index, |declaration| declaration.index).ok()
+}
+
+/// Says which operators enter regions that nothing declares, whatever else is wrong.
+pub(super) fn check(shape: &Shape<'_>, problems: &mut Problems) {
+    check_entries(shape, &declarations(shape.application), problems);
+}
+
+fn check_entries(shape: &Shape<'_>, declarations: &[Declaration<'_>], problems: &mut Problems) {
+    for (id, operator) in shape.application.operators.iter() {
+        if let Some(entry) = entry(shape, id)
+            && find_declaration(declarations, entry.region).is_none()
+        {
+            let name = excerpt(&operator.logical_name);
+            let message = format!("{name}: no composite declares the consistent region {}", entry.region);
+            let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
+            problems.push(problem.at(entry.place));
+        }
+    }
+}
+
 impl<'a> Search<'_, 'a> {
     fn declaration(&self, index: u64) -> Option<usize> {
-        self.declarations.binary_search_by_key(&index, |declaration| declaration.index).ok()
-    }
-
-    fn check_entries(&mut self) {
-        for (id, operator) in self.shape.application.operators.iter() {
-            let name = || excerpt(&operator.logical_name);
-            if let Some(entry) = entry(self.shape, id)
-                && self.declaration(entry.region).is_none()
-            {
-                let message = format!("{}: no composite declares the consistent region {}", name(), entry.region);
-                let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
-                self.problems.push(problem.at(entry.place));
-            }
-        }
+        find_declaration(&self.declarations, index)
     }
 
     /// Start operators in the order of the walk, with their regions: (operator, global channel, region).
@@ -252,8 +260,11 @@ impl<'a> Search<'_, 'a> {
                 *any_driven |= driven;
             }
         }
-        let several = starts.into_values().find(|(starts, driven, _)| *driven && starts.len() > 1);
-        if let Some((starts, _, declaration)) = several {
+        let mut told = BTreeSet::new();
+        for (starts, driven, declaration) in starts.into_values() {
+            if !driven || starts.len() < 2 || !told.insert(declaration) {
+                continue;
+            }
             let declaration = &self.declarations[declaration];
             let names: Vec<&str> =
                 starts.iter().map(|id| self.shape.application.operators[*id].logical_name.as_str()).collect();

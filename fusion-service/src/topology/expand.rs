@@ -12,13 +12,12 @@ use super::links::Links;
 use super::locations::HostPools;
 use super::operators::Written;
 use super::order::Order;
-use super::problems::Problems;
 use super::shape::Shape;
 use super::texts::Texts;
 use super::widths::Overrides;
 use super::{Node, Operator, Parameters, Region, Topology, consistent, imports};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage};
+use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::sync::Arc;
@@ -30,20 +29,25 @@ use std::sync::Arc;
 /// Stage `topology`: everything that plan command lists for it, limits included.
 pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &Budget) -> Result<Topology, Error> {
     budget.check()?;
-    let overrides = Overrides::parse(&parameters.widths)?;
-    let shape = Shape::build(application, &overrides, &parameters.bindings, &budget.limits)?;
-    let order = Order::new(&shape, &budget.limits)?;
-    let mut links = Links::new(&shape, &budget.limits);
-    let ports = Ports::follow(&shape, &mut links, budget)?;
-    let numbered = order.numbered(&shape)?;
-    let copies = Copies::new(&shape, &numbered);
+    let mut problems = Problems::default();
+    let overrides = Overrides::parse(&parameters.widths, &mut problems)?;
+    let shape = Shape::build(application, &overrides, &parameters.bindings, &budget.limits, &mut problems);
     let mut texts = Texts::new(&budget.limits);
-    let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget)?;
-
-    let mut written = Written::all(&shape, parameters, &mut texts)?;
+    let order = if problems.is_empty() { problems.keep(Order::new(&shape, &budget.limits))? } else { None };
+    let Some(order) = order else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let mut links = Links::new(&shape, &budget.limits);
+    let ports = Ports::follow(&shape, &mut links, budget, &mut problems)?;
+    let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
+    let Some(numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let copies = Copies::new(&shape, &numbered);
+    let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
+    let written = Written::all(&shape, parameters, &mut texts, &mut problems);
+    let Some(mut written) = problems.keep(written)?.filter(|_| problems.is_empty()) else {
+        consistent::check(&shape, &mut problems);
+        return Err(Error::Rejected(problems.into_vec()));
+    };
     check_names(&shape, &written, budget)?;
     let mut connector = Connector::new(&shape, &links, &ports, &copies);
-    let mut problems = Problems::default();
     let mut operators: PrimaryMap<Node, Operator> = PrimaryMap::with_capacity(numbered.len());
     let mut pace = budget.pace();
     let mut imported = imported.into_iter().peekable();
@@ -72,7 +76,10 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     let connections = std::mem::take(&mut connector.connections);
     drop(connector);
     let host_pools = replicate_host_pools(&shape, &order, &mut operators, &mut texts, &mut problems)?;
-    problems.into_result()?;
+    if !problems.is_empty() {
+        consistent::check(&shape, &mut problems);
+        return Err(Error::Rejected(problems.into_vec()));
+    }
 
     let regions = consistent::find(&shape, &order, parameters, &copies, &numbered, &connections, budget)?;
     for (node, operator) in operators.iter_mut() {
@@ -93,6 +100,17 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
         operators,
         connections,
     })
+}
+
+/// An application whose parts do not fit together: besides that, what is wrong with the parts in themselves.
+fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut problems: Problems) -> Error {
+    imports::check_expressions(shape.application, &mut problems);
+    let written = Written::all(shape, parameters, &mut texts, &mut problems);
+    match problems.keep(written) {
+        Ok(_) => consistent::check(shape, &mut problems),
+        Err(ended) => return ended,
+    }
+    Error::Rejected(problems.into_vec())
 }
 
 /// Refuses an application whose names alone are more than all documents may have, before the names are made.

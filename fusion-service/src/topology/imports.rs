@@ -9,12 +9,11 @@ use super::links::{End, Links};
 use super::locations::region_channel;
 use super::names;
 use super::order::Order;
-use super::problems::Problems;
 use super::shape::Shape;
 use super::texts::Texts;
 use super::{Channel, Export, Imports, NameImport, Node, PropertyImport};
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ImportedStreams, OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
@@ -27,6 +26,17 @@ const DEFAULT_SCOPE: &str = "Default";
 /// What is imported at each input port that imports: (node, port) -> imports.
 pub(super) type Imported = Vec<((Node, u32), Imports)>;
 
+/// Says what is wrong with the expressions of imports, whatever they are connected to.
+pub(super) fn check_expressions(application: &logical::Application, problems: &mut Problems) {
+    for operator in application.operators.values() {
+        if let OperatorKind::Import(import) = &operator.kind {
+            for (text, what) in expressions(import) {
+                parse(operator, text, what, problems);
+            }
+        }
+    }
+}
+
 /// Evaluates all imports in the order of the walk, which decides the order at a port. The result is sorted.
 pub(super) fn imports(
     shape: &Shape<'_>,
@@ -35,16 +45,13 @@ pub(super) fn imports(
     copies: &Copies,
     texts: &mut Texts,
     budget: &Budget,
+    problems: &mut Problems,
 ) -> Result<Imported, Error> {
-    let mut problems = Problems::default();
     let mut written: SecondaryMap<OperatorId, Option<Written<'_>>> = SecondaryMap::new();
     let mut walk = Vec::new();
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
-        match Written::of(shape, id, import, links, budget)? {
-            Ok(import) => written[id] = Some(import),
-            Err(problem) => problems.push(problem),
-        }
+        written[id] = Written::of(shape, id, import, links, budget, problems)?;
         let channels = 0..shape.scopes[shape.scope_of[id]].channels;
         walk.extend(channels.map(|channel| (order.walk_position(shape, id, channel), id, channel)));
     }
@@ -57,6 +64,8 @@ pub(super) fn imports(
             Ok(evaluated) => evaluated,
             Err(problem) => {
                 problems.push(problem);
+                // Other channels have nothing to add.
+                written[id] = None;
                 continue;
             }
         };
@@ -67,7 +76,28 @@ pub(super) fn imports(
             evaluated.add_to(imported.entry((copies.node(*target, channel), *port)).or_default());
         }
     }
-    problems.into_result().map(|()| imported.into_iter().collect())
+    Ok(imported.into_iter().collect())
+}
+
+/// The expressions of an Import: subscription, filter.
+fn expressions(import: &logical::Import) -> [(Option<&str>, &'static str); 2] {
+    let subscription = match &import.streams {
+        ImportedStreams::ByProperties { subscription, .. } => Some(subscription.as_str()),
+        ImportedStreams::ByName(_) => None,
+    };
+    [(subscription, "subscription"), (import.filter.as_deref(), "filter")]
+}
+
+/// An expression of an Import; an empty one is none. The outer nothing is a problem.
+fn parse(
+    operator: &logical::Operator,
+    text: Option<&str>,
+    what: &str,
+    problems: &mut Problems,
+) -> Option<Option<Expression>> {
+    let text = text.filter(|text| !text.is_empty());
+    let parsed = text.map(|text| Expression::parse(text, &Limits::default())).transpose();
+    parsed.map_err(|error| problems.push(bad_expression(operator, what, &error))).ok()
 }
 
 /// An Import as written, its expressions parsed.
@@ -94,11 +124,14 @@ impl<'a> Written<'a> {
         import: &'a logical::Import,
         links: &mut Links<'_, '_>,
         budget: &Budget,
-    ) -> Result<Result<Self, Problem>, Error> {
+        problems: &mut Problems,
+    ) -> Result<Option<Self>, Error> {
         let operator = &shape.application.operators[id];
         let mut targets = Vec::new();
+        let mut whole = true;
         for position in 0..import.outputs.len() {
-            for end in links.follow_output(id, position, budget)?.into_iter().flat_map(|reach| reach.ends) {
+            let reached = problems.keep(links.follow_output(id, position, budget))?.unwrap_or_default();
+            for end in reached.into_iter().flat_map(|reach| reach.ends) {
                 match end {
                     End::Port(target, port) => targets.push((target, port)),
                     End::Export(_) => {}
@@ -106,29 +139,16 @@ impl<'a> Written<'a> {
                         let name = excerpt(&operator.logical_name);
                         let message = format!("the Import {name} reaches across the border of a parallel region");
                         let problem = Problem::new(Stage::Topology, message).code(code::INCONSISTENT);
-                        return Ok(Err(problem.at(operator.place)));
+                        problems.push(problem.at(operator.place));
+                        whole = false;
                     }
                 }
             }
         }
-        let subscription = match &import.streams {
-            ImportedStreams::ByProperties { subscription, .. } => Some(subscription.as_str()),
-            ImportedStreams::ByName(_) => None,
-        };
-        let parse = |text: Option<&str>, what: &str| {
-            let text = text.filter(|text| !text.is_empty());
-            let parsed = text.map(|text| Expression::parse(text, &Limits::default())).transpose();
-            parsed.map_err(|error| bad_expression(operator, what, &error))
-        };
-        Ok((|| {
-            Ok(Self {
-                import,
-                subscription: parse(subscription, "subscription")?,
-                filter: parse(import.filter.as_deref(), "filter")?,
-                name: names::operator(shape, id, 0),
-                targets,
-            })
-        })())
+        let [subscription, filter] = expressions(import).map(|(text, what)| parse(operator, text, what, problems));
+        let (Some(subscription), Some(filter), true) = (subscription, filter, whole) else { return Ok(None) };
+        let name = names::operator(shape, id, 0);
+        Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 
     fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<Evaluated, Problem> {

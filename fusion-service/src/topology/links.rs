@@ -9,7 +9,7 @@
 
 use super::shape::{Far, Link, MergerId, ScopeId, Shape, Side, SplitterId};
 use crate::budget::{Budget, Limits, Pace};
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{OperatorId, OperatorKind, PortKind, SplitterKind};
 use cranelift_entity::EntityRef;
 
@@ -208,12 +208,13 @@ impl<'s, 'a> Links<'s, 'a> {
             },
             &mut pace,
         );
+        let mut problems = Problems::default();
         for point in order.map_err(|stopped| self.circle(stopped))? {
             let point = Point(point);
             let (scope, blame) = self.context(point);
             let mut reach = Reach::default();
             for link in self.net.links(point, true) {
-                self.add(&mut reach, *link, scope, blame)?;
+                problems.keep(self.add(&mut reach, *link, scope, blame))?;
             }
             self.remembered += reach.ends.len() as u64;
             if self.remembered > self.most || reach.depth > DEPTH {
@@ -221,7 +222,7 @@ impl<'s, 'a> Links<'s, 'a> {
             }
             self.downstream.set(point.0, reach);
         }
-        Ok(())
+        problems.into_result()
     }
 
     /// Adds what is behind a link. All points behind it are known.
@@ -380,7 +381,7 @@ enum State<T> {
     Known(T),
 }
 
-/// Why a search found no order.
+/// Why a search found no order. Points that were on its path count as having nothing behind them, so that each circle is found once.
 enum Stopped {
     Circle(usize),
     Budget(Error),
@@ -427,7 +428,12 @@ impl<T: Default> Search<T> {
                 for point in next.drain(..).rev() {
                     match self.states.get(point) {
                         Some(State::Unknown) => stack.push((point, false)),
-                        Some(State::Open) => return Err(Stopped::Circle(point)),
+                        Some(State::Open) => {
+                            for state in self.states.iter_mut().filter(|state| matches!(state, State::Open)) {
+                                *state = State::Ready;
+                            }
+                            return Err(Stopped::Circle(point));
+                        }
                         _ => {}
                     }
                 }

@@ -1,10 +1,9 @@
 //! Host placement and fusion constraints of each channel (adl 5.4b, topology 4.11).
 
 use super::Channel;
-use super::problems::Problems;
 use super::shape::Shape;
 use super::texts::Texts;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{HostPool, OperatorId, Partition, PoolLocation, Primitive, Resources};
 use spl_expression::{RegionChannel, substitute_location};
 use std::collections::HashMap;

@@ -1,8 +1,7 @@
 //! Operators and ports by their ADL index. Indexes of well-formed documents are dense and positions of ports are their indexes; documents
 //! where it is otherwise cost no more than a table.
 
-use super::problems::Problems;
-use crate::error::{Problem, Stage, code};
+use crate::error::{Problem, Problems, Stage, code};
 use crate::logical::{Application, OperatorId, OperatorKind, PortKind};
 use std::collections::HashMap;
 

@@ -38,7 +38,6 @@ mod names;
 mod operators;
 mod order;
 mod parameters;
-mod problems;
 mod relabel;
 mod shape;
 #[cfg(test)]

@@ -4,11 +4,10 @@ use super::annotations::Annotations;
 use super::imports::channels;
 use super::locations::Locations;
 use super::names::{self, Template};
-use super::problems::Problems;
 use super::shape::Shape;
 use super::texts::Texts;
 use super::{InputPort, Operator, OutputPort, Parameters};
-use crate::error::{Error, Problem, Stage, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Literal;
 use crate::logical::{OperatorId, OperatorKind, Primitive, TraceLevel};
 use cranelift_entity::PrimaryMap;
@@ -31,51 +30,54 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Resolves all primitives; other operators have nothing.
-    ///
-    /// # Errors
-    ///
-    /// Stage `topology`: unknown definitions and submission-time values, streams of scopes that are not around their operator.
+    /// Resolves all primitives; other operators have nothing. Problems: unknown definitions and submission-time values, streams of
+    /// scopes that are not around their operator.
     pub(super) fn all(
         shape: &Shape<'_>,
         parameters: &Parameters,
         texts: &mut Texts,
+        problems: &mut Problems,
     ) -> Result<PrimaryMap<OperatorId, Option<Self>>, Error> {
         let mut written = PrimaryMap::with_capacity(shape.application.operators.len());
-        let mut problems = Problems::default();
         for (id, operator) in shape.application.operators.iter() {
             let mut one = None;
             if let OperatorKind::Primitive(primitive) = &operator.kind {
-                let constants = constants(shape, id, primitive, parameters, texts)?;
-                match constants.and_then(|constants| Self::of(shape, id, primitive, parameters, constants)) {
-                    Ok(resolved) => one = Some(resolved),
-                    Err(problem) => problems.push(problem),
-                }
+                let constants = constants(shape, id, primitive, parameters, texts, problems)?;
+                one = Self::of(shape, id, primitive, parameters, constants, problems);
             }
             written.push(one);
         }
-        problems.into_result().map(|()| written)
+        Ok(written)
     }
 
+    /// Nothing if there are problems; all of them are told.
     fn of(
         shape: &Shape<'_>,
         id: OperatorId,
         primitive: &Primitive,
         parameters: &Parameters,
         runtime_constants: Constants,
-    ) -> Result<Self, Problem> {
+        problems: &mut Problems,
+    ) -> Option<Self> {
         let application = shape.application;
         let operator = &application.operators[id];
         if application.definitions.binary_search_by_key(&primitive.definition, |definition| definition.index).is_err() {
             let name = excerpt(&operator.logical_name);
             let message = format!("{name}: there is no operator definition {}", primitive.definition);
-            return Err(Problem::new(Stage::Topology, message).at(operator.place));
+            problems.push(Problem::new(Stage::Topology, message).at(operator.place));
         }
+        let annotations = Annotations::of(shape, id, parameters, problems);
         let streams = primitive.outputs.iter().map(|port| names::stream(shape, id, &port.stream_name));
-        let annotations = Annotations::of(shape, id, parameters)?;
-        Ok(Self {
+        let streams: Option<Vec<Template>> = streams
+            .map(|stream| stream.map_err(|problem| problems.push(problem)).ok())
+            // All of them, so that every problem is told.
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect();
+        let annotations = annotations?;
+        Some(Self {
             name: names::operator(shape, id, 0),
-            streams: streams.collect::<Result<_, _>>()?,
+            streams: streams?,
             inputs: primitive.inputs.len(),
             locations: Locations::of(primitive),
             threading_model: annotations.threading_model().map(Arc::from),
@@ -134,7 +136,8 @@ fn constants(
     primitive: &Primitive,
     parameters: &Parameters,
     texts: &mut Texts,
-) -> Result<Result<Constants, Problem>, Error> {
+    problems: &mut Problems,
+) -> Result<Constants, Error> {
     let mut constants = Vec::with_capacity(primitive.runtime_constants.len());
     for (name, text) in &primitive.runtime_constants {
         let literal = text.submission_value.map_or(Literal::Text(&text.literal), |i| parameters.bindings.literal(i));
@@ -146,11 +149,12 @@ fn constants(
                 let (operator, place) = (excerpt(&operator.logical_name), operator.place);
                 let (name, index) = (excerpt(name), text.submission_value.unwrap_or_default());
                 let message = format!("{operator}: its constant {name} is the unknown submission-time value {index}");
-                return Ok(Err(Problem::new(Stage::Topology, message).at(place)));
+                problems.push(Problem::new(Stage::Topology, message).at(place));
+                None
             }
         };
         texts.charge(name.len() + value.map_or(0, str::len))?;
         constants.push((name.clone(), value.map(str::to_owned)));
     }
-    Ok(Ok(constants.into()))
+    Ok(constants.into())
 }

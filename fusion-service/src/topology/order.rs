@@ -4,10 +4,9 @@
 //! copy of a composite its nested composites before its primitives, each list in the order in which expansion fills it. A copy's
 //! number is therefore a sum of offsets along its path, and so is its place in the walk over the expanded application.
 
-use super::problems::Problems;
 use super::shape::{ScopeId, Shape};
 use crate::budget::Limits;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{OperatorId, OperatorKind};
 use cranelift_entity::SecondaryMap;
 

@@ -9,10 +9,9 @@
 //! region goes through a splitter or merger; scopes of links agree (checked by [`super::links`]).
 
 use super::lookup::{Ports, operators_by_index};
-use super::problems::Problems;
 use super::widths::{self, Overrides};
 use crate::budget::Limits;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Problem, Problems, Stage, code, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Application, Connection, OperatorId, OperatorKind, PortKind, SplitterKind};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
@@ -135,19 +134,16 @@ pub(super) struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// Builds the shape for the widths in force.
-    ///
-    /// # Errors
-    ///
-    /// Stage `topology`: everything that is wrong with operators' indexes, connections, regions and widths.
+    /// Builds the shape for the widths in force. With problems (everything that is wrong with operators' indexes, connections, regions
+    /// and widths) it is good for names and contexts of operators, not for following links.
     pub(super) fn build(
         application: &'a Application,
         overrides: &Overrides,
         bindings: &Bindings,
         limits: &Limits,
-    ) -> Result<Self, Error> {
-        let mut problems = Problems::default();
-        let index = operators_by_index(application, &mut problems);
+        problems: &mut Problems,
+    ) -> Self {
+        let index = operators_by_index(application, problems);
         let root = Scope { region: None, parent: ScopeId::ROOT, width: 1, channels: 1 };
         let mut shape = Self {
             application,
@@ -172,7 +168,7 @@ impl<'a> Shape<'a> {
                 }
             }
         }
-        shape.read_links(&index, &mut problems);
+        shape.read_links(&index, problems);
         drop(index);
         shape.parallel = shape.walk();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
@@ -183,11 +179,11 @@ impl<'a> Shape<'a> {
                     Ok(width) => resolved[position] = Some(width),
                     Err(problem) => problems.push(problem),
                 }
-                shape.insert(id, position, &mut problems);
+                shape.insert(id, position, problems);
             }
         }
-        shape.enter_scopes(&resolved, &mut problems);
-        problems.into_result().map(|()| shape)
+        shape.enter_scopes(&resolved, problems);
+        shape
     }
 
     /// The links of one side of a port.

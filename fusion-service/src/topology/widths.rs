@@ -2,7 +2,7 @@
 
 use super::Region;
 use crate::budget::Limits;
-use crate::error::{Error, Problem, Stage, code, excerpt};
+use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{Application, ParallelRegion, Width};
 
@@ -75,8 +75,13 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
 pub(super) struct Overrides(Vec<(Pattern, i128)>);
 
 impl Overrides {
-    pub(super) fn parse(widths: &[(String, i128)]) -> Result<Self, Error> {
-        widths.iter().map(|(pattern, width)| Ok((Pattern::parse(pattern)?, *width))).collect::<Result<_, _>>().map(Self)
+    /// Patterns with a problem are left out.
+    pub(super) fn parse(widths: &[(String, i128)], problems: &mut Problems) -> Result<Self, Error> {
+        let mut overrides = Vec::with_capacity(widths.len());
+        for (pattern, width) in widths {
+            overrides.extend(problems.keep(Pattern::parse(pattern))?.map(|pattern| (pattern, *width)));
+        }
+        Ok(Self(overrides))
     }
 
     /// The override for a region.
@@ -216,7 +221,8 @@ mod tests {
     #[test]
     fn an_exact_name_beats_patterns_and_the_last_wins() {
         let overrides = |widths: &[(&str, i128)]| {
-            Overrides::parse(&widths.iter().map(|(p, w)| ((*p).to_owned(), *w)).collect::<Vec<_>>()).unwrap()
+            let widths: Vec<_> = widths.iter().map(|(p, w)| ((*p).to_owned(), *w)).collect();
+            Overrides::parse(&widths, &mut Problems::default()).unwrap()
         };
         for (widths, expected) in [
             (&[("P", 1), ("*", 2)][..], Some(1)),

@@ -198,6 +198,7 @@ fn operator<'a>(node: &'a NodeForm, symbols: &mut Symbols) -> Result<Operator<'a
         host_ex_locations,
         host_isolated: node.hiso,
         channels: &[],
+        place: None,
     })
 }
 

@@ -151,6 +151,7 @@ impl Sample {
                     host_ex_locations: host_ex,
                     host_isolated: operator.host_isolated,
                     channels: &operator.channels,
+                    place: None,
                 }
             })
             .collect();

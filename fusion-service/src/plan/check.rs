@@ -1,0 +1,100 @@
+//! All that is wrong with an application, of as many stages as can be asked.
+//!
+//! A compilation ends at the first stage with problems, because the next stage has nothing to work on. Much of what later stages look
+//! at does not depend on it, though: a fusion option that is none says nothing about the document, a missing submission-time value
+//! nothing about connections. [`check`] goes on as long as what a stage finds is not a consequence of what an earlier one found:
+//!
+//! ```text
+//! fusion option │ document ─► values ─► expansion ─► constraints ─► fusion ─► documents, consistent regions, placement
+//!               │    coherent? ──────────▲ stand-ins      ▲ needs a whole topology and a fusion option
+//! ```
+//!
+//! Invariant: the first problem is the one that [`submit`](super::submit) would report first.
+
+use super::assemble;
+use super::request::{Bound, CheckedFusion, FusionOption, Request, Source, warnings};
+use super::{Compiled, Warning};
+use crate::adl;
+use crate::budget::Budget;
+use crate::error::{Error, Problem, Problems};
+use crate::fuser::FusionType;
+use crate::logical::submission::{Bindings, bind_what_is_given};
+use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+
+/// What a check found.
+#[derive(Debug)]
+pub struct Checked {
+    /// The compiled job, if there are no problems.
+    pub compiled: Option<Compiled>,
+    /// All problems, in the order of the stages.
+    pub problems: Vec<Problem>,
+    /// What has no effect, as far as the stages came.
+    pub warnings: Vec<Warning>,
+}
+
+/// Problems of several stages; each stage has its own bound on their number.
+#[derive(Default)]
+struct Stages(Vec<Problem>);
+
+impl Stages {
+    /// The result of a stage, or nothing if it was refused.
+    fn keep<T>(&mut self, result: Result<T, Error>) -> Result<Option<T>, Error> {
+        let mut own = Problems::default();
+        let value = own.keep(result)?;
+        self.0.extend(own.into_vec());
+        Ok(value)
+    }
+}
+
+/// Compiles an application for a new job, and says everything that is wrong with it.
+///
+/// Fails only if the budget ends.
+pub fn check(document: &[u8], request: &Arc<Request>, budget: &Budget) -> Result<Checked, Error> {
+    let mut found = Stages::default();
+    let mut bindings = None;
+    let compiled = stages(document, request, budget, &mut found, &mut bindings)?;
+    let compiled = compiled.filter(|_| found.0.is_empty());
+    let warnings = match (&compiled, &bindings) {
+        (Some(compiled), _) => compiled.plan().warnings.clone(),
+        (None, Some(bindings)) => warnings(request, bindings, None),
+        (None, None) => Vec::new(),
+    };
+    Ok(Checked { compiled, problems: found.0, warnings })
+}
+
+fn stages(
+    document: &[u8],
+    request: &Arc<Request>,
+    budget: &Budget,
+    found: &mut Stages,
+    known: &mut Option<Bindings>,
+) -> Result<Option<Compiled>, Error> {
+    let fusion = found.keep(request.fusion.check(request.fusion_type, None))?;
+    let adl::Reading { application, problems, coherent, values_coherent } = adl::read(document, budget)?;
+    found.0.extend(problems);
+    let Some(application) = application else { return Ok(None) };
+    let source = Source { application: Arc::new(application), digest: Sha256::digest(document).into() };
+    let mut bindings = Bindings::default();
+    if values_coherent {
+        let (bound, problems) = bind_what_is_given(&source.application, &request.submission_values);
+        found.0.extend(problems.into_vec());
+        *known = Some(bound.clone());
+        bindings = bound;
+    }
+    if !coherent {
+        return Ok(None);
+    }
+    let bound = Bound { bindings, configuration: request.configuration.clone() };
+    let Some(topology) = found.keep(bound.expand(&source, request.widths.clone(), budget))? else { return Ok(None) };
+    let Some(fusion) = fusion else {
+        // Constraints are the same for every option; what comes after them is not.
+        let legacy: CheckedFusion = FusionOption::Legacy.check(FusionType::NoChannelInfluence, None)?;
+        found.keep(assemble::from_scratch(bound, topology, &legacy, budget))?;
+        return Ok(None);
+    };
+    let Some(assembled) = found.keep(assemble::from_scratch(bound, topology, &fusion, budget))? else {
+        return Ok(None);
+    };
+    found.keep(assembled.finish(&source, request, None, budget))
+}
