@@ -115,7 +115,8 @@ pub fn width_source<'a>(
     widths: &'a [(String, i128)],
     bindings: &Bindings,
 ) -> Option<(WidthSource<'a>, i128)> {
-    let overrides = Overrides::parse(widths).ok()?;
+    let mut problems = Problems::default();
+    let overrides = Overrides::parse(widths, &mut problems).ok().filter(|_| problems.is_empty())?;
     if let Some((pattern, width)) = overrides.position(name).and_then(|position| widths.get(position)) {
         return Some((WidthSource::Job(pattern), *width));
     }
