@@ -128,6 +128,43 @@ async fn it_serves_until_it_is_told_to_end() {
     }
 }
 
+/// As somebody with grpcurl: the server says what it has, and a question needs no digests and no layout.
+#[tokio::test]
+async fn it_answers_who_only_wants_to_know() {
+    use pb::{explain_request, plan_request};
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let mut served = Served::start(&[], &[]);
+    let port = served.port().await;
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let mut reflection = ServerReflectionClient::new(endpoint.connect().await.unwrap());
+    for method in ["Plan", "Explain"] {
+        let symbol = MessageRequest::FileContainingSymbol(format!("streams.fusion.v1.FusionService.{method}"));
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(symbol) };
+        let answers = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap();
+        let answer = answers.into_inner().message().await.unwrap().unwrap().message_response;
+        assert!(matches!(answer, Some(MessageResponse::FileDescriptorResponse(_))), "{answer:?}");
+    }
+
+    let mut client = served.client().await;
+    let mut compilation = submit().into_inner().compilation.unwrap();
+    compilation.adl.as_mut().unwrap().sha256.clear();
+    let resize = pb::ResizeRequest {
+        compilation: Some(compilation),
+        widths: vec![pb::RegionWidth { region: "Clean".into(), width: 5 }],
+        ..Default::default()
+    };
+    let what = Some(plan_request::What::Resize(resize.clone()));
+    let answer = client.plan(pb::PlanRequest { what, include_plan: false }).await.unwrap().into_inner();
+    let summary = answer.summary.unwrap();
+    assert!(answer.plan.is_none() && summary.added_operators > 0 && !summary.restarted.is_empty(), "{summary:?}");
+    let what = Some(explain_request::What::Resize(resize));
+    let text = client.explain(pb::ExplainRequest { what }).await.unwrap().into_inner().text;
+    assert!(text.contains("Clean") && text.contains("2 -> 5") && text.contains("because"), "{text}");
+}
+
 #[tokio::test]
 async fn a_port_that_is_taken_is_named_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

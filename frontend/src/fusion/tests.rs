@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 use streams_proto::fusion::v1::{
-    Blob, Compilation, Plan, RenderRequest, RenderResponse, ResizeRequest, ResizeResponse, SubmitRequest,
-    SubmitResponse,
+    Blob, Compilation, ExplainRequest, ExplainResponse, Plan, PlanRequest, PlanResponse, RenderRequest, RenderResponse,
+    ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
     fusion_service_server::{FusionService, FusionServiceServer},
     render_response::{Part, Start},
 };
@@ -112,6 +112,14 @@ impl FusionService for Replica {
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn plan(&self, _: Request<PlanRequest>) -> Result<Response<PlanResponse>, Status> {
+        Err(Status::unimplemented("the frontend does not ask"))
+    }
+
+    async fn explain(&self, _: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
+        Err(Status::unimplemented("the frontend does not ask"))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an operator, the id of a PE
 //! port, the ends of a connection), not by position. What the runtime does not read is listed here once more ([`is_hidden`],
-//! [`is_hidden_attribute`]), as names instead of calls; that both say the same is tested: two documents differ observably exactly if
-//! their runtime ids do.
+//! [`is_hidden_attribute`]), as names instead of calls: a PE restarts exactly if a difference is observable, which is tested over whole
+//! chains of resizes.
 //!
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 

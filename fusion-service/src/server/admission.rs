@@ -5,7 +5,7 @@
 //!
 //! * A [`Ticket`] is needed to be in the house at all. It is asked for before the body of a request is read, so that a crowd costs
 //!   headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize out.
-//! * A [`Permit`] is needed to work. Permits go by class: resizes first, then rendering, then submissions. Submissions never hold the
+//! * A [`Permit`] is needed to work. Permits go by class: resizes first, then rendering, then submissions, then dry runs. The last two never hold the
 //!   last of several workers, so a resize waits for something short. Whoever was passed over [`PATIENCE`] times is next: nobody
 //!   starves, and resizes still get most of the workers.
 //!
@@ -36,16 +36,19 @@ pub(crate) enum Class {
     Render,
     /// Once a job, and the longest.
     Submit,
+    /// Somebody would like to know; nothing waits for it.
+    DryRun,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 3] = [Self::Resize, Self::Render, Self::Submit];
+    pub(crate) const ALL: [Self; 4] = [Self::Resize, Self::Render, Self::Submit, Self::DryRun];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Resize => "resize",
             Self::Render => "render",
             Self::Submit => "submit",
+            Self::DryRun => "dry_run",
         }
     }
 }
@@ -56,6 +59,7 @@ pub(crate) struct PerClass<T> {
     pub(crate) resize: T,
     pub(crate) render: T,
     pub(crate) submit: T,
+    pub(crate) dry_run: T,
 }
 
 impl<T> PerClass<T> {
@@ -64,6 +68,7 @@ impl<T> PerClass<T> {
             Class::Resize => &self.resize,
             Class::Render => &self.render,
             Class::Submit => &self.submit,
+            Class::DryRun => &self.dry_run,
         }
     }
 
@@ -72,6 +77,7 @@ impl<T> PerClass<T> {
             Class::Resize => &mut self.resize,
             Class::Render => &mut self.render,
             Class::Submit => &mut self.submit,
+            Class::DryRun => &mut self.dry_run,
         }
     }
 }
@@ -222,6 +228,7 @@ impl Admission {
             resize: state.waiting.resize.len(),
             render: state.waiting.render.len(),
             submit: state.waiting.submit.len(),
+            dry_run: state.waiting.dry_run.len(),
         }
     }
 
@@ -303,9 +310,10 @@ impl State {
         impatient.next().or_else(|| Class::ALL.into_iter().find(may))
     }
 
-    /// One of several workers is kept free of submissions.
+    /// One of several workers is kept free of submissions and dry runs.
     fn has_room(&self, class: Class, workers: usize) -> bool {
-        class != Class::Submit || workers < 2 || self.working.submit < workers - 1
+        let long = matches!(class, Class::Submit | Class::DryRun);
+        !long || workers < 2 || self.working.submit + self.working.dry_run < workers - 1
     }
 
     fn passed_over_by(&mut self, granted: Class) {
@@ -357,7 +365,7 @@ mod tests {
     use std::sync::mpsc;
 
     fn admission(workers: usize, tickets: usize) -> Admission {
-        let tickets = PerClass { resize: tickets, render: tickets, submit: tickets };
+        let tickets = PerClass { resize: tickets, render: tickets, submit: tickets, dry_run: tickets };
         Admission::new(Capacity { workers, tickets }, Arc::new(Metrics::new()))
     }
 
@@ -381,6 +389,7 @@ mod tests {
                 Class::Resize => 'R',
                 Class::Render => 'r',
                 Class::Submit => 's',
+                Class::DryRun => 'd',
             });
         }
         order
@@ -389,16 +398,17 @@ mod tests {
     #[test]
     fn the_urgent_go_first_and_nobody_starves() {
         let cases = [
-            ((0, 0, 0), ""),
-            ((1, 1, 1), "Rrs"),
-            ((3, 2, 2), "RRRrrss"),
-            ((9, 0, 1), "RRRRRRRRsR"),
-            ((18, 0, 2), "RRRRRRRRsRRRRRRRRsRR"),
-            ((10, 1, 1), "RRRRRRRRsrRR"),
-            ((0, 9, 1), "rrrrrrrrsr"),
+            ((0, 0, 0, 0), ""),
+            ((1, 1, 1, 1), "Rrsd"),
+            ((3, 2, 2, 0), "RRRrrss"),
+            ((9, 0, 1, 0), "RRRRRRRRsR"),
+            ((18, 0, 2, 0), "RRRRRRRRsRRRRRRRRsRR"),
+            ((10, 1, 1, 0), "RRRRRRRRsrRR"),
+            ((0, 9, 1, 0), "rrrrrrrrsr"),
+            ((0, 0, 9, 2), "ssssssssdsd"),
         ];
-        for ((resize, render, submit), expected) in cases {
-            assert_eq!(order(PerClass { resize, render, submit }), expected);
+        for ((resize, render, submit, dry_run), expected) in cases {
+            assert_eq!(order(PerClass { resize, render, submit, dry_run }), expected);
         }
     }
 

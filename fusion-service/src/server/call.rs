@@ -169,6 +169,8 @@ fn classify(path: &str) -> Option<(Class, &'static str)> {
         "Submit" => Some((Class::Submit, "Submit")),
         "Resize" => Some((Class::Resize, "Resize")),
         "Render" => Some((Class::Render, "Render")),
+        "Plan" => Some((Class::DryRun, "Plan")),
+        "Explain" => Some((Class::DryRun, "Explain")),
         _ => None,
     }
 }

@@ -42,6 +42,10 @@ pub struct ServeArgs {
     #[arg(long, env = "FUSION_MAX_RENDERS", default_value = "64", value_name = "N")]
     pub max_renders: NonZeroUsize,
 
+    /// Dry runs (Plan, Explain) worked on or waiting.
+    #[arg(long, env = "FUSION_MAX_DRY_RUNS", default_value = "8", value_name = "N")]
+    pub max_dry_runs: NonZeroUsize,
+
     /// Connections of clients at once; more wait to be accepted.
     #[arg(long, env = "FUSION_MAX_CLIENTS", default_value = "1024", value_name = "N")]
     pub max_clients: NonZeroUsize,

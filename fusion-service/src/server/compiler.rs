@@ -42,6 +42,14 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         budget: &Budget,
     ) -> Result<(Self::Job, pb::ResizeResponse), Failure>;
 
+    /// Says why a job is compiled as it is; `prior` is the job before the resize that made it.
+    fn explain(
+        &self,
+        job: &Self::Job,
+        prior: Option<&Self::Job>,
+        budget: &Budget,
+    ) -> Result<pb::ExplainResponse, Failure>;
+
     /// Makes a job again from what it was compiled from and its layout. The same as the job that the layout was taken from.
     fn restore(
         &self,

@@ -127,6 +127,15 @@ impl Malformed {
         }
     }
 
+    /// The same in a message of which this is one field.
+    pub(crate) fn under(mut self, outer: &str) -> Self {
+        for (field, _) in &mut self.violations {
+            field.insert(0, '.');
+            field.insert_str(0, outer);
+        }
+        self
+    }
+
     fn status(&self) -> Status {
         let mut details = reason("APPLICATION_REJECTED", [("stage", "request".to_owned())]);
         add_violations(&mut details, self.violations.iter().cloned(), self.more);

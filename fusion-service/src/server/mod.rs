@@ -4,7 +4,7 @@
 //! connection -> call (ticket, deadline, cancellation, span) -> service (request, cache) -> admission (a worker) -> compiler
 //! ```
 //!
-//! * `call` is a layer around every call; `service` has the three methods, `render` the texts on their way out.
+//! * `call` is a layer around every call; `service` has the methods, `render` the texts on their way out.
 //! * `request` lets in what keeps the contract; `errors` says why something failed, in the contract's words.
 //! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to need.
 //! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything that computes runs on
@@ -128,6 +128,7 @@ impl Server {
                 resize: args.max_resizes.get(),
                 render: args.max_renders.get(),
                 submit: args.max_submits.get(),
+                dry_run: args.max_dry_runs.get(),
             },
         };
         let calls = Calls {

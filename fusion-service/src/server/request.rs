@@ -69,18 +69,23 @@ pub(crate) fn submit(message: pb::SubmitRequest) -> Result<Compilation, Failure>
 }
 
 /// A request to resize.
-pub(crate) fn resize(message: pb::ResizeRequest) -> Result<(Compilation, Input, Change), Failure> {
+pub(crate) fn resize(mut message: pb::ResizeRequest) -> Result<(Compilation, Input, Change), Failure> {
     let mut problems = Malformed::default();
-    let compilation = compilation(message.compilation, &mut problems);
-    let layout = blob(message.layout, "layout", &mut problems);
-    widths(&message.widths, "widths", &mut problems);
+    let compilation = compilation(message.compilation.take(), &mut problems);
+    let layout = blob(message.layout.take(), "layout", &mut problems);
+    let change = change(message, &mut problems);
+    finish(compilation.zip(layout).map(|(compilation, layout)| (compilation, layout, change)), problems)
+}
+
+/// All of a request to resize but what is resized.
+fn change(message: pb::ResizeRequest, problems: &mut Malformed) -> Change {
+    widths(&message.widths, "widths", problems);
     for (position, width) in message.widths.iter().enumerate() {
         if width.region.contains('*') {
             problems.add(format!("widths[{position}].region"), "is a pattern; a resize names its regions exactly");
         }
     }
-    let policy = pb::resize_request::Policy::try_from(message.policy);
-    let policy = match policy {
+    let policy = match pb::resize_request::Policy::try_from(message.policy) {
         Ok(pb::resize_request::Policy::Unspecified) => pb::resize_request::Policy::Sticky,
         Ok(policy) => policy,
         Err(_) => {
@@ -88,17 +93,70 @@ pub(crate) fn resize(message: pb::ResizeRequest) -> Result<(Compilation, Input, 
             pb::resize_request::Policy::Sticky
         }
     };
-    entries(message.pe_ids_in_use.len(), "pe_ids_in_use", &mut problems);
+    entries(message.pe_ids_in_use.len(), "pe_ids_in_use", problems);
     let ports = message.ports_in_use.iter().map(|p| p.input_port_ids.len() + p.output_port_ids.len() + 1).sum();
-    entries(ports, "ports_in_use", &mut problems);
-    once(message.ports_in_use.iter().map(|ports| ports.pe_id), "ports_in_use", "pe_id", &mut problems);
-    let change = Change {
-        widths: message.widths,
-        policy,
-        pe_ids_in_use: message.pe_ids_in_use,
-        ports_in_use: message.ports_in_use,
+    entries(ports, "ports_in_use", problems);
+    once(message.ports_in_use.iter().map(|ports| ports.pe_id), "ports_in_use", "pe_id", problems);
+    Change { widths: message.widths, policy, pe_ids_in_use: message.pe_ids_in_use, ports_in_use: message.ports_in_use }
+}
+
+/// What a dry run is about.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// A new job.
+    Submit(Compilation),
+    /// A job with this layout, or without one as it would be if it were submitted now.
+    Resize(Compilation, Option<Input>, Change),
+}
+
+/// A dry run, and whether the whole plan is wanted.
+pub(crate) fn plan(message: pb::PlanRequest) -> Result<(Question, bool), Failure> {
+    use pb::plan_request::What;
+    let question = match message.what {
+        Some(What::Submit(message)) => try_submit(message),
+        Some(What::Resize(message)) => try_resize(message),
+        None => Err(Failure::malformed("what", "is missing, or is one that this replica does not know")),
     };
-    finish(compilation.zip(layout).map(|(compilation, layout)| (compilation, layout, change)), problems)
+    Ok((question?, message.include_plan))
+}
+
+/// A request to explain.
+pub(crate) fn explain(message: pb::ExplainRequest) -> Result<Question, Failure> {
+    use pb::explain_request::What;
+    match message.what {
+        Some(What::Submit(message)) => try_submit(message),
+        Some(What::Resize(message)) => try_resize(message),
+        None => Err(Failure::malformed("what", "is missing, or is one that this replica does not know")),
+    }
+}
+
+fn try_submit(mut message: pb::SubmitRequest) -> Result<Question, Failure> {
+    let mut problems = Malformed::default();
+    fill_digest(message.compilation.as_mut().and_then(|compilation| compilation.adl.as_mut()));
+    let compilation = compilation(message.compilation, &mut problems);
+    finish(compilation.map(Question::Submit), problems.under("submit"))
+}
+
+fn try_resize(mut message: pb::ResizeRequest) -> Result<Question, Failure> {
+    let mut problems = Malformed::default();
+    fill_digest(message.compilation.as_mut().and_then(|compilation| compilation.adl.as_mut()));
+    fill_digest(message.layout.as_mut());
+    let compilation = compilation(message.compilation.take(), &mut problems);
+    let layout = match message.layout.take() {
+        Some(layout) => blob(Some(layout), "layout", &mut problems).map(Some),
+        None => Some(None),
+    };
+    let change = change(message, &mut problems);
+    let question = compilation.zip(layout).map(|(compilation, layout)| Question::Resize(compilation, layout, change));
+    finish(question, problems.under("resize"))
+}
+
+/// Who asks by hand need not compute digests.
+fn fill_digest(blob: Option<&mut pb::Blob>) {
+    let Some(pb::Blob { sha256, content: Some(content) }) = blob else { return };
+    if sha256.is_empty() && content.len() <= CONTENT {
+        *sha256 = Digest::of(content).to_bytes();
+    }
 }
 
 /// A request to render a plan of the compiler `version`.
@@ -365,6 +423,34 @@ mod tests {
         assert_eq!(fields(with(|r| r.pe_ids = vec![3, 4, 3])), ["pe_ids[2]"]);
         assert!(matches!(with(|r| r.compiler = "0".into()), Err(Failure::OtherCompiler { .. })));
         assert_eq!(with(|_| {}).unwrap().2, [2, 1]);
+    }
+
+    #[test]
+    fn dry_runs_are_easier_to_ask_for() {
+        use pb::{explain_request, plan_request};
+        let by_hand = || {
+            let mut compilation = compilation();
+            compilation.adl.as_mut().unwrap().sha256.clear();
+            compilation
+        };
+        let what = plan_request::What::Submit(pb::SubmitRequest { compilation: Some(by_hand()) });
+        let (question, include) = plan(pb::PlanRequest { what: Some(what), include_plan: true }).unwrap();
+        let Question::Submit(compilation) = question else { panic!("{question:?}") };
+        assert_eq!((compilation.adl.digest, include), (Digest::of(b"adl"), true));
+
+        let request = pb::ResizeRequest { compilation: Some(by_hand()), layout: None, ..resize_request() };
+        let what = Some(explain_request::What::Resize(request));
+        let Question::Resize(_, None, change) = explain(pb::ExplainRequest { what }).unwrap() else { panic!() };
+        assert_eq!((change.widths.len(), change.policy), (1, Policy::Sticky));
+
+        assert_eq!(fields(plan(pb::PlanRequest::default())), ["what"]);
+        assert_eq!(fields(explain(pb::ExplainRequest::default())), ["what"]);
+        let mut request = resize_request();
+        request.layout = Some(pb::Blob::default());
+        request.widths.push(width("Q*", 1));
+        let what = Some(plan_request::What::Resize(request));
+        let wrong = plan(pb::PlanRequest { what, include_plan: false });
+        assert_eq!(fields(wrong), ["resize.layout.sha256", "resize.widths[1].region"]);
     }
 
     #[test]

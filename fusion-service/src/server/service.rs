@@ -1,4 +1,4 @@
-//! The three methods of the service.
+//! The methods of the service.
 //!
 //! Each does the same: convert the message, look for what is known already, have a worker do the rest, remember the result.
 //!
@@ -6,6 +6,8 @@
 //!
 //! Invariants: content that was sent is checked against its digest, whether or not it is needed. What is found in a cache is held
 //! until the answer is made, so nothing can be forgotten in between. A stream that ends without an error is complete.
+
+mod dry_run;
 
 use super::{
     admission::Admission,
@@ -79,6 +81,16 @@ impl<C: Compiler> pb::fusion_service_server::FusionService for Service<C> {
     async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<Self::RenderStream>, Status> {
         let (call, message) = open(request)?;
         Inner::render(&self.inner, &call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
+    }
+
+    async fn plan(&self, request: Request<pb::PlanRequest>) -> Result<Response<pb::PlanResponse>, Status> {
+        let (call, message) = open(request)?;
+        Inner::plan(&self.inner, &call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
+    }
+
+    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainResponse>, Status> {
+        let (call, message) = open(request)?;
+        Inner::explain(&self.inner, &call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
     }
 }
 

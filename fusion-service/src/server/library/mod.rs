@@ -1,12 +1,13 @@
 //! The compiler of this crate, as the server needs it: requests in the contract's words become the library's, plans the other way.
 //!
 //! * `request` reads checked messages;
-//! * `plan` writes plans.
+//! * `plan` writes plans, `explain` accounts of them.
 //!
 //! Knows: both vocabularies. Must not know: calls, caches, and any rule of compilation.
 //!
 //! Invariants: nothing is decided here; the same plan always gives the same message.
 
+mod explain;
 mod plan;
 mod request;
 
@@ -67,6 +68,16 @@ impl Compiler for Library {
         let job = crate::plan::resize(prior, &widths, policy, &in_use, budget)?;
         let answer = plan::resized(&job, budget)?;
         Ok((job, answer))
+    }
+
+    fn explain(
+        &self,
+        job: &Compiled,
+        prior: Option<&Compiled>,
+        budget: &Budget,
+    ) -> Result<pb::ExplainResponse, Failure> {
+        let account = crate::explain::explain(job, prior, budget)?;
+        Ok(explain::explained(job, account))
     }
 
     fn restore(

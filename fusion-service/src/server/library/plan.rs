@@ -33,7 +33,7 @@ pub(super) fn resized(job: &Compiled, budget: &Budget) -> Result<pb::ResizeRespo
     })
 }
 
-fn warnings(warnings: &[Warning]) -> Vec<pb::Warning> {
+pub(super) fn warnings(warnings: &[Warning]) -> Vec<pb::Warning> {
     let warning = |w: &Warning| pb::Warning { reason: w.reason.to_owned(), message: w.message.clone() };
     warnings.iter().map(warning).collect()
 }
@@ -68,7 +68,7 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     })
 }
 
-fn automatic(found: &Automatic) -> pb::AutomaticFusion {
+pub(super) fn automatic(found: &Automatic) -> pb::AutomaticFusion {
     pb::AutomaticFusion {
         threads_min: found.least_threads,
         threads_max: found.most_threads,

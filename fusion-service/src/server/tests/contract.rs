@@ -126,7 +126,7 @@ async fn noise_is_refused_and_does_no_harm() {
         state ^= state << 17;
         state
     };
-    for method in ["Submit", "Resize", "Render"] {
+    for method in ["Submit", "Resize", "Render", "Plan", "Explain"] {
         let path = format!("/streams.fusion.v1.FusionService/{method}");
         for length in [0, 1, 2, 10, 100, 1000, 100_000] {
             let noise: Vec<u8> = (0..length).map(|_| random() as u8).collect();
@@ -178,7 +178,8 @@ async fn reflection_tells_what_is_served() {
             names.retain(|name| !name.starts_with("grpc.reflection."));
             names.sort();
             assert_eq!(names, expected);
-            for symbol in ["streams.fusion.v1.Plan", "google.rpc.ErrorInfo"] {
+            for symbol in ["streams.fusion.v1.Plan", "streams.fusion.v1.FusionService.Explain", "google.rpc.ErrorInfo"]
+            {
                 let symbol = MessageRequest::FileContainingSymbol(symbol.into());
                 assert!(matches!(ask(symbol).await, MessageResponse::FileDescriptorResponse(_)));
             }

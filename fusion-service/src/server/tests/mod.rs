@@ -2,6 +2,7 @@
 
 mod calls;
 mod contract;
+mod dry_run;
 mod library;
 mod life;
 mod load;

@@ -176,6 +176,12 @@ impl Compiler for Toy {
         Ok((job, pb::ResizeResponse { plan: Some(plan), ..Default::default() }))
     }
 
+    fn explain(&self, job: &ToyJob, prior: Option<&ToyJob>, budget: &Budget) -> Result<pb::ExplainResponse, Failure> {
+        self.gate.pass("explain", &job.name, budget)?;
+        let before = prior.map_or("nothing", |prior| &prior.layout);
+        Ok(pb::ExplainResponse { explanation: None, text: format!("{before} -> {}", job.layout) })
+    }
+
     fn restore(
         &self,
         application: &Arc<ToyApplication>,
