@@ -1,19 +1,19 @@
-//! `fusion-service fuse`: cases of our own, the cases of the corpus, and lines that are no cases.
-//!
-//! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
+//! `fusion-service fuse`: cases of our own, and lines that are no cases. The conformance test has the cases of the corpus.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use serde_json::{Value, json};
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use tempfile::NamedTempFile;
+#[path = "conformance/fuser.rs"]
+mod answers;
+#[allow(dead_code, reason = "the conformance test prints what is only counted here")]
+#[path = "conformance/table.rs"]
+mod table;
 
-fn fuse(cases: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fusion-service")).arg("fuse").arg("--cases").arg(cases).output().unwrap()
-}
+use answers::fuse;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::Output;
+use tempfile::NamedTempFile;
 
 fn fuse_text(lines: &[u8]) -> Output {
     let mut file = NamedTempFile::new().unwrap();
@@ -21,69 +21,10 @@ fn fuse_text(lines: &[u8]) -> Output {
     fuse(file.path())
 }
 
-/// Answers to all cases of a file against its own expectations; the number of cases.
-fn check_file(path: &Path) -> usize {
-    let cases: Vec<Value> =
-        fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let output = fuse(path);
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
-    let answers = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(answers.lines().count(), cases.len());
-    let wrong: Vec<String> = (cases.iter().zip(answers.lines()))
-        .filter_map(|(case, answer)| {
-            let answer: Value = serde_json::from_str(answer).unwrap();
-            let (want, got) = (comparable(&case["expect"]), comparable(&answer));
-            (want != got).then(|| format!("{} {} {}: {got} instead of {want}", case["case"], case["src"], case["mode"]))
-        })
-        .collect();
-    println!("{}: {} of {} cases agree", path.display(), cases.len() - wrong.len(), cases.len());
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    cases.len()
-}
-
-/// What of an answer is a contract: lists without their order, ports without their ids, errors without their text.
-fn comparable(answer: &Value) -> Value {
-    if let Some(error) = answer.get("error") {
-        // The corpus has the reference's text, and no other error than this.
-        return json!({ "error": if error.is_string() { json!("CDISR3200E") } else { error["code"].clone() } });
-    }
-    let sorted = |list: &Value| {
-        let mut list = list.as_array().unwrap().clone();
-        list.sort_by_key(Value::to_string);
-        list
-    };
-    let without_ids = |list: &Value| {
-        let list = list.as_array().unwrap();
-        let ids: std::collections::BTreeSet<u64> = list.iter().map(|port| port[0].as_u64().unwrap()).collect();
-        assert_eq!(ids.len(), list.len(), "an id twice");
-        sorted(&list.iter().map(|port| Value::from(port.as_array().unwrap()[1..].to_vec())).collect())
-    };
-    let pe = |pe: &Value| {
-        json!({
-            "id": pe["id"], "index": pe["index"], "ops": pe["ops"],
-            "fusedIn": sorted(&pe["fusedIn"]), "fusedOut": sorted(&pe["fusedOut"]), "opFlags": sorted(&pe["opFlags"]),
-            "peIn": without_ids(&pe["peIn"]), "peOut": without_ids(&pe["peOut"]),
-        })
-    };
-    answer["pes"].as_array().unwrap().iter().map(pe).collect()
-}
-
 #[test]
 fn our_cases() {
-    check_file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/fuser.jsonl"));
-}
-
-#[test]
-fn cases_of_the_corpus() {
-    let corpus = std::env::var_os("STREAMS_CORPUS")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus"), PathBuf::from);
-    let cases = corpus.join("fuser.jsonl");
-    if cases.is_file() {
-        assert!(check_file(&cases) > 0);
-    } else {
-        eprintln!("no corpus at {}: nothing is compared", corpus.display());
-    }
+    let set = answers::cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/fuser.jsonl"));
+    assert!(set.wrong.is_empty() && set.compared > 0, "{}", set.wrong.join("\n"));
 }
 
 fn case(change: impl FnOnce(&mut Value)) -> String {

@@ -323,7 +323,7 @@ fn names_that_multiply_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases(512))]
 
     /// Whatever becomes of a document, reading it ends with an application or with problems of this stage.
     #[test]

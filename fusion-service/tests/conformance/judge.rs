@@ -92,8 +92,8 @@ impl Case {
         }
     }
 
-    /// The rules of the defects that a step can show.
-    fn rules(&self, step: usize) -> Vec<Rule> {
+    /// The defects that a step can show.
+    pub(crate) fn defects(&self, step: usize) -> Vec<String> {
         let marked = match (self.kind(step), self.error(step)) {
             ("defect", Some(error)) => {
                 let splitter = error["note"].as_str().is_some_and(|note| note.contains("splitter entry"));
@@ -103,8 +103,13 @@ impl Case {
             _ => self.defects.clone(),
         };
         let more = self.affected.get(&step).cloned().unwrap_or_default();
-        let rules = marked.iter().chain(&more).filter_map(|defect| rules::rule(defect));
-        rules.filter(|rule| step > 0 || !rule.resizes).collect()
+        let shows = |defect: &String| rules::rule(defect).is_some_and(|rule| step > 0 || !rule.resizes);
+        marked.into_iter().chain(more).filter(shows).collect()
+    }
+
+    /// Their rules.
+    fn rules(&self, step: usize) -> Vec<Rule> {
+        self.defects(step).iter().filter_map(|defect| rules::rule(defect)).collect()
     }
 
     /// Judges the files in `out`; `chain` is the output of the whole chain.

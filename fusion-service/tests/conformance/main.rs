@@ -1,5 +1,6 @@
 //! The program against the conformance corpus: submissions and single resizes equal to the expected files, user errors with the same
-//! stage and code, sound results where the reference fails, and chains of resizes whose numbers stay.
+//! stage and code, sound results where the reference fails, and chains of resizes whose numbers stay; the fuser, logical and topology sets.
+//! The table of totals is shown although the test passes, with what differs on purpose and why.
 //!
 //! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes. `STREAMS_CASE=case-0024` narrows it
 //! down. How results are compared is said by the plan command ("How results are compared"); steps that show a defect of the reference are marked
@@ -10,21 +11,32 @@
 mod chain;
 mod context;
 mod corpus;
+mod fuser;
 mod judge;
+mod logical;
 mod rules;
 mod sound;
 mod step;
+mod table;
+mod topology;
 mod tree;
 
 use judge::Verdict;
-use std::collections::BTreeMap;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use table::{Set, say, table};
 
 /// Kinds of judgements, in the order of the table.
-const KINDS: [&str; 4] = ["ok", "user-error", "defect", "chain"];
+const KINDS: [(&str, &str); 5] = [
+    ("ok", "good steps"),
+    ("user-error", "user errors"),
+    ("defect", "steps where the reference fails"),
+    ("chain", "steps of chains"),
+    ("check", "errors as the command check says them"),
+];
 
 /// One judged step.
 struct Judged {
@@ -32,6 +44,8 @@ struct Judged {
     step: usize,
     kind: &'static str,
     verdict: Verdict,
+    /// Why it may differ from the expected files.
+    because: Vec<&'static str>,
 }
 
 #[test]
@@ -39,7 +53,7 @@ fn the_corpus() {
     let corpus = corpus::folder();
     let archive = corpus.join("cases.tar.zst");
     if !archive.is_file() {
-        println!("no corpus at {}: nothing is compared", corpus.display());
+        say(&format!("\nno corpus at {}: NOTHING is compared with the reference\n", corpus.display()));
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -63,33 +77,39 @@ fn the_corpus() {
     });
     let mut results = results.into_inner().unwrap();
     results.sort_by(|a, b| (&a.name, a.kind, a.step).cmp(&(&b.name, b.kind, b.step)));
-    report(&results);
+    let mut sets: Vec<Set> = KINDS.iter().map(|(kind, what)| set(kind, what, &results)).collect();
+    if wanted.is_none() {
+        sets.push(fuser::cases(&corpus.join("fuser.jsonl")));
+        sets.extend([logical::applications(&corpus), logical::expansions(&corpus), topology::topologies(&corpus)]);
+        assert!(sets.iter().all(|set| set.compared > 0), "a part of the corpus is not there:{}", table(&sets));
+    }
+    say(&table(&sets));
+    let wrong: usize = sets.iter().map(|set| set.wrong.len()).sum();
+    assert!(wrong == 0, "{wrong} comparisons fail: see the table");
+    assert!(sets.iter().any(|set| set.compared > 0), "no case was found");
 }
 
-/// Prints the table and the failures.
-fn report(results: &[Judged]) {
-    let mut how: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    let (mut total, mut good): (BTreeMap<&str, usize>, BTreeMap<&str, usize>) = Default::default();
-    for judged in results {
-        *total.entry(judged.kind).or_default() += 1;
-        if judged.verdict.accepted() {
-            *good.entry(judged.kind).or_default() += 1;
-            *how.entry((judged.kind, judged.verdict.how)).or_default() += 1;
+/// The judgements of one kind.
+fn set(kind: &str, what: &'static str, results: &[Judged]) -> Set {
+    let mut set = Set::new(what);
+    for Judged { name, step, verdict, because, .. } in results.iter().filter(|judged| judged.kind == kind) {
+        let name = format!("{name} step {step}");
+        let difference = (!verdict.accepted()).then(|| verdict.differences.join("; "));
+        let how = match (kind, verdict.how) {
+            ("ok", "match") => "equal",
+            ("ok", "masked") => "equal but for corrections",
+            ("ok", "sound") => "corrected and sound",
+            ("ok", "error") => "refused on purpose",
+            ("user-error" | "check", "error") => "same verdict, stage and code",
+            (_, "error") => "refused with its reason",
+            (_, how) => how,
+        };
+        set.add_as(how, &name, difference);
+        if kind == "ok" && verdict.how != "match" {
+            because.iter().for_each(|why| set.correct(why, &name));
         }
     }
-    let count = |counts: &BTreeMap<&str, usize>, kind: &str| counts.get(kind).copied().unwrap_or(0);
-    println!("{:<12}{:>10}{:>10}  how", "kind", "accepted", "steps");
-    for kind in KINDS {
-        let ways: Vec<String> =
-            how.iter().filter(|((k, _), _)| *k == kind).map(|((_, how), n)| format!("{how} {n}")).collect();
-        println!("{kind:<12}{:>10}{:>10}  {}", count(&good, kind), count(&total, kind), ways.join(", "));
-    }
-    let failures: Vec<&Judged> = results.iter().filter(|judged| !judged.verdict.accepted()).collect();
-    for Judged { name, step, kind, verdict } in failures.iter().take(40) {
-        println!("{name} step {step} {kind} ({}): {}", verdict.how, verdict.differences.join("; "));
-    }
-    assert!(failures.is_empty(), "{} of {} steps are not accepted", failures.len(), results.len());
-    assert!(!results.is_empty(), "no case was found");
+    set
 }
 
 /// Runs the program; gives its exit status.
@@ -111,7 +131,13 @@ fn run(case: &Path, replay: Option<&Path>, out: &Path) -> Result<i32, String> {
 fn one(case: &Path, affected: &rules::Affected) -> Vec<Judged> {
     let work = tempfile::tempdir().unwrap();
     let case = judge::Case::read(case, affected);
-    let judged = |step, kind, verdict| Judged { name: case.name.clone(), step, kind, verdict };
+    let judged = |step, kind, verdict| Judged {
+        name: case.name.clone(),
+        step,
+        kind,
+        verdict,
+        because: case.defects(step).iter().map(|defect| rules::reason(defect)).collect(),
+    };
     let mut results = Vec::new();
     let out = work.path().join("chain");
     let status = run(&case.folder, None, &out);
@@ -137,5 +163,34 @@ fn one(case: &Path, affected: &rules::Affected) -> Vec<Judged> {
     for (step, problems) in chain::judge(&case, &out, &steps, &status) {
         results.push(judged(step, "chain", Verdict::new("sound", problems)));
     }
+    if status == Ok(3) {
+        results.extend(checked(&case.folder, &out).into_iter().map(|(step, verdict)| judged(step, "check", verdict)));
+    }
     results
+}
+
+/// What the command check says first of every step that `plan` refused, against that step's `error.json`.
+fn checked(case: &Path, plan: &Path) -> Vec<(usize, Verdict)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fusion-service"));
+    command.arg("check").arg(case.join("app.adl")).arg("--request").arg(case.join("request.json"));
+    let output = command.args(["-o", "json"]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let problems = context::list(&report, "problems");
+    let steps = (0..).map(|step| (step, plan.join(format!("step-{step}")))).take_while(|(_, folder)| folder.is_dir());
+    let refused = steps.filter(|(_, folder)| folder.join("error.json").exists());
+    refused
+        .map(|(step, folder)| {
+            let (error, mut differences) = judge::read_error(&folder);
+            let first = problems.iter().find(|problem| problem["step"] == step).unwrap_or(&Value::Null);
+            for key in ["stage", "code", "line", "column"] {
+                if first[key] != error[key] {
+                    differences.push(format!("{key} {} instead of {}", first[key], error[key]));
+                }
+            }
+            if output.status.code() != Some(3) {
+                differences.push(format!("exit status {:?}", output.status.code()));
+            }
+            (step, Verdict::new("error", differences))
+        })
+        .collect()
 }

@@ -27,6 +27,33 @@ pub(crate) struct Rule {
     pub(crate) chain: bool,
 }
 
+/// What is done instead of a defect, with the decision (plan command, "Kept and corrected"; decisions, "Compatibility", "Placement",
+/// "Widths, resizes").
+pub(crate) fn reason(defect: &str) -> &'static str {
+    match defect {
+        "10.1" => "splitters of a port are listed in their order (topology 10.1)",
+        "10.2" => "connections without splitter are left alone when splitters are renumbered (topology 10.2)",
+        "10.3" => "two paths between two ports are one connection, before and after a resize (topology 10.3)",
+        "10.4" => "a composite's input port may be unconnected (topology 10.4)",
+        "10.5" => "consistent regions of a resize describe the result (topology 10.5)",
+        "10.7" => "every channel of a parallel composite has the composite's threading model (topology 10.7)",
+        "10.8" => "fusion sees the merged consistent region; the smallest index survives a merge (topology 10.8)",
+        "10.9" => "several start operators in an operator-driven region are an error (topology 10.9)",
+        "10.12" => {
+            "a splitter into a region has one channel per channel, also where nothing is connected (topology 10.12)"
+        }
+        "10.13" => "thread flags and injected ports are computed afresh (topology 10.13, aadl Q12)",
+        "adl-1" | "adl-1-partition" => "isolation=\"false\" does not isolate (fuser 4, aadl Q5)",
+        "adl-9" => "an import without filter does not clear the filter of another one on the port (adl 12.9)",
+        "adl-10" => "an Export behind a merger is exported from every channel, or refused (adl 12.10)",
+        "adl-11" => "location placeholders are substituted without parallel regions too (adl 12.11)",
+        "adl-12" => "an integer compared with a float in a subscription keeps its side (adl 12.12)",
+        "8.4" => "a connected input port without splitter entry is an error (plan command, stage topology)",
+        "11.4" => "a rejected width is not kept (topology 11.4)",
+        _ => "a defect without a reason of ours",
+    }
+}
+
 /// The rule of a defect; none for those that do not show in single steps.
 pub(crate) fn rule(defect: &str) -> Option<Rule> {
     let none = Rule::default();

@@ -72,7 +72,7 @@ fn promises(before: &Compiled, after: &Compiled) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases(48))]
 
     #[test]
     fn a_chain_keeps_its_promises_and_leads_back(

@@ -72,7 +72,7 @@ fn edges(topology: &Topology) -> Vec<(Identity, u32, Identity, u32, Option<u32>)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::property_cases(48))]
 
     #[test]
     fn expansions_are_sound(sketch in applications()) {
