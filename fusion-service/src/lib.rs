@@ -14,6 +14,7 @@
 //! * [`aadl`] writes one document per PE.
 //! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
 //! * [`explain`] says of a compiled job why it is as it is, in words.
+//! * [`graph`] draws what the stages know.
 //!
 //! Nothing here knows Kubernetes. Nothing but [`server`] knows gRPC.
 
@@ -24,6 +25,7 @@ pub mod command;
 pub mod error;
 pub mod explain;
 pub mod fuser;
+pub mod graph;
 pub mod logical;
 pub mod plan;
 pub mod server;

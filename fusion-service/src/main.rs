@@ -5,7 +5,7 @@
 
 use clap::{CommandFactory, Parser};
 use fusion_service::{
-    command::{check, explain, fuse, plan},
+    command::{check, explain, fuse, graph, plan},
     server::command as serve,
 };
 use std::process::ExitCode;
@@ -24,6 +24,7 @@ enum Command {
     Fuse(fuse::Arguments),
     Explain(Box<explain::Arguments>),
     Check(Box<check::Arguments>),
+    Graph(Box<graph::Arguments>),
     Serve(Box<serve::ServeArgs>),
 }
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Ok(Program { command: Command::Fuse(arguments) }) => fuse::run(&arguments),
         Ok(Program { command: Command::Explain(arguments) }) => explain::run(&arguments),
         Ok(Program { command: Command::Check(arguments) }) => check::run(&arguments),
+        Ok(Program { command: Command::Graph(arguments) }) => graph::run(&arguments),
         Ok(Program { command: Command::Serve(arguments) }) => serve::run(&arguments),
         Err(error) if error.use_stderr() => {
             eprintln!("{}", one_line(&error.render().to_string()));

@@ -8,6 +8,7 @@ pub mod check;
 mod document;
 pub mod explain;
 pub mod fuse;
+pub mod graph;
 pub mod options;
 pub mod plan;
 mod request;

@@ -1,0 +1,160 @@
+//! `fusion-service graph`: pictures of an application, and of what a resize does to it.
+
+use super::application::{Application, ApplicationArguments};
+use super::{Failure, exit};
+use crate::error::Error;
+use crate::graph::{self, Drawing, Limits, Widths};
+use crate::plan::{self, Compiled, InUse, Source};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Draws an application as a graph: as written, as it runs, or as processing elements.
+///
+/// With --resize, what the last resize does shows as a difference: processing elements and operators are kept, restarted, added or
+/// removed. What is too much for one picture is folded ("channels 1–9, like channel 0"). Exit status 0: drawn; 3: the application is at
+/// fault; 2: arguments and files.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:
+  fusion-service graph app.sab --out app.svg
+  fusion-service graph app.adl --view physical --width Work=3 --format mermaid
+  fusion-service graph app.adl --fusion manual:4 --resize Work=4 --out resize.svg
+  fusion-service graph app.adl --view logical --format dot | dot -Tpng -o app.png")]
+pub struct Arguments {
+    /// What is compiled.
+    #[command(flatten)]
+    pub application: ApplicationArguments,
+    /// What is drawn.
+    #[arg(long, value_enum, default_value_t = View::Fused)]
+    pub view: View,
+    /// How it is written [default: as the name of the --out file ends, else svg].
+    #[arg(long, short = 'o', value_enum)]
+    pub format: Option<Format>,
+    /// Where to write [default: standard output].
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Boxes in one picture, those around others included; what is more is folded.
+    #[arg(long, value_name = "N", default_value_t = Limits::BOXES, value_parser = clap::value_parser!(u32).range(2..=20_000))]
+    pub max_nodes: u32,
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// The application as written: composites and parallel regions.
+    Logical,
+    /// The application as it runs: every channel, with composites.
+    Physical,
+    /// The application as processing elements.
+    Fused,
+}
+
+/// How it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For Graphviz.
+    Dot,
+    /// For Mermaid, which many wikis show.
+    Mermaid,
+    /// A picture for browsers and documents.
+    Svg,
+}
+
+impl Format {
+    /// As the name of a file ends.
+    fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "dot" | "gv" => Some(Self::Dot),
+            "mmd" | "mermaid" => Some(Self::Mermaid),
+            "svg" => Some(Self::Svg),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the command; see [`Arguments`].
+pub fn run(arguments: &Arguments) -> ExitCode {
+    exit(draw(arguments))
+}
+
+/// Whether there is a picture.
+fn draw(arguments: &Arguments) -> Result<bool, Failure> {
+    let application = arguments.application.read()?;
+    let format = arguments.format.or_else(|| Format::of(arguments.out.as_deref()?)).unwrap_or(Format::Svg);
+    let mut limits = Limits::of_boxes(arguments.max_nodes as usize);
+    if format == Format::Mermaid {
+        limits.edges = limits.edges.min(graph::MOST_MERMAID_EDGES);
+    }
+    let drawing = match drawing(&application, arguments.view, limits) {
+        Ok(drawing) => drawing,
+        Err(error) => {
+            eprint!("{}", application.complaint(&error));
+            return Ok(false);
+        }
+    };
+    let text = match format {
+        Format::Dot => drawing.to_dot(),
+        Format::Mermaid => drawing.to_mermaid(),
+        Format::Svg => drawing.to_svg(),
+    };
+    match &arguments.out {
+        Some(path) => std::fs::write(path, text).map_err(|error| Failure::at(path, error))?,
+        None => match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            written => written.map_err(|error| Failure::new(format!("standard output: {error}")))?,
+        },
+    }
+    Ok(true)
+}
+
+/// The picture, or what is wrong with the application.
+fn drawing(application: &Application, view: View, limits: Limits) -> Result<Drawing, Error> {
+    let budget = &application.budget;
+    if view == View::Logical && application.resizes.is_empty() {
+        // An application that lacks values can be looked at all the same; widths are those that it says.
+        let source = match application.open() {
+            Ok((source, request)) => {
+                if let Ok(now) = plan::submit(&source, &request, budget) {
+                    return logical(&now, None, limits, application);
+                }
+                source
+            }
+            Err(error) => match &application.document {
+                Ok(document) => Source::parse(document, budget).map_err(|_| error)?,
+                Err(_) => return Err(error),
+            },
+        };
+        return graph::logical(&source.application, Widths::default(), limits, budget);
+    }
+    let (now, before) = compile(application)?;
+    match view {
+        View::Logical => logical(&now, before.as_ref(), limits, application),
+        View::Physical => graph::physical(&now, before.as_ref(), limits, budget),
+        View::Fused => graph::fused(&now, before.as_ref(), limits, budget),
+    }
+}
+
+fn logical(
+    now: &Compiled,
+    before: Option<&Compiled>,
+    limits: Limits,
+    application: &Application,
+) -> Result<Drawing, Error> {
+    let topology = now.topology();
+    let before = before.map(|before| before.topology().regions.as_slice()).unwrap_or_default();
+    graph::logical(&topology.application, Widths { before, now: &topology.regions }, limits, &application.budget)
+}
+
+/// The job after all resizes, and before the last one if there is one.
+fn compile(application: &Application) -> Result<(Compiled, Option<Compiled>), Error> {
+    let budget = &application.budget;
+    let (source, request) = application.open()?;
+    let mut now = plan::submit(&source, &request, budget)?;
+    let mut before = None;
+    for step in &application.resizes {
+        let after = plan::resize(&now, std::slice::from_ref(step), application.policy, &InUse::default(), budget)?;
+        before = Some(std::mem::replace(&mut now, after));
+    }
+    Ok((now, before))
+}

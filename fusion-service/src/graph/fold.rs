@@ -1,0 +1,425 @@
+//! From an outline to a drawing of bounded size.
+//!
+//! What is too much is not refused but folded, in this order, until it fits:
+//!
+//! 1. things beside each other that are alike: the first is drawn, one node stands for the others ("channels 1–9, like channel 0");
+//! 2. clusters become nodes, the innermost first;
+//! 3. the last things at the outside become one node.
+//!
+//! Alike are things of one kind, with one origin in the application, with the same mark, and with alike things inside. What they
+//! are connected to does not count. Time is linear in the outline and its connections, up to sorting, for each step.
+
+use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Node, NodeId, NodeKind};
+use super::outline::{Connection, Outline, When};
+use super::text;
+use super::{Drawing, Limits};
+use crate::budget::Budget;
+use crate::error::Error;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+use std::collections::HashMap;
+
+/// Walks through the connections of an outline.
+pub(super) type Connections<'a> = dyn Fn(&mut dyn FnMut(Connection)) + 'a;
+
+/// Draws an outline within the limits.
+pub(super) fn fold(
+    outline: &Outline,
+    connections: &Connections<'_>,
+    title: String,
+    mut notes: Vec<String>,
+    limits: Limits,
+    budget: &Budget,
+) -> Result<Drawing, Error> {
+    let shapes = Shapes::of(outline);
+    let deepest = shapes.depth.values().copied().max().unwrap_or(0);
+    let unfolded = Folding { alike: false, depth: usize::MAX, most: usize::MAX };
+    let alike = Folding { alike: true, ..unfolded };
+    let collapsed = (0..deepest).rev().map(|depth| Folding { depth, ..alike });
+    let halves = std::iter::successors(Some(limits.boxes.max(2)), |most| (*most > 2).then_some(most / 2));
+    let cut = halves.map(|most| Folding { most, depth: 0, ..alike });
+
+    let mut drawn = None;
+    for folding in [unfolded, alike].into_iter().chain(collapsed).chain(cut) {
+        budget.check()?;
+        let folded = Folded::new(outline, &shapes, folding);
+        if folded.nodes.len() + folded.clusters.len() > limits.boxes && folding.most > 2 {
+            continue;
+        }
+        let edges = folded.edges(outline, connections);
+        let fits = edges.len() <= limits.edges;
+        drawn = Some((folded, edges));
+        if fits {
+            break;
+        }
+    }
+    let Some((folded, edges)) = drawn else {
+        return Ok(Drawing { title, notes, clusters: PrimaryMap::new(), nodes: PrimaryMap::new(), edges: Vec::new() });
+    };
+    if folded.nodes.values().any(|node| node.kind == NodeKind::Folded) {
+        notes.push(format!(
+            "{} drawn as {}; nodes with a double border stand for several things.",
+            text::counted(outline.nodes.len(), "node"),
+            folded.nodes.len()
+        ));
+    }
+    Ok(Drawing { title, notes, clusters: folded.clusters, nodes: folded.nodes, edges })
+}
+
+/// How much is folded.
+#[derive(Clone, Copy, Debug)]
+struct Folding {
+    /// Things that are alike become one node.
+    alike: bool,
+    /// Clusters with as many around them become nodes.
+    depth: usize,
+    /// Things at the outside.
+    most: usize,
+}
+
+/// What folding compares: made once.
+struct Shapes {
+    clusters: SecondaryMap<ClusterId, u32>,
+    nodes: SecondaryMap<NodeId, u32>,
+    /// Nodes inside.
+    size: SecondaryMap<ClusterId, usize>,
+    /// Clusters around.
+    depth: SecondaryMap<ClusterId, usize>,
+}
+
+impl Shapes {
+    fn of(outline: &Outline) -> Self {
+        let mut known: HashMap<Vec<u64>, u32> = HashMap::new();
+        let mut intern = |shape: Vec<u64>| -> u32 {
+            let next = known.len() as u32;
+            *known.entry(shape).or_insert(next)
+        };
+        let mark = |mark: Option<Mark>| mark.map_or(0, |mark| mark as u64 + 1);
+        let mut shapes = Self {
+            clusters: SecondaryMap::with_capacity(outline.clusters.len()),
+            nodes: SecondaryMap::with_capacity(outline.nodes.len()),
+            size: SecondaryMap::with_capacity(outline.clusters.len()),
+            depth: SecondaryMap::with_capacity(outline.clusters.len()),
+        };
+        let mut inside: SecondaryMap<ClusterId, Vec<u32>> = SecondaryMap::with_capacity(outline.clusters.len());
+        for (id, node) in &outline.nodes {
+            let shape = intern(vec![0, node.item.kind as u64, node.like, mark(node.item.mark)]);
+            shapes.nodes[id] = shape;
+            if let Some(parent) = node.item.parent {
+                inside[parent].push(shape);
+                shapes.size[parent] += 1;
+            }
+        }
+        for (id, cluster) in &outline.clusters {
+            shapes.depth[id] = cluster.item.parent.map_or(0, |parent| shapes.depth[parent] + 1);
+        }
+        // Those inside come later.
+        for (id, cluster) in outline.clusters.iter().rev() {
+            let mut children = std::mem::take(&mut inside[id]);
+            children.sort_unstable();
+            let own = [1, cluster.item.kind as u64, cluster.like, mark(cluster.item.mark)];
+            let shape = intern(own.into_iter().chain(children.into_iter().map(u64::from)).collect());
+            shapes.clusters[id] = shape;
+            if let Some(parent) = cluster.item.parent {
+                inside[parent].push(shape);
+                let size = shapes.size[id];
+                shapes.size[parent] += size;
+            }
+        }
+        shapes
+    }
+}
+
+/// A cluster or node of the outline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Thing {
+    Cluster(ClusterId),
+    Node(NodeId),
+}
+
+/// Where a cluster of the outline is in the drawing.
+#[derive(Clone, Copy, Debug, Default)]
+enum Place {
+    /// Not there yet.
+    #[default]
+    Unknown,
+    Cluster(ClusterId),
+    /// In a node that stands for several things.
+    Node(NodeId),
+}
+
+/// A folded outline.
+struct Folded {
+    clusters: PrimaryMap<ClusterId, Cluster>,
+    nodes: PrimaryMap<NodeId, Node>,
+    /// The drawn node of each node of the outline.
+    node_of: SecondaryMap<NodeId, Option<NodeId>>,
+}
+
+impl Folded {
+    fn new(outline: &Outline, shapes: &Shapes, folding: Folding) -> Self {
+        let groups = groups(outline, shapes, folding);
+        let mut folded = Self {
+            clusters: PrimaryMap::new(),
+            nodes: PrimaryMap::new(),
+            node_of: SecondaryMap::with_capacity(outline.nodes.len()),
+        };
+        let mut folded_groups: Vec<Option<NodeId>> = vec![None; groups.members.len()];
+        let mut places: SecondaryMap<ClusterId, Place> = SecondaryMap::with_capacity(outline.clusters.len());
+        for (id, cluster) in &outline.clusters {
+            let around = cluster.item.parent.map(|parent| places[parent]);
+            let parent = match around {
+                Some(Place::Node(node)) => {
+                    places[id] = Place::Node(node);
+                    continue;
+                }
+                Some(Place::Cluster(parent)) => Some(parent),
+                Some(Place::Unknown) | None => None,
+            };
+            places[id] = if let Some(group) = groups.of_cluster[id] {
+                Place::Node(folded.fold_group(outline, shapes, &groups, group, parent, &mut folded_groups))
+            } else if shapes.depth[id] >= folding.depth {
+                Place::Node(folded.nodes.push(collapsed(cluster.item.clone(), shapes.size[id], parent)))
+            } else {
+                Place::Cluster(folded.clusters.push(Cluster { parent, ..cluster.item.clone() }))
+            };
+        }
+        for (id, node) in &outline.nodes {
+            let around = node.item.parent.map(|parent| places[parent]);
+            let parent = match around {
+                Some(Place::Node(node)) => {
+                    folded.node_of[id] = Some(node);
+                    continue;
+                }
+                Some(Place::Cluster(parent)) => Some(parent),
+                Some(Place::Unknown) | None => None,
+            };
+            folded.node_of[id] = Some(match groups.of_node[id] {
+                Some(group) => folded.fold_group(outline, shapes, &groups, group, parent, &mut folded_groups),
+                None => folded.nodes.push(Node {
+                    parent,
+                    inputs: if node.item.inputs > MOST_PORTS { 1 } else { node.item.inputs },
+                    outputs: if node.item.outputs > MOST_PORTS { 1 } else { node.item.outputs },
+                    ..node.item.clone()
+                }),
+            });
+        }
+        folded
+    }
+
+    /// The node that stands for a group.
+    fn fold_group(
+        &mut self,
+        outline: &Outline,
+        shapes: &Shapes,
+        groups: &Groups,
+        group: usize,
+        parent: Option<ClusterId>,
+        known: &mut [Option<NodeId>],
+    ) -> NodeId {
+        if let Some(node) = known[group] {
+            return node;
+        }
+        let node = self.nodes.push(Node { parent, ..stand_in(outline, shapes, &groups.members[group]) });
+        known[group] = Some(node);
+        node
+    }
+
+    /// The edges between what is drawn.
+    fn edges(&self, outline: &Outline, connections: &Connections<'_>) -> Vec<Edge> {
+        #[derive(Default)]
+        struct Found {
+            before: u32,
+            now: u32,
+            split: bool,
+        }
+        let mut found: HashMap<(End, End), Found> = HashMap::new();
+        connections(&mut |connection: Connection| {
+            let (Some(source), Some(target)) = (self.node_of[connection.source], self.node_of[connection.target])
+            else {
+                return;
+            };
+            let inside = source == target && self.nodes[source].kind == NodeKind::Folded;
+            if inside {
+                return;
+            }
+            let port = |port: u32, ports: u32| port.min(ports.saturating_sub(1));
+            let ends = (
+                End { node: source, port: port(connection.source_port, self.nodes[source].outputs) },
+                End { node: target, port: port(connection.target_port, self.nodes[target].inputs) },
+            );
+            let found = found.entry(ends).or_default();
+            match connection.when {
+                When::Before => found.before = found.before.saturating_add(1),
+                When::Now => found.now = found.now.saturating_add(1),
+            }
+            found.split |= connection.split;
+        });
+        let difference = outline.nodes.values().any(|node| node.item.mark.is_some());
+        let mut edges: Vec<Edge> = found
+            .into_iter()
+            .map(|((source, target), Found { before, now, split })| {
+                let mark = match (before, now) {
+                    (0, _) => Mark::Added,
+                    (_, 0) => Mark::Removed,
+                    _ => Mark::Kept,
+                };
+                Edge { source, target, mark: difference.then_some(mark), split, count: before.max(now) }
+            })
+            .collect();
+        edges.sort_unstable();
+        edges
+    }
+}
+
+/// Things that one node each stands for.
+struct Groups {
+    /// The thing that is drawn and says what the others are like, if there is one; the others.
+    members: Vec<(Option<Thing>, Vec<Thing>)>,
+    of_cluster: SecondaryMap<ClusterId, Option<usize>>,
+    of_node: SecondaryMap<NodeId, Option<usize>>,
+}
+
+/// Finds things that are alike beside each other, and the last ones at the outside.
+fn groups(outline: &Outline, shapes: &Shapes, folding: Folding) -> Groups {
+    let mut groups = Groups { members: Vec::new(), of_cluster: SecondaryMap::new(), of_node: SecondaryMap::new() };
+    if !folding.alike {
+        return groups;
+    }
+    let things = (outline.clusters.iter())
+        .map(|(id, c)| (Thing::Cluster(id), c.item.parent, shapes.clusters[id], shapes.size[id]))
+        .chain(outline.nodes.iter().map(|(id, n)| (Thing::Node(id), n.item.parent, shapes.nodes[id], 1)));
+    let mut position: HashMap<(Option<ClusterId>, u32), usize> = HashMap::new();
+    let mut alike: Vec<(usize, Option<ClusterId>, Vec<Thing>)> = Vec::new();
+    for (thing, parent, shape, size) in things {
+        let at = *position.entry((parent, shape)).or_insert_with(|| {
+            alike.push((size, parent, Vec::new()));
+            alike.len() - 1
+        });
+        alike[at].2.push(thing);
+    }
+    let mut outside = Vec::new();
+    for (size, parent, mut things) in alike {
+        if let Some(number) = things.iter().map(|thing| number(outline, *thing)).collect::<Option<Vec<u64>>>() {
+            let mut numbered: Vec<(u64, Thing)> = number.into_iter().zip(things).collect();
+            numbered.sort_by_key(|(number, _)| *number);
+            things = numbered.into_iter().map(|(_, thing)| thing).collect();
+        }
+        let others = if things.len() > 2 || (things.len() == 2 && size > 1) { things.split_off(1) } else { Vec::new() };
+        let first = things.first().copied();
+        if parent.is_none() {
+            outside.extend(things);
+        }
+        if !others.is_empty() {
+            if parent.is_none() {
+                outside.extend(others.first());
+            }
+            groups.add(first, others);
+        }
+    }
+    if outside.len() > folding.most {
+        let mut rest = outside.split_off(folding.most - 1);
+        // A thing at the outside may stand for its group.
+        let folded: Vec<usize> = rest.iter().filter_map(|thing| groups.of(*thing)).collect();
+        let whole: Vec<Thing> =
+            folded.into_iter().flat_map(|group| std::mem::take(&mut groups.members[group].1)).collect();
+        rest.retain(|thing| groups.of(*thing).is_none());
+        rest.extend(whole);
+        groups.add(None, rest);
+    }
+    groups
+}
+
+impl Groups {
+    fn of(&self, thing: Thing) -> Option<usize> {
+        match thing {
+            Thing::Cluster(id) => self.of_cluster[id],
+            Thing::Node(id) => self.of_node[id],
+        }
+    }
+
+    fn add(&mut self, first: Option<Thing>, others: Vec<Thing>) {
+        let group = Some(self.members.len());
+        for thing in &others {
+            match *thing {
+                Thing::Cluster(id) => self.of_cluster[id] = group,
+                Thing::Node(id) => self.of_node[id] = group,
+            }
+        }
+        self.members.push((first, others));
+    }
+}
+
+fn number(outline: &Outline, thing: Thing) -> Option<u64> {
+    match thing {
+        Thing::Cluster(id) => outline.clusters[id].number,
+        Thing::Node(id) => outline.nodes[id].number,
+    }
+}
+
+/// A cluster as a node.
+fn collapsed(cluster: Cluster, size: usize, parent: Option<ClusterId>) -> Node {
+    let Cluster { kind, label, mut details, tooltip, mark, .. } = cluster;
+    let kind = match kind {
+        ClusterKind::Composite => "composite, ",
+        ClusterKind::Region | ClusterKind::Channel | ClusterKind::Element => "",
+    };
+    details.push(format!("{kind}{}", text::counted(size, "operator")));
+    Node { parent, kind: NodeKind::Folded, label, details, tooltip, mark, inputs: 1, outputs: 1 }
+}
+
+/// Names in a tooltip.
+const MOST_NAMES: usize = 20;
+
+/// Ranges in a label.
+const MOST_RANGES: usize = 4;
+
+/// A node for several things.
+fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>, Vec<Thing>)) -> Node {
+    let name = |thing: &Thing| match *thing {
+        Thing::Cluster(id) => outline.clusters[id].item.label.as_str(),
+        Thing::Node(id) => outline.nodes[id].item.label.as_str(),
+    };
+    let size = |thing: &Thing| match *thing {
+        Thing::Cluster(id) => shapes.size[id],
+        Thing::Node(_) => 1,
+    };
+    let mark = |thing: &Thing| match *thing {
+        Thing::Cluster(id) => outline.clusters[id].item.mark,
+        Thing::Node(id) => outline.nodes[id].item.mark,
+    };
+    let numbers: Vec<u64> = others.iter().filter_map(|thing| number(outline, *thing)).collect();
+    let numbered = !numbers.is_empty() && numbers.len() == others.len();
+    let ranges = text::ranges(&numbers, MOST_RANGES);
+    let plural = if numbers.len() == 1 { "" } else { "s" };
+    let like =
+        |name: &str| if others.len() == 1 { format!("like {name}") } else { format!("{} like {name}", others.len()) };
+    let (label, mut details) = match first {
+        Some(first @ Thing::Cluster(id)) => {
+            let kind = match outline.clusters[*id].item.kind {
+                ClusterKind::Channel if numbered => format!("channel{plural} {ranges}"),
+                ClusterKind::Element if numbered => format!("PE{plural} {ranges}"),
+                _ => format!("{} more", others.len()),
+            };
+            (kind, vec![like(name(first))])
+        }
+        Some(first @ Thing::Node(_)) if numbered => {
+            let base = name(first);
+            let base = base.rfind('[').and_then(|at| base.get(..at)).unwrap_or(base);
+            (format!("{base}[{ranges}]"), vec![like(name(first))])
+        }
+        Some(first @ Thing::Node(_)) => (format!("{} more", others.len()), vec![format!("like {}", name(first))]),
+        None => (format!("{} more", others.len()), Vec::new()),
+    };
+    let nodes: usize = others.iter().map(size).sum();
+    if nodes > others.len() {
+        details.push(text::counted(nodes, "operator"));
+    }
+    let mut tooltip: Vec<String> = others.iter().take(MOST_NAMES).map(|thing| name(thing).to_owned()).collect();
+    if others.len() > MOST_NAMES {
+        tooltip.push(format!("and {} more", others.len() - MOST_NAMES));
+    }
+    // Alike things have one mark; others only by chance.
+    let marks = others.first().and_then(mark);
+    let mark = marks.filter(|_| others.iter().all(|thing| mark(thing) == marks));
+    Node { parent: None, kind: NodeKind::Folded, label, details, tooltip, mark, inputs: 1, outputs: 1 }
+}

@@ -1,0 +1,124 @@
+//! In which layer each box is.
+//!
+//! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Links that do are drawn backwards and
+//! do not count further. Every other link goes to a later layer: by the longest way from the left at first, then boxes move to the right
+//! where that makes more lines shorter than longer.
+
+use super::level::Level;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Layers of boxes, from 1; 0 is the left border.
+#[derive(Debug)]
+pub(super) struct Layers {
+    /// By item; 0 for those without lines.
+    pub(super) of: Vec<usize>,
+    /// The last layer with boxes.
+    pub(super) last: usize,
+    /// Links that go back to the same or an earlier layer.
+    pub(super) back: Vec<bool>,
+}
+
+pub(super) fn layers(level: &Level, loose: &[bool]) -> Layers {
+    let count = level.items.len();
+    let mut links_of: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
+    for (number, link) in level.links.iter().enumerate() {
+        links_of[level.outs[link.out].item].push((number, level.ins[link.r#in].item));
+    }
+    let sequence = sequence(level);
+    let mut position = vec![0_usize; count];
+    sequence.iter().enumerate().for_each(|(at, &item)| position[item] = at);
+    let back: Vec<bool> = (level.links.iter())
+        .map(|link| position[level.outs[link.out].item] >= position[level.ins[link.r#in].item])
+        .collect();
+
+    let mut of = vec![1_usize; count];
+    for &item in &sequence {
+        for &(link, target) in &links_of[item] {
+            if !back[link] {
+                of[target] = of[target].max(of[item] + 1);
+            }
+        }
+    }
+    let last = of.iter().zip(loose).filter(|(_, loose)| !**loose).map(|(layer, _)| *layer).max().unwrap_or(0);
+    to_the_right(level, &links_of, &back, &sequence, last, &mut of);
+    for (layer, loose) in of.iter_mut().zip(loose) {
+        if *loose {
+            *layer = 0;
+        }
+    }
+    Layers { of, last, back }
+}
+
+/// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last, and in between
+/// whoever has the most links onward for those that it gets. Of several the first.
+fn sequence(level: &Level) -> Vec<usize> {
+    let count = level.items.len();
+    let (mut onward, mut before) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for link in &level.links {
+        let (source, target) = (level.outs[link.out].item, level.ins[link.r#in].item);
+        if source != target {
+            onward[source].push(target);
+            before[target].push(source);
+        }
+    }
+    let (mut outgoing, mut incoming): (Vec<i64>, Vec<i64>) =
+        (onward.iter().map(|l| l.len() as i64).collect(), before.iter().map(|l| l.len() as i64).collect());
+    // Sources, sinks, others by how many more they get than they give.
+    let rank = |item: usize, outgoing: &[i64], incoming: &[i64]| match (outgoing[item], incoming[item]) {
+        (_, 0) => (0, 0, item),
+        (0, _) => (1, 0, item),
+        (onward, before) => (2, before - onward, item),
+    };
+    let mut waiting: BTreeSet<(u8, i64, usize)> = (0..count).map(|item| rank(item, &outgoing, &incoming)).collect();
+    let (mut first, mut last) = (Vec::with_capacity(count), VecDeque::new());
+    while let Some((kind, _, item)) = waiting.pop_first() {
+        if kind == 1 {
+            last.push_front(item);
+        } else {
+            first.push(item);
+        }
+        for (others, counts_out) in [(&onward[item], false), (&before[item], true)] {
+            for &other in others {
+                if waiting.remove(&rank(other, &outgoing, &incoming)) {
+                    let counts = if counts_out { &mut outgoing } else { &mut incoming };
+                    counts[other] -= 1;
+                    waiting.insert(rank(other, &outgoing, &incoming));
+                }
+            }
+        }
+    }
+    first.extend(last);
+    first
+}
+
+/// Moves boxes with more lines to the right than to the left next to the first box that they lead to.
+fn to_the_right(
+    level: &Level,
+    links_of: &[Vec<(usize, usize)>],
+    back: &[bool],
+    sequence: &[usize],
+    last: usize,
+    of: &mut [usize],
+) {
+    let count = level.items.len();
+    let (mut left, mut right) = (vec![0_usize; count], vec![0_usize; count]);
+    for (link, _) in level.links.iter().zip(back).filter(|(_, back)| !**back) {
+        left[level.ins[link.r#in].item] += 1;
+    }
+    // All links of an out have one trunk.
+    let mut leaves = vec![false; count];
+    for out in &level.outs {
+        right[out.item] += 1;
+        leaves[out.item] |= out.leaves;
+    }
+    for r#in in level.ins.iter().filter(|r#in| r#in.enters) {
+        left[r#in.item] += 1;
+    }
+    for &item in sequence.iter().rev() {
+        let targets = links_of[item].iter().filter(|(link, _)| !back[*link]).map(|(_, target)| of[*target] - 1);
+        let most = targets.chain(leaves[item].then_some(last)).min();
+        if let Some(most) = most.filter(|most| *most > of[item] && right[item] > left[item]) {
+            of[item] = most;
+        }
+    }
+}

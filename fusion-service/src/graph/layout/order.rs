@@ -1,0 +1,192 @@
+//! The order of what is in each layer: few crossings.
+//!
+//! Layers are sorted by the mean place of their neighbours, from left to right and back, then neighbours change places while that
+//! helps. The best order that was seen stays. Each round is linear in the ties, up to sorting.
+
+use super::ranked::{Ranked, Tie};
+
+/// Rounds from left to right and back.
+const ROUNDS: usize = 12;
+
+/// Rounds of changing places.
+const EXCHANGES: usize = 6;
+
+/// A layer with more is not improved by changing places: it takes time and nobody would see.
+const MOST_EXCHANGED: usize = 2_000;
+
+pub(super) fn order(ranked: &mut Ranked) {
+    begin(ranked);
+    let mut position = positions(ranked);
+    let mut best = (crossings(ranked, &position), ranked.layers.clone());
+    for round in 0..ROUNDS {
+        if best.0 == 0 {
+            break;
+        }
+        let to_the_right = round % 2 == 0;
+        let count = ranked.layers.len();
+        for step in 1..count {
+            let layer = if to_the_right { step } else { count - 1 - step };
+            sort(ranked, layer, to_the_right, &mut position);
+        }
+        exchange(ranked, &mut position);
+        let crossings = crossings(ranked, &position);
+        if crossings < best.0 {
+            best = (crossings, ranked.layers.clone());
+        }
+    }
+    ranked.layers = best.1;
+}
+
+/// What is connected is together at first, in the order of the items.
+fn begin(ranked: &mut Ranked) {
+    let mut seen = vec![false; ranked.vertices.len()];
+    let mut layers: Vec<Vec<usize>> = vec![Vec::new(); ranked.layers.len()];
+    for &first in ranked.layers.iter().flatten() {
+        let mut open = vec![first];
+        while let Some(vertex) = open.pop() {
+            if std::mem::replace(&mut seen[vertex], true) {
+                continue;
+            }
+            let vertex_ref = &ranked.vertices[vertex];
+            layers[vertex_ref.layer].push(vertex);
+            // Streams are followed before what else there is.
+            open.extend(vertex_ref.left.iter().rev().map(|tie| tie.other));
+            let mut right: Vec<&Tie> = vertex_ref.right.iter().collect();
+            right.sort_by(|a, b| b.own_y.total_cmp(&a.own_y));
+            open.extend(right.iter().map(|tie| tie.other));
+        }
+    }
+    ranked.layers = layers;
+}
+
+/// The place of each vertex in its layer.
+fn positions(ranked: &Ranked) -> Vec<usize> {
+    let mut position = vec![0; ranked.vertices.len()];
+    for layer in &ranked.layers {
+        layer.iter().enumerate().for_each(|(at, &vertex)| position[vertex] = at);
+    }
+    position
+}
+
+/// Where a tie ends, as a place in the layer of the other vertex: sockets of one box have an order too.
+fn place(ranked: &Ranked, tie: &Tie, position: &[usize]) -> f64 {
+    let height = ranked.vertices[tie.other].height;
+    let part = if height > 0.0 { tie.other_y / height } else { 0.5 };
+    position[tie.other] as f64 + 0.9 * part
+}
+
+fn sort(ranked: &mut Ranked, layer: usize, by_left: bool, position: &mut [usize]) {
+    let mut keyed: Vec<(f64, usize)> = (ranked.layers[layer].iter())
+        .map(|&vertex| {
+            let own = &ranked.vertices[vertex];
+            let ties = if by_left { &own.left } else { &own.right };
+            // Without neighbours it stays about where it is.
+            let own_place = position[vertex] as f64;
+            let sum: f64 = ties.iter().map(|tie| place(ranked, tie, position)).sum();
+            (if ties.is_empty() { own_place } else { sum / ties.len() as f64 }, vertex)
+        })
+        .collect();
+    keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let sorted: Vec<usize> = keyed.into_iter().map(|(_, vertex)| vertex).collect();
+    sorted.iter().enumerate().for_each(|(at, &vertex)| position[vertex] = at);
+    ranked.layers[layer] = sorted;
+}
+
+/// Number of crossings between all neighbouring layers.
+fn crossings(ranked: &Ranked, position: &[usize]) -> u64 {
+    let mut sum = 0;
+    for layer in 1..ranked.layers.len() {
+        let mut ends: Vec<(f64, f64)> = Vec::new();
+        for &vertex in &ranked.layers[layer] {
+            let own = &ranked.vertices[vertex];
+            for tie in &own.left {
+                let part = if own.height > 0.0 { tie.own_y / own.height } else { 0.5 };
+                ends.push((place(ranked, tie, position), position[vertex] as f64 + 0.9 * part));
+            }
+        }
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        sum += inversions(&ends);
+    }
+    sum
+}
+
+/// Pairs whose second part is out of order: a tree of counts over the places to the right.
+fn inversions(ends: &[(f64, f64)]) -> u64 {
+    let mut places: Vec<f64> = ends.iter().map(|(_, right)| *right).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let mut tree = vec![0_u64; places.len() + 1];
+    let mut sum = 0;
+    for (seen, (_, right)) in (0_u64..).zip(ends) {
+        let rank = places.partition_point(|place| place < right) + 1;
+        // Those seen that are at this place or above.
+        let mut at = rank;
+        let mut above = 0;
+        while at > 0 {
+            above += tree[at];
+            at &= at - 1;
+        }
+        sum += seen - above;
+        let mut at = rank;
+        while at < tree.len() {
+            tree[at] += 1;
+            at += at & at.wrapping_neg();
+        }
+    }
+    sum
+}
+
+/// Neighbours in a layer change places where that removes crossings.
+fn exchange(ranked: &mut Ranked, position: &mut [usize]) {
+    for _ in 0..EXCHANGES {
+        let mut improved = false;
+        for layer in 0..ranked.layers.len() {
+            let count = ranked.layers[layer].len();
+            if count > MOST_EXCHANGED {
+                continue;
+            }
+            for at in 1..count {
+                let (upper, lower) = (ranked.layers[layer][at - 1], ranked.layers[layer][at]);
+                let (kept, exchanged) = between(ranked, upper, lower, position);
+                if exchanged < kept {
+                    ranked.layers[layer].swap(at - 1, at);
+                    (position[upper], position[lower]) = (at, at - 1);
+                    improved = true;
+                }
+            }
+        }
+        if !improved {
+            break;
+        }
+    }
+}
+
+/// Crossings between the ties of two vertices as they are, and the other way round.
+fn between(ranked: &Ranked, upper: usize, lower: usize, position: &[usize]) -> (u64, u64) {
+    let (upper, lower) = (&ranked.vertices[upper], &ranked.vertices[lower]);
+    let mut sums = (0, 0);
+    for (a, b) in [(&upper.left, &lower.left), (&upper.right, &lower.right)] {
+        let sorted = |ties: &[Tie]| {
+            let mut places: Vec<f64> = ties.iter().map(|tie| place(ranked, tie, position)).collect();
+            places.sort_by(f64::total_cmp);
+            places
+        };
+        let (a, b) = (sorted(a), sorted(b));
+        sums.0 += pairs(&b, &a);
+        sums.1 += pairs(&a, &b);
+    }
+    sums
+}
+
+/// Pairs of which the first is smaller.
+fn pairs(a: &[f64], b: &[f64]) -> u64 {
+    let mut smaller = 0;
+    let mut sum = 0;
+    for place in b {
+        while a.get(smaller).is_some_and(|a| a < place) {
+            smaller += 1;
+        }
+        sum += smaller as u64;
+    }
+    sum
+}

@@ -1,0 +1,178 @@
+//! Which edges are drawn in which cluster, and where they pass its border.
+//!
+//! An edge is drawn as a whole in the innermost cluster that has both of its ends. On the way there, in every cluster around its source,
+//! it leaves to the right, and in every cluster around its target it enters from the left. Edges from one output port leave a cluster
+//! together, and those to one input port enter together.
+
+use super::super::drawing::{ClusterId, Contents, Drawing, End, NodeId};
+use super::super::measure;
+use super::level::{Arranged, In, Item, Level, LineOf, Link, Out};
+use cranelift_entity::EntityRef;
+use std::collections::HashMap;
+
+/// What is directly in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Member {
+    Cluster(ClusterId),
+    Node(NodeId),
+}
+
+/// A cluster, or the outside, with what is drawn in it.
+#[derive(Debug, Default)]
+pub(super) struct Container {
+    pub(super) members: Vec<Member>,
+    outs: Vec<Socket>,
+    ins: Vec<Socket>,
+    out_of: HashMap<End, usize>,
+    in_of: HashMap<End, usize>,
+    links: Vec<OwnLink>,
+}
+
+/// A port of a member, with the edges that use it here.
+#[derive(Debug)]
+struct Socket {
+    end: End,
+    item: usize,
+    /// Edges that pass the border of this cluster.
+    passing: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct OwnLink {
+    out: usize,
+    r#in: usize,
+    edge: usize,
+}
+
+/// The container of a cluster: the outside is the first.
+fn slot(cluster: Option<ClusterId>) -> usize {
+    cluster.map_or(0, |cluster| cluster.index() + 1)
+}
+
+impl Container {
+    /// One for the outside, then one for each cluster.
+    pub(super) fn all(drawing: &Drawing) -> Vec<Self> {
+        let contents = Contents::of(drawing);
+        let inside = std::iter::once(None).chain(drawing.clusters.keys().map(Some));
+        let mut containers: Vec<Self> = inside
+            .map(|cluster| Self {
+                members: (contents.clusters(cluster).iter().map(|&id| Member::Cluster(id)))
+                    .chain(contents.nodes(cluster).iter().map(|&id| Member::Node(id)))
+                    .collect(),
+                ..Self::default()
+            })
+            .collect();
+        let mut item_of: HashMap<Member, usize> = HashMap::new();
+        for container in &containers {
+            item_of.extend(container.members.iter().enumerate().map(|(at, member)| (*member, at)));
+        }
+        let item = |member: Member| item_of.get(&member).copied().unwrap_or_default();
+        for (number, edge) in drawing.edges.iter().enumerate() {
+            let (mut sources, mut targets) = (way(drawing, edge.source.node), way(drawing, edge.target.node));
+            // Both ways end at the outside. What they have in common there is around both ends.
+            while let (Some((at, source)), Some((_, target))) = (sources.pop(), targets.pop()) {
+                if source == target && !sources.is_empty() && !targets.is_empty() {
+                    continue;
+                }
+                if let Some(container) = containers.get_mut(at) {
+                    let out = container.out(edge.source, item(source));
+                    let r#in = container.r#in(edge.target, item(target));
+                    container.links.push(OwnLink { out, r#in, edge: number });
+                }
+                break;
+            }
+            for (at, member) in sources {
+                let Some(container) = containers.get_mut(at) else { continue };
+                let out = container.out(edge.source, item(member));
+                container.outs[out].passing.push(number);
+            }
+            for (at, member) in targets {
+                let Some(container) = containers.get_mut(at) else { continue };
+                let r#in = container.r#in(edge.target, item(member));
+                container.ins[r#in].passing.push(number);
+            }
+        }
+        containers
+    }
+
+    fn out(&mut self, end: End, item: usize) -> usize {
+        *self.out_of.entry(end).or_insert_with(|| {
+            self.outs.push(Socket { end, item, passing: Vec::new() });
+            self.outs.len() - 1
+        })
+    }
+
+    fn r#in(&mut self, end: End, item: usize) -> usize {
+        *self.in_of.entry(end).or_insert_with(|| {
+            self.ins.push(Socket { end, item, passing: Vec::new() });
+            self.ins.len() - 1
+        })
+    }
+
+    /// What there is to arrange. Clusters inside are arranged.
+    pub(super) fn level(
+        &self,
+        drawing: &Drawing,
+        items: Vec<Item>,
+        arranged: &[Option<Arranged>],
+        containers: &[Self],
+        padding: f64,
+        least_width: f64,
+    ) -> Level {
+        let height = |socket: &Socket, output: bool| -> f64 {
+            match self.members.get(socket.item) {
+                Some(Member::Node(id)) => measure::port(&drawing.nodes[*id], socket.end.port, output),
+                Some(Member::Cluster(id)) => {
+                    let at = slot(Some(*id));
+                    let (Some(inner), Some(Some(arranged))) = (containers.get(at), arranged.get(at)) else {
+                        return 0.0;
+                    };
+                    let (known, heights) = match output {
+                        true => (&inner.out_of, &arranged.leave),
+                        false => (&inner.in_of, &arranged.enter),
+                    };
+                    let own = known.get(&socket.end).and_then(|&at| heights.get(at)).copied().unwrap_or_default();
+                    own + measure::heading(&drawing.clusters[*id]).1
+                }
+                None => 0.0,
+            }
+        };
+        Level {
+            items,
+            outs: (self.outs.iter())
+                .map(|s| Out { item: s.item, y: height(s, true), leaves: !s.passing.is_empty() })
+                .collect(),
+            ins: (self.ins.iter())
+                .map(|s| In { item: s.item, y: height(s, false), enters: !s.passing.is_empty() })
+                .collect(),
+            links: self.links.iter().map(|link| Link { out: link.out, r#in: link.r#in }).collect(),
+            padding,
+            least_width,
+        }
+    }
+
+    /// The edges that go along a line, and whether it ends at a node.
+    pub(super) fn edges_of(&self, line: &LineOf) -> (Vec<usize>, bool) {
+        let at_node = |socket: &Socket| matches!(self.members.get(socket.item), Some(Member::Node(_)));
+        match line {
+            LineOf::Trunk { out, links, leaves } => {
+                let ending = links.iter().map(|&link| self.links[link].edge);
+                let passing = self.outs[*out].passing.iter().filter(|_| *leaves).copied();
+                (ending.chain(passing).collect(), false)
+            }
+            LineOf::Branch(link) => (vec![self.links[*link].edge], at_node(&self.ins[self.links[*link].r#in])),
+            LineOf::Leave(out) => (self.outs[*out].passing.clone(), false),
+            LineOf::Enter(r#in) => (self.ins[*r#in].passing.clone(), at_node(&self.ins[*r#in])),
+        }
+    }
+}
+
+/// The way of an edge's end to the outside: each container with its member that has the end.
+fn way(drawing: &Drawing, node: NodeId) -> Vec<(usize, Member)> {
+    let parent = drawing.nodes[node].parent;
+    let mut way = vec![(slot(parent), Member::Node(node))];
+    for cluster in drawing.around(parent) {
+        way.push((slot(drawing.clusters[cluster].parent), Member::Cluster(cluster)));
+    }
+    way
+}

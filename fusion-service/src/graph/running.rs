@@ -1,0 +1,253 @@
+//! The application as it runs, as an outline: with composites and channels around operators, or with PEs.
+
+use super::boundary::Boundary;
+use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};
+use super::fold::fold;
+use super::outline::{ClusterKey, Connection, Description, Outline};
+use super::subject::{Element, Present, Subject};
+use super::text::{counted, last_part, long, shortened, wrapped};
+use super::{Drawing, Limits};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fuser::PeId;
+use crate::logical::{Application, OperatorId};
+use crate::plan::Placement;
+use crate::topology::Operator;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The physical graph: composites, regions and channels around operators.
+pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
+    draw(subject, "physical graph", limits, budget, Vec::new(), |outline, present| {
+        let mut around = None;
+        for step in steps(subject, present.operator) {
+            around = Some(match step {
+                Step::Composite(id) => {
+                    let composite = &subject.application().operators[id];
+                    outline.cluster(around, ClusterKey::Composite(composite.index), || Description {
+                        label: super::text::short(&composite.name),
+                        tooltip: vec![long(&composite.logical_name)],
+                        ..Description::default()
+                    })
+                }
+                Step::Region(region) => region_cluster(outline, around, subject, region),
+                Step::Channel(region, channel) => channel_cluster(outline, around, region, channel),
+            });
+        }
+        around
+    })
+}
+
+/// The fused graph: PEs around operators, and regions and channels around PEs where no PE has operators of several, inside of PEs
+/// otherwise.
+pub(super) fn fused(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
+    let shared = shared_regions(subject);
+    draw(subject, "fused graph", limits, budget, empty_elements(subject), |outline, present| {
+        let (mut outside, mut inside) = (Vec::new(), Vec::new());
+        for step in steps(subject, present.operator) {
+            match step {
+                Step::Composite(_) => {}
+                Step::Region(region) if !shared.contains(&region) => outside.push(step),
+                // Its channels say what region they are of.
+                Step::Region(_) => {}
+                Step::Channel(region, _) if !shared.contains(&region) => outside.push(step),
+                Step::Channel(..) => inside.push(step),
+            }
+        }
+        let mut around = None;
+        for step in outside {
+            around = match step {
+                Step::Composite(_) => around,
+                Step::Region(region) => Some(region_cluster(outline, around, subject, region)),
+                Step::Channel(region, channel) => Some(channel_cluster(outline, around, region, channel)),
+            };
+        }
+        let id = present.element;
+        around = Some(
+            outline
+                .cluster(around, ClusterKey::Element(id), || describe_element(subject, id, subject.elements.get(&id))),
+        );
+        for step in inside {
+            let Step::Channel(region, channel) = step else { continue };
+            around = Some(outline.cluster(around, ClusterKey::Channel(region, channel), || {
+                let name = subject.region(region).map_or("", |region| region.name.as_str());
+                Description {
+                    label: format!("{}[{channel}]", shortened(last_part(name, "."), 20)),
+                    tooltip: vec![format!("channel {channel} of {}", long(name))],
+                    ..Description::default()
+                }
+            }));
+        }
+        around
+    })
+}
+
+fn draw(
+    subject: &Subject<'_>,
+    view: &str,
+    limits: Limits,
+    budget: &Budget,
+    others: Vec<Node>,
+    mut place: impl FnMut(&mut Outline, &Present<'_>) -> Option<ClusterId>,
+) -> Result<Drawing, Error> {
+    let mut outline = Outline::default();
+    let mut nodes: Vec<NodeId> = Vec::with_capacity(subject.operators.len());
+    let mut boundary = Boundary::default();
+    let mut pace = budget.pace();
+    for present in &subject.operators {
+        pace.step()?;
+        let parent = place(&mut outline, present);
+        let operator = present.operator;
+        let node = subject.node(present, last_part(&operator.name, "."));
+        let written = &subject.application().operators[operator.logical];
+        // Of a parallel primitive, the last channel is in its own name.
+        let own = subject.region_of(written.index).is_some();
+        let number = operator.channels.first().filter(|_| own).map(|channel| u64::from(channel.local));
+        let node = outline.node(Node { parent, ..node }, written.index, number);
+        nodes.push(node);
+        boundary.note(subject, present, node, outline.outside_element(parent));
+    }
+    boundary.add_nodes(subject, &mut outline);
+    for node in others {
+        outline.node(node, 0, None);
+    }
+    outline.settle_marks();
+    budget.check()?;
+    let connections = |to: &mut dyn FnMut(Connection)| {
+        subject.connections(&nodes, to);
+        boundary.connections(to);
+    };
+    fold(&outline, &connections, subject.title(view), subject.notes(), limits, budget)
+}
+
+/// What is around an operator, step by step.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Composite(OperatorId),
+    /// ADL index.
+    Region(u64),
+    /// ADL index, channel. Only of parallel composites: the one operator of a parallel primitive needs no box.
+    Channel(u64, u32),
+}
+
+/// Outermost first.
+fn steps(subject: &Subject<'_>, operator: &Operator) -> Vec<Step> {
+    let application = subject.application();
+    let mut steps = Vec::new();
+    if let Some(region) = subject.region_of(application.operators[operator.logical].index) {
+        steps.push(Step::Region(region.index));
+    }
+    for owner in owners(application, operator.logical) {
+        let region = subject.region_of(application.operators[owner].index);
+        let channel = region.and_then(|region| operator.channels.iter().find(|c| c.region == region.index));
+        match channel {
+            Some(channel) => {
+                steps.push(Step::Channel(channel.region, channel.local));
+                steps.push(Step::Region(channel.region));
+            }
+            None => steps.push(Step::Composite(owner)),
+        }
+    }
+    steps.reverse();
+    steps
+}
+
+/// Composites around an operator without the main one, from the inside out.
+pub(super) fn owners(application: &Application, operator: OperatorId) -> impl Iterator<Item = OperatorId> + '_ {
+    std::iter::successors(application.operators[operator].owner, |&owner| application.operators[owner].owner)
+        .filter(|&owner| owner != application.main)
+}
+
+/// Regions of which some PE has operators of more than one channel, or others too; with all regions inside.
+fn shared_regions(subject: &Subject<'_>) -> BTreeSet<u64> {
+    type Channels = Vec<(u64, u32)>;
+    let outermost_first = |present: &Present<'_>| -> Channels {
+        present.operator.channels.iter().rev().map(|channel| (channel.region, channel.local)).collect()
+    };
+    // What the channels of all operators of a PE begin with.
+    let mut common: BTreeMap<PeId, Channels> = BTreeMap::new();
+    for present in &subject.operators {
+        let channels = outermost_first(present);
+        common
+            .entry(present.element)
+            .and_modify(|common| {
+                let same = common.iter().zip(&channels).take_while(|(a, b)| a == b).count();
+                common.truncate(same);
+            })
+            .or_insert(channels);
+    }
+    let mut shared = BTreeSet::new();
+    for present in &subject.operators {
+        let own = common.get(&present.element).map_or(0, Vec::len);
+        shared.extend(present.operator.channels.iter().rev().skip(own).map(|channel| channel.region));
+    }
+    for present in &subject.operators {
+        let regions = present.operator.channels.iter().rev().map(|channel| channel.region);
+        shared.extend(regions.skip_while(|region| !shared.contains(region)).collect::<Vec<_>>());
+    }
+    shared
+}
+
+fn region_cluster(outline: &mut Outline, around: Option<ClusterId>, subject: &Subject<'_>, region: u64) -> ClusterId {
+    outline.cluster(around, ClusterKey::Region(region), || subject.describe_region(region))
+}
+
+fn channel_cluster(outline: &mut Outline, around: Option<ClusterId>, region: u64, channel: u32) -> ClusterId {
+    outline.cluster(around, ClusterKey::Channel(region, channel), || Description {
+        label: format!("channel {channel}"),
+        ..Description::default()
+    })
+}
+
+fn describe_element(subject: &Subject<'_>, id: PeId, element: Option<&Element<'_>>) -> Description {
+    let mut details = Vec::new();
+    let mut tooltip = Vec::new();
+    let Some(element) = element else { return Description { label: format!("PE {id}"), ..Description::default() } };
+    if let Some(placement) = element.placement {
+        details.extend(describe_placement(subject, placement));
+    }
+    if !element.reason.is_empty() && element.mark != Some(Mark::Added) {
+        details.extend(wrapped(element.reason, 2));
+        tooltip.push(long(element.reason));
+    }
+    tooltip.push(counted(element.operators, "operator"));
+    if let Some(bytes) = element.bytes {
+        tooltip.push(format!("document of {bytes} bytes"));
+    }
+    Description { label: format!("PE {id}"), details, tooltip, mark: element.mark }
+}
+
+/// PEs that are gone although all their operators are still there.
+fn empty_elements(subject: &Subject<'_>) -> Vec<Node> {
+    let drawn: BTreeSet<PeId> = subject.operators.iter().map(|present| present.element).collect();
+    let empty = subject.elements.iter().filter(|(id, _)| !drawn.contains(id));
+    let node = empty.map(|(id, element)| {
+        let Description { label, details, tooltip, mark } = describe_element(subject, *id, Some(element));
+        Node { parent: None, kind: NodeKind::Element, label, details, tooltip, mark, inputs: 0, outputs: 0 }
+    });
+    node.collect()
+}
+
+fn describe_placement(subject: &Subject<'_>, placement: &Placement) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(host) = &placement.host {
+        lines.push(format!("host {}", shortened(host, 36)));
+    }
+    if let Some(location) = placement.pool {
+        let pools = &subject.now.topology().host_pools;
+        let pool = pools.iter().find(|pool| pool.index == location.pool);
+        let name = pool.map_or_else(|| location.pool.to_string(), |pool| shortened(&pool.name, 30));
+        lines.push(match location.in_pool {
+            Some(at) => format!("host pool {name}[{at}]"),
+            None => format!("host pool {name}"),
+        });
+    }
+    if placement.isolation.is_some() {
+        lines.push("host alone".to_owned());
+    }
+    for (ids, what) in [(&placement.co_locations, "same host as"), (&placement.ex_locations, "not on host of")] {
+        if !ids.is_empty() {
+            lines.push(format!("{what} {}", shortened(&ids.join(", "), 30)));
+        }
+    }
+    lines
+}
