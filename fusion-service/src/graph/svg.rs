@@ -276,7 +276,7 @@ fn legend_entries(drawing: &Drawing) -> Vec<(Sample, String)> {
         (ClusterKind::Channel, "channel"),
         (ClusterKind::Composite, "composite"),
     ] {
-        if drawing.clusters.values().any(|cluster| cluster.kind == kind) {
+        if drawing.clusters.values().any(|cluster| cluster.kind == kind && cluster.mark.is_none()) {
             entries.push((Sample::Cluster(kind, None), word.to_owned()));
         }
     }
