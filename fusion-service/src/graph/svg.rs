@@ -323,7 +323,7 @@ fn legend(entries: &[(Sample, String)], width: f64, left: f64, top: f64) -> (Str
     let mut out = String::from("<g class=\"legend\">\n");
     let (mut x, mut y) = (left, top);
     for (sample, word) in entries {
-        let own = SAMPLE + 6.0 + text::width(word) * 10.0 + 18.0;
+        let own = (SAMPLE + 6.0 + text::width(word) * 10.0 + 18.0).ceil();
         if x > left && x + own > left + width {
             (x, y) = (left, y + ROW);
         }
