@@ -115,7 +115,7 @@ fn told(at: &str, now: &Compiled, prior: Option<&Compiled>) -> (usize, Vec<Strin
             Some(Fate::KeptUnobservable) => !observable && group.change_count > 0,
             Some(Fate::Kept | Fate::Added) | None => group.changes.is_empty(),
         };
-        if !right || group.not_compared || group.places_left_out > 0 {
+        if !right || group.not_compared {
             problems.push(format!("{at}: {group:?}"));
         }
     }

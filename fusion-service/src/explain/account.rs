@@ -272,8 +272,6 @@ pub struct Group {
     pub changes: Vec<Change>,
     /// Number of changes.
     pub change_count: usize,
-    /// Places that differ and are not in `changes` at all, because a document has too many of them.
-    pub places_left_out: usize,
     /// The documents were not compared: there was too much of them.
     pub not_compared: bool,
 }

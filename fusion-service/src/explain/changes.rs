@@ -10,6 +10,9 @@ use crate::topology::Topology;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Bytes of the two documents of one PE that are compared: their trees take several times as much memory.
+const PAIR: u64 = 32 << 20;
+
 /// What changed, by id of the PE; a PE that is not there was not compared.
 pub(super) struct Compared<'a> {
     of: BTreeMap<u64, Changes>,
@@ -21,8 +24,6 @@ pub(super) struct Compared<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     shapes: IndexMap<Shape, Places>,
-    /// Places that were not looked at.
-    pub(super) left_out: usize,
 }
 
 /// What places that are alike have in common.
@@ -74,15 +75,13 @@ pub(super) fn compare<'a>(
         let changed = matches!(element.fate, Fate::Restarted | Fate::KeptUnobservable);
         let Some(earlier) = before.plan().element(element.id).filter(|_| changed) else { continue };
         let bytes = element.bytes.saturating_add(earlier.bytes);
-        let Some(rest) = left.checked_sub(bytes) else { continue };
+        let Some(rest) = left.checked_sub(bytes).filter(|_| bytes <= PAIR) else { continue };
         left = rest;
         budget.check()?;
         let (was, is) = (document(before, element.id, budget)?, document(now, element.id, budget)?);
-        let (list, count) = aadl::differences(&was, &is).map_err(|error| unreadable(element.id, &error))?;
-        let mut changes = Changes { left_out: count - list.len(), ..Changes::default() };
-        for difference in list {
-            changes.add(difference, &compared);
-        }
+        let mut changes = Changes::default();
+        aadl::differences(&was, &is, &mut |difference| changes.add(difference, &compared))
+            .map_err(|error| unreadable(element.id, &error))?;
         compared.of.insert(element.id, changes);
     }
     Ok(compared)
@@ -148,7 +147,6 @@ impl Changes {
         for (shape, places) in &other.shapes {
             self.merge(shape.clone(), places.clone());
         }
-        self.left_out += other.left_out;
     }
 
     /// What PEs with the same changes have in common, in a fixed order.

@@ -123,7 +123,6 @@ fn group(alike: &Alike, sum: Sum) -> Group {
         reason: sum.reason,
         changes,
         change_count,
-        places_left_out: sum.changes.left_out,
         not_compared: alike.not_compared,
     }
 }

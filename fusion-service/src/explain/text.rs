@@ -296,7 +296,7 @@ fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
             _ => shown.push((&change.place, vec![what(change)])),
         }
     }
-    let mut more = group.change_count - group.changes.len() + group.places_left_out;
+    let mut more = group.change_count - group.changes.len();
     more += shown.iter().skip(CHANGES).map(|(_, whats)| whats.len()).sum::<usize>();
     for (place, whats) in shown.into_iter().take(CHANGES) {
         let place = if place.is_empty() { String::new() } else { format!("{place}: ") };

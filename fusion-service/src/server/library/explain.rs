@@ -127,7 +127,7 @@ fn group(group: explain::Group) -> explanation::Group {
         causes: group.causes.into_iter().map(cause).collect(),
         reason: group.reason,
         changes: group.changes.into_iter().map(change).collect(),
-        change_count: (group.change_count + group.places_left_out) as u64,
+        change_count: group.change_count as u64,
         not_compared: group.not_compared,
     }
 }
