@@ -158,6 +158,26 @@ fn a_bundle_at_fault() {
     assert_eq!(lines[2], "app.sab: 2 errors");
 }
 
+#[test]
+fn places_in_a_bundle_are_those_of_its_adl() {
+    use streams_bundle::{Application, Builder};
+    let work = tempfile::tempdir().unwrap();
+    let adl = std::fs::read_to_string(folder().join("references.adl")).unwrap().replace('\n', "");
+    std::fs::write(work.path().join("app.adl"), &adl).unwrap();
+    let bundle = Builder::new(Application {
+        name: "shop.Main".to_owned(),
+        output_directory: "output".to_owned(),
+        toolkit: "shop".to_owned(),
+        toolkit_version: "1.0.0".to_owned(),
+        adl,
+    });
+    std::fs::write(work.path().join("app.sab"), bundle.build().unwrap()).unwrap();
+    let (alone, bundled) = (json(work.path(), &["app.adl"]), json(work.path(), &["app.sab"]));
+    assert!(stages(&alone).len() > 8);
+    assert_eq!(alone["problems"], bundled["problems"]);
+    assert_eq!(bundled["warnings"], Value::Array(Vec::new()));
+}
+
 /// What a terminal would obey: control characters but the end of a line, and marks of direction.
 fn obeyed(text: &str) -> Vec<char> {
     text.chars().filter(|c| c.is_control() && *c != '\n' || ('\u{202a}'..='\u{202e}').contains(c)).collect()

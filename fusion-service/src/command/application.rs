@@ -16,6 +16,7 @@ use crate::fuser::{Cpus, FusionType};
 use crate::plan::{FusionOption, Policy, Request, Source};
 use std::path::PathBuf;
 use std::sync::Arc;
+use streams_bundle::Bundle;
 
 /// Name of a job that nobody named.
 const JOB_NAME: &str = "job";
@@ -65,6 +66,8 @@ pub struct Application {
     pub name: String,
     /// The ADL document as it was read, or what is wrong with the bundle.
     pub document: Result<Vec<u8>, Error>,
+    /// The bundle that the document comes from. The document differs in the attributes that a submission sets.
+    pub bundle: Option<Bundle>,
     /// What the job adds, or what is wrong with its configuration.
     pub request: Result<Arc<Request>, Error>,
     /// The same without the configuration: for what can be said although that is wrong.
@@ -88,9 +91,11 @@ impl ApplicationArguments {
         };
         resizes.extend(self.resizes.iter().cloned());
         let budget = Budget::with_limits(self.limits.limits());
+        let document = document::read(&self.application, &budget)?;
         Ok(Application {
             name: self.application.display().to_string(),
-            document: document::read(&self.application, &budget)?,
+            document: document.adl,
+            bundle: document.bundle,
             request: request.map(|request| Arc::new(self.add_to(request))),
             unconfigured: Arc::new(self.add_to(unconfigured)),
             resizes,

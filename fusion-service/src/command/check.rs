@@ -1,20 +1,23 @@
 //! `fusion-service check`: everything that is wrong with an application, with places and excerpts.
 //!
-//! `excerpt` cuts lines out of the document. What a check is, [`crate::plan::check`] says.
+//! `excerpt` cuts lines out of the document, `bundled` knows the ADL of a bundle as it is there. What a check is, [`crate::plan::check`] says.
 
+mod bundled;
 mod excerpt;
 
 use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
 use super::terminal::printable;
 use super::{Failure, exit};
-use crate::error::{Error, Problem};
+use crate::error::{Error, Place, Problem};
 use crate::plan::{self, Checked, InUse, Warning};
+use bundled::Edited;
 use excerpt::{Excerpt, Lines};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use streams_bundle::{BuildId, Bundle};
 
 /// Characters of a file's name, of a message.
 const NAME: usize = 200;
@@ -46,9 +49,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 
 fn checked(arguments: &Arguments) -> Result<bool, Failure> {
     let application = arguments.application.read()?;
-    let findings = Findings::of(&application)?;
-    let places = findings.problems.iter().filter_map(|(_, problem)| problem.place);
-    let lines = Lines::find(application.document.as_deref().unwrap_or_default(), places);
+    let mut findings = Findings::of(&application)?;
+    let document = application.document.as_deref().unwrap_or_default();
+    let bundled = application.bundle.as_ref().map(|bundle| bundle.adl().as_bytes());
+    if let Some(bundled) = bundled {
+        findings.look_into_bundle(document, bundled);
+    }
+    let lines = Lines::find(bundled.unwrap_or(document), findings.places());
     let text = match arguments.output.output {
         OutputFormat::Text => findings.text(&printable(&application.name, NAME), &lines),
         OutputFormat::Json => findings.json(&printable(&application.name, NAME), &lines)?,
@@ -92,6 +99,10 @@ impl Findings {
         let submission = Step::default();
         findings.problems = before.chain(checked.problems).map(|problem| (submission.clone(), problem)).collect();
         findings.warnings = checked.warnings.into_iter().map(|warning| (submission.clone(), warning)).collect();
+        if let Some(BuildId::Differs { actual }) = application.bundle.as_ref().map(Bundle::build_id) {
+            let message = format!("the build id of the bundle is not that of its content, {actual}");
+            findings.warnings.push((submission, Warning { reason: "BuildIdDiffers", message }));
+        }
         let Some(mut current) = checked.compiled.filter(|_| findings.problems.is_empty()) else { return Ok(findings) };
         findings.size = Some((current.topology().operators.len(), current.plan().elements.len()));
         for (number, (region, width)) in (1..).zip(&application.resizes) {
@@ -107,6 +118,18 @@ impl Findings {
             }
         }
         Ok(findings)
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> + Clone {
+        self.problems.iter().filter_map(|(_, problem)| problem.place)
+    }
+
+    /// Turns the places of the compiled document into those of the bundle.
+    fn look_into_bundle(&mut self, document: &[u8], bundled: &[u8]) {
+        let mut edited = Edited::new(document, bundled, self.places());
+        for (_, problem) in &mut self.problems {
+            problem.place = problem.place.map(|place| edited.in_bundle(place));
+        }
     }
 
     fn text(&self, name: &str, lines: &Lines<'_>) -> String {

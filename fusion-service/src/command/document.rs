@@ -8,8 +8,16 @@ use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
 use streams_bundle::{Bundle, ReadOptions};
 
-/// The ADL: of the file, or of the bundle that the file is. The outer error is about the file, the inner one about what is in it.
-pub(super) fn read(path: &Path, budget: &Budget) -> Result<Result<Vec<u8>, Error>, Failure> {
+/// What a file holds.
+pub(super) struct Document {
+    /// The ADL as it is compiled, or what is wrong with the bundle.
+    pub(super) adl: Result<Vec<u8>, Error>,
+    /// The bundle, if it is a whole one.
+    pub(super) bundle: Option<Bundle>,
+}
+
+/// Reads a file: an ADL, or a bundle with one. Fails where the file cannot be read.
+pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
     let unreadable = |error: std::io::Error| Failure::at(path, error);
     let mut file = File::open(path).map_err(unreadable)?;
     let mut begin = Vec::new();
@@ -18,11 +26,15 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Result<Vec<u8>, Error
         file.rewind().map_err(unreadable)?;
         let mut options = ReadOptions::default();
         options.limits.adl = budget.limits.adl_bytes;
-        let adl = Bundle::read(BufReader::new(file), &options).and_then(|bundle| bundle.adl_for_submission());
-        return match adl {
-            Ok(adl) => Ok(Ok(adl.into_bytes())),
+        let refused = |error: &streams_bundle::Error| Err(Problem::new(Stage::LogicalModel, error.to_string()).into());
+        return match Bundle::read(BufReader::new(file), &options) {
+            Ok(bundle) => {
+                let adl = bundle.adl_for_submission();
+                let adl = adl.map_or_else(|error| refused(&error), |adl| Ok(adl.into_bytes()));
+                Ok(Document { adl, bundle: Some(bundle) })
+            }
             Err(streams_bundle::Error::Io(error)) => Err(unreadable(error)),
-            Err(error) => Ok(Err(Problem::new(Stage::LogicalModel, error.to_string()).into())),
+            Err(error) => Ok(Document { adl: refused(&error), bundle: None }),
         };
     }
     // One byte more than is allowed: the parser says so.
@@ -30,5 +42,5 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Result<Vec<u8>, Error
     let mut document = begin;
     let rest = most.saturating_sub(document.len() as u64);
     file.take(rest).read_to_end(&mut document).map_err(unreadable)?;
-    Ok(Ok(document))
+    Ok(Document { adl: Ok(document), bundle: None })
 }

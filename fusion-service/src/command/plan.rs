@@ -65,7 +65,7 @@ fn steps(arguments: &Arguments) -> Result<bool, Failure> {
     let job = Job::read(&arguments.request)?;
     let replay = arguments.replay.as_deref().map(request::replay).transpose()?;
     let budget = Budget::with_limits(arguments.limits.limits());
-    let document = document::read(&arguments.adl, &budget)?;
+    let document = document::read(&arguments.adl, &budget)?.adl;
     let request = job.request.map(|request| Arc::new(Request { fusion_type: arguments.fusion_type, ..request }));
     let begin = || -> Result<(Source, Arc<Request>), Error> {
         let request = request?;

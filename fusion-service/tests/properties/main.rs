@@ -3,6 +3,7 @@
 //!
 //! * [`documents`]: the files of every step of a chain are sound (each operator in one PE, connections and PE ports symmetric, ids unique, the
 //!   context says the same as the documents; see `conformance/sound.rs`), and another process writes the same bytes.
+//! * [`checks`]: whatever is wrong with a document, a check says first what a submission says.
 //! * [`promises`]: the same plan and texts on every thread, warm or cold; a layout gives the same texts again; a resize goes back to
 //!   where it came from.
 //!
@@ -13,6 +14,7 @@
 #[path = "../../src/plan/tests/application.rs"]
 #[allow(dead_code, reason = "tests of the library use more of it")]
 mod application;
+mod checks;
 #[path = "../conformance/context.rs"]
 #[allow(dead_code, reason = "the conformance test compares contexts")]
 mod context;
@@ -142,6 +144,19 @@ proptest! {
         prop_assert_eq!(case.plan("first"), Ok(true), "valid by construction");
         documents::hold(&case)?;
         promises::hold(&case.read())?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn a_check_says_what_a_submission_says(
+        items in application::any_application(),
+        manual in -1..3_i128,
+        changes in prop::collection::vec(checks::change(), 0..4),
+    ) {
+        checks::hold(&items, manual, &changes)?;
     }
 }
 

@@ -44,6 +44,11 @@ impl<'d> Lines<'d> {
         Self(wanted)
     }
 
+    /// A wanted line.
+    pub(super) fn line(&self, number: u32) -> &'d [u8] {
+        self.0.get(&number).copied().unwrap_or_default()
+    }
+
     /// What is around a place; nothing if the document has no such line.
     pub(super) fn excerpt(&self, place: Place) -> Option<Excerpt> {
         // A character has at most four bytes: more need not be looked at.
