@@ -199,6 +199,9 @@ impl Account {
         };
         let what = held(group.ids.len(), &operators, &list(&group.operators, group.operator_entries));
         lines.push((group.fate.map_or("", fate), what));
+        if group.fate == Some(Fate::Added) && group.new_operators_each < group.operators_each {
+            lines.push(("because", "operators move here from other PEs".to_owned()));
+        }
         // What goes on as it was is not explained again.
         let stays = matches!(group.fate, Some(Fate::Kept | Fate::KeptUnobservable));
         for cause in group.causes.iter().filter(|_| !stays) {

@@ -64,7 +64,10 @@ fn what_is_satisfied_by_itself_decides_nothing() {
         o.restartable = false;
     });
     assert_eq!(decided(&all, manual(1)), [""]);
-    let single = Sample::chain(3).with([1], |o| o.ex_locations = names(&["x"]));
+    let single = Sample::chain(3).with([1], |o| {
+        o.ex_locations = names(&["x"]);
+        o.host_ex_locations = names(&["h"]);
+    });
     assert_eq!(decided(&single, manual(2)), ["", ""]);
 }
 
