@@ -51,6 +51,33 @@ fn pictures_are_as_recorded() {
 }
 
 #[test]
+fn what_is_too_much_is_folded() {
+    let feeds = ["golden/feeds/app.adl", "--format=dot", "--width=Lane=20"];
+    for (flags, expected) in [
+        (&["--max-nodes=1000"][..], &["label=\"channel 19\\l\""][..]),
+        (
+            &["--max-nodes=60"],
+            &["label=\"channel 0\\l\"", "label=\"channels 1–19\\n19 like channel 0\\n", "peripheries=2"],
+        ),
+        // Channels that are restarted are not like those that are added.
+        (
+            &["--max-nodes=60", "--resize=Lane=40"],
+            &["label=\"~ channels 1–19\\n19 like channel 0\\n", "label=\"+ channels 21–39\\n19 like channel 20\\n"],
+        ),
+        (&["--max-nodes=60", "--view=physical"], &["label=\"channels 1–19\\n19 like channel 0\\n"]),
+        // Not even that: clusters become nodes.
+        (&["--max-nodes=4"], &["label=\"channel 0\\n"]),
+        (&["--max-nodes=2"], &["label=\"Lane\\nparallel, width 20\\n"]),
+    ] {
+        let (status, text, problems) = run(&[&feeds[..], flags].concat());
+        assert_eq!((status, problems.as_str()), (0, ""), "{flags:?}");
+        for expected in expected {
+            assert!(text.contains(expected), "{flags:?}: no {expected} in\n{text}");
+        }
+    }
+}
+
+#[test]
 fn exit_statuses_and_outputs() {
     let out = tempfile::tempdir().unwrap();
     let file = out.path().join("app.dot");

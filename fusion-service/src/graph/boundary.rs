@@ -101,7 +101,7 @@ impl Boundary {
                 (_, false) => Mark::Removed,
                 _ => Mark::Kept,
             };
-            let like = outline.text(&found.lines.join("\n"));
+            let like = outline.text(&without_channels(name));
             let word = if *kind == NodeKind::Import { "import" } else { "export" };
             let mut details = vec![word.to_owned()];
             details.extend(found.lines.iter().map(|line| shortened(line, 30)));
@@ -134,6 +134,19 @@ impl Boundary {
             });
         }
     }
+}
+
+/// The name that an Import or Export has in all channels: what it imports may differ.
+fn without_channels(name: &str) -> String {
+    let mut depth = 0_usize;
+    name.chars()
+        .filter(|c| {
+            depth += usize::from(*c == '[');
+            let outside = depth == 0;
+            depth -= usize::from(*c == ']' && depth > 0);
+            outside
+        })
+        .collect()
 }
 
 /// Names of the Imports of a port, with what each imports.

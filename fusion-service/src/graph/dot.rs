@@ -15,7 +15,9 @@ pub(super) fn write(drawing: &Drawing) -> String {
         marks.join(", ")
     });
     let caption: Vec<&str> = caption.into_iter().chain(legend.as_deref()).collect();
-    let _ = writeln!(out, "  graph [rankdir=LR, labelloc=t, labeljust=l, label={}];", lines(&caption));
+    // Without newrank, Graphviz gives up on some applications ("trouble in init_rank").
+    let _ =
+        writeln!(out, "  graph [rankdir=LR, newrank=true, labelloc=t, labeljust=l, label={}];", left_lines(&caption));
     out.push_str("  graph [fontname=\"Helvetica,Arial,sans-serif\", fontsize=12, nodesep=0.2, ranksep=0.5];\n");
     out.push_str("  node [fontname=\"Helvetica,Arial,sans-serif\", fontsize=11, shape=box];\n");
     out.push_str("  edge [fontname=\"Helvetica,Arial,sans-serif\", fontsize=8, arrowsize=0.6];\n");
@@ -52,7 +54,7 @@ fn begin(cluster: &Cluster, id: ClusterId, indent: usize, out: &mut String) {
         out,
         "{:indent$}  graph [label={}, style={}, color={color}, penwidth={}, tooltip={}];",
         "",
-        lines(&texts),
+        left_lines(&texts),
         quoted(style),
         if cluster.mark == Some(Mark::Restarted) { 2.5 } else { 1.0 },
         lines(&tooltip),
@@ -120,17 +122,16 @@ fn style(mark: Option<Mark>) -> &'static str {
     }
 }
 
-/// Lines of a label, to the left.
+/// Lines, in the middle.
 fn lines(texts: &[&str]) -> String {
-    let mut out = String::from("\"");
-    for (at, text) in texts.iter().enumerate() {
-        if at > 0 {
-            out.push_str("\\n");
-        }
-        escape(text, &mut out);
-    }
-    out.push('"');
-    out
+    let escaped: Vec<String> = texts.iter().map(|text| escape(text)).collect();
+    format!("\"{}\"", escaped.join("\\n"))
+}
+
+/// Lines, to the left.
+fn left_lines(texts: &[&str]) -> String {
+    let escaped: String = texts.iter().map(|text| escape(text) + "\\l").collect();
+    format!("\"{escaped}\"")
 }
 
 fn quoted(text: &str) -> String {
@@ -138,13 +139,14 @@ fn quoted(text: &str) -> String {
 }
 
 /// A backslash begins a sequence such as `\N`, an ampersand an entity.
-fn escape(text: &str, out: &mut String) {
-    for c in text.chars() {
+fn escape(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '&' => out.push_str("&amp;"),
             c => out.push(c),
         }
-    }
+        out
+    })
 }

@@ -10,7 +10,7 @@
 //! are connected to does not count. Time is linear in the outline and its connections, up to sorting, for each step.
 
 use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Node, NodeId, NodeKind};
-use super::outline::{Connection, Outline, When};
+use super::outline::{Connection, Outline, Outlined, When};
 use super::text;
 use super::{Drawing, Limits};
 use crate::budget::Budget;
@@ -80,10 +80,35 @@ struct Folding {
 struct Shapes {
     clusters: SecondaryMap<ClusterId, u32>,
     nodes: SecondaryMap<NodeId, u32>,
-    /// Nodes inside.
-    size: SecondaryMap<ClusterId, usize>,
+    inside: SecondaryMap<ClusterId, Inside>,
     /// Clusters around.
     depth: SecondaryMap<ClusterId, usize>,
+}
+
+/// Numbers of what is inside a cluster, or a node itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inside {
+    nodes: usize,
+    operators: usize,
+    /// Operators that a resize adds.
+    added: usize,
+    /// Operators that it removes.
+    removed: usize,
+}
+
+impl Inside {
+    fn of(node: &Node) -> Self {
+        let operator = usize::from(node.kind == NodeKind::Operator);
+        let marked = |mark| if node.mark == Some(mark) { operator } else { 0 };
+        Self { nodes: 1, operators: operator, added: marked(Mark::Added), removed: marked(Mark::Removed) }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.nodes += other.nodes;
+        self.operators += other.operators;
+        self.added += other.added;
+        self.removed += other.removed;
+    }
 }
 
 impl Shapes {
@@ -97,7 +122,7 @@ impl Shapes {
         let mut shapes = Self {
             clusters: SecondaryMap::with_capacity(outline.clusters.len()),
             nodes: SecondaryMap::with_capacity(outline.nodes.len()),
-            size: SecondaryMap::with_capacity(outline.clusters.len()),
+            inside: SecondaryMap::with_capacity(outline.clusters.len()),
             depth: SecondaryMap::with_capacity(outline.clusters.len()),
         };
         let mut inside: SecondaryMap<ClusterId, Vec<u32>> = SecondaryMap::with_capacity(outline.clusters.len());
@@ -106,7 +131,7 @@ impl Shapes {
             shapes.nodes[id] = shape;
             if let Some(parent) = node.item.parent {
                 inside[parent].push(shape);
-                shapes.size[parent] += 1;
+                shapes.inside[parent].add(Inside::of(&node.item));
             }
         }
         for (id, cluster) in &outline.clusters {
@@ -121,8 +146,8 @@ impl Shapes {
             shapes.clusters[id] = shape;
             if let Some(parent) = cluster.item.parent {
                 inside[parent].push(shape);
-                let size = shapes.size[id];
-                shapes.size[parent] += size;
+                let own = shapes.inside[id];
+                shapes.inside[parent].add(own);
             }
         }
         shapes
@@ -178,7 +203,7 @@ impl Folded {
             places[id] = if let Some(group) = groups.of_cluster[id] {
                 Place::Node(folded.fold_group(outline, shapes, &groups, group, parent, &mut folded_groups))
             } else if shapes.depth[id] >= folding.depth {
-                Place::Node(folded.nodes.push(collapsed(cluster.item.clone(), shapes.size[id], parent)))
+                Place::Node(folded.nodes.push(collapsed(cluster, shapes, id, parent)))
             } else {
                 Place::Cluster(folded.clusters.push(Cluster { parent, ..cluster.item.clone() }))
             };
@@ -286,7 +311,7 @@ fn groups(outline: &Outline, shapes: &Shapes, folding: Folding) -> Groups {
         return groups;
     }
     let things = (outline.clusters.iter())
-        .map(|(id, c)| (Thing::Cluster(id), c.item.parent, shapes.clusters[id], shapes.size[id]))
+        .map(|(id, c)| (Thing::Cluster(id), c.item.parent, shapes.clusters[id], shapes.inside[id].nodes))
         .chain(outline.nodes.iter().map(|(id, n)| (Thing::Node(id), n.item.parent, shapes.nodes[id], 1)));
     let mut position: HashMap<(Option<ClusterId>, u32), usize> = HashMap::new();
     let mut alike: Vec<(usize, Option<ClusterId>, Vec<Thing>)> = Vec::new();
@@ -357,13 +382,20 @@ fn number(outline: &Outline, thing: Thing) -> Option<u64> {
 }
 
 /// A cluster as a node.
-fn collapsed(cluster: Cluster, size: usize, parent: Option<ClusterId>) -> Node {
-    let Cluster { kind, label, mut details, tooltip, mark, .. } = cluster;
-    let kind = match kind {
-        ClusterKind::Composite => "composite, ",
-        ClusterKind::Region | ClusterKind::Channel | ClusterKind::Element => "",
-    };
-    details.push(format!("{kind}{}", text::counted(size, "operator")));
+fn collapsed(cluster: &Outlined<Cluster>, shapes: &Shapes, id: ClusterId, parent: Option<ClusterId>) -> Node {
+    let Cluster { kind, label, mut details, tooltip, mark, .. } = cluster.item.clone();
+    let mark = mark.or(cluster.inside);
+    let Inside { operators, added, removed, .. } = shapes.inside[id];
+    let mut size = text::counted(operators, "operator");
+    if kind == ClusterKind::Composite {
+        size.insert_str(0, "composite, ");
+    }
+    for (count, of) in [(added, Mark::Added), (removed, Mark::Removed)] {
+        if count > 0 && mark != Some(of) {
+            size.push_str(&format!(", {count} {}", of.word()));
+        }
+    }
+    details.push(size);
     Node { parent, kind: NodeKind::Folded, label, details, tooltip, mark, inputs: 1, outputs: 1 }
 }
 
@@ -379,12 +411,12 @@ fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>
         Thing::Cluster(id) => outline.clusters[id].item.label.as_str(),
         Thing::Node(id) => outline.nodes[id].item.label.as_str(),
     };
-    let size = |thing: &Thing| match *thing {
-        Thing::Cluster(id) => shapes.size[id],
-        Thing::Node(_) => 1,
+    let operators = |thing: &Thing| match *thing {
+        Thing::Cluster(id) => shapes.inside[id].operators,
+        Thing::Node(id) => Inside::of(&outline.nodes[id].item).operators,
     };
     let mark = |thing: &Thing| match *thing {
-        Thing::Cluster(id) => outline.clusters[id].item.mark,
+        Thing::Cluster(id) => outline.clusters[id].item.mark.or(outline.clusters[id].inside),
         Thing::Node(id) => outline.nodes[id].item.mark,
     };
     let numbers: Vec<u64> = others.iter().filter_map(|thing| number(outline, *thing)).collect();
@@ -410,9 +442,9 @@ fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>
         Some(first @ Thing::Node(_)) => (format!("{} more", others.len()), vec![format!("like {}", name(first))]),
         None => (format!("{} more", others.len()), Vec::new()),
     };
-    let nodes: usize = others.iter().map(size).sum();
-    if nodes > others.len() {
-        details.push(text::counted(nodes, "operator"));
+    let operators: usize = others.iter().map(operators).sum();
+    if operators > others.len() {
+        details.push(text::counted(operators, "operator"));
     }
     let mut tooltip: Vec<String> = others.iter().take(MOST_NAMES).map(|thing| name(thing).to_owned()).collect();
     if others.len() > MOST_NAMES {

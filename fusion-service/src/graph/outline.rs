@@ -3,7 +3,7 @@
 //! An outline has the clusters and nodes of a [`super::Drawing`] and says beside each what it is like and which number it has among its
 //! own; connections are not stored but walked through, because there may be millions. Views make outlines, [`super::fold`] draws them.
 
-use super::drawing::{Cluster, ClusterId, ClusterKind, Mark, Node, NodeId};
+use super::drawing::{Cluster, ClusterId, ClusterKind, Mark, Node, NodeId, NodeKind};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::HashMap;
 
@@ -24,6 +24,8 @@ pub(super) struct Outlined<T> {
     pub(super) like: u64,
     /// Which of its like it is: channel, PE id.
     pub(super) number: Option<u64>,
+    /// Of a cluster, the mark that all operators inside have; of a node its own.
+    pub(super) inside: Option<Mark>,
 }
 
 /// What a cluster stands for.
@@ -97,13 +99,14 @@ impl Outline {
         *self.places.entry((parent, key)).or_insert_with(|| {
             let Description { label, details, tooltip, mark } = describe();
             let item = Cluster { parent, kind: key.kind(), label, details, tooltip, mark };
-            self.clusters.push(Outlined { item, like: key.like(), number: key.number() })
+            self.clusters.push(Outlined { item, like: key.like(), number: key.number(), inside: None })
         })
     }
 
     /// Adds a node.
     pub(super) fn node(&mut self, item: Node, like: u64, number: Option<u64>) -> NodeId {
-        self.nodes.push(Outlined { item, like, number })
+        let inside = item.mark;
+        self.nodes.push(Outlined { item, like, number, inside })
     }
 
     /// The cluster that is around the PE that `inner` is in, or is; `inner` itself outside of PEs.
@@ -116,13 +119,15 @@ impl Outline {
     /// Marks clusters that have no mark of their own: as added or removed if everything inside is.
     pub(super) fn settle_marks(&mut self) {
         let mut inside: SecondaryMap<ClusterId, Option<Inside>> = SecondaryMap::with_capacity(self.clusters.len());
-        for node in self.nodes.values() {
+        // Imports and exports do not run: they are never restarted.
+        for node in self.nodes.values().filter(|node| node.item.kind == NodeKind::Operator) {
             if let Some(parent) = node.item.parent {
                 inside[parent] = Some(Inside::and(inside[parent], node.item.mark));
             }
         }
         for (id, cluster) in self.clusters.iter_mut().rev() {
             let Some(Inside(mark)) = inside[id] else { continue };
+            cluster.inside = mark;
             if cluster.item.kind != ClusterKind::Element {
                 cluster.item.mark = mark.filter(|mark| matches!(mark, Mark::Added | Mark::Removed));
             }

@@ -41,19 +41,23 @@ pub(super) fn order(ranked: &mut Ranked) {
 fn begin(ranked: &mut Ranked) {
     let mut seen = vec![false; ranked.vertices.len()];
     let mut layers: Vec<Vec<usize>> = vec![Vec::new(); ranked.layers.len()];
-    for &first in ranked.layers.iter().flatten() {
+    let items = ranked.item.iter().flatten();
+    for &first in items.chain(ranked.layers.iter().flatten()) {
         let mut open = vec![first];
         while let Some(vertex) = open.pop() {
             if std::mem::replace(&mut seen[vertex], true) {
                 continue;
             }
-            let vertex_ref = &ranked.vertices[vertex];
-            layers[vertex_ref.layer].push(vertex);
-            // Streams are followed before what else there is.
-            open.extend(vertex_ref.left.iter().rev().map(|tie| tie.other));
-            let mut right: Vec<&Tie> = vertex_ref.right.iter().collect();
-            right.sort_by(|a, b| b.own_y.total_cmp(&a.own_y));
-            open.extend(right.iter().map(|tie| tie.other));
+            let own = &ranked.vertices[vertex];
+            layers[own.layer].push(vertex);
+            // What is pushed last is followed first: to the right, from the top.
+            let ties = |ties: &[Tie]| {
+                let mut ties: Vec<(f64, usize)> = ties.iter().map(|tie| (tie.own_y, tie.other)).collect();
+                ties.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+                ties
+            };
+            let (left, right) = (ties(&own.left), ties(&own.right));
+            open.extend(left.into_iter().chain(right).map(|(_, other)| other));
         }
     }
     ranked.layers = layers;
