@@ -119,9 +119,7 @@ pub(super) struct PodNeeds {
 pub(super) fn pod_needs(elements: &Elements) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
     let placements = problems.keep(placement::placements(elements))?.unwrap_or_default();
-    let environments: Vec<_> = (elements.pes().iter())
-        .map(|&pe| environment(elements, pe).map_err(|problem| problems.push(problem)).unwrap_or_default())
-        .collect();
+    let environments: Vec<_> = (elements.pes().iter()).map(|&pe| environment(elements, pe, &mut problems)).collect();
     problems.into_result()?;
     let needs = |(placement, environment)| PodNeeds { placement, environment };
     Ok(placements.into_iter().zip(environments).map(needs).collect())
@@ -213,7 +211,7 @@ fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
 }
 
 /// Variables of all operators of a PE (decisions, "operator environment variables").
-fn environment(elements: &Elements, pe: Pe) -> Result<BTreeMap<String, String>, Problem> {
+fn environment(elements: &Elements, pe: Pe, problems: &mut Problems) -> BTreeMap<String, String> {
     let topology = elements.topology();
     let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     for &node in elements.members(pe) {
@@ -230,9 +228,9 @@ fn environment(elements: &Elements, pe: Pe) -> Result<BTreeMap<String, String>, 
                     excerpt(name)
                 );
                 let place = topology.application.operators[operator.logical].place;
-                return Err(Problem::new(Stage::Aadl, message).at(place));
+                problems.push(Problem::new(Stage::Aadl, message).at(place));
             }
         }
     }
-    Ok(environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect())
+    environment.into_iter().map(|(name, (value, _))| (name.to_owned(), value.to_owned())).collect()
 }

@@ -6,7 +6,7 @@ use super::change::{self, Prior, PriorElements};
 use super::ports::InUse;
 use super::request::{Bound, Request, ResolvedFusion, Source};
 use crate::budget::Budget;
-use crate::error::Error;
+use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, Identified, PeId, Running};
 use crate::topology::{self, Difference, Node, Numbering, Topology, find_region, relabel};
 use cranelift_entity::PrimaryMap;
@@ -38,14 +38,18 @@ pub fn resize(
     let before = prior.topology();
     let mut wanted: Vec<(String, i128)> =
         before.regions.iter().map(|region| (region.name.clone(), i128::from(region.width))).collect();
+    let mut problems = Problems::default();
     for (pattern, width) in widths {
-        let index = find_region(&before.regions, pattern)?.index;
+        let Some(index) = problems.keep(find_region(&before.regions, pattern))?.map(|region| region.index) else {
+            continue;
+        };
         for (region, entry) in before.regions.iter().zip(&mut wanted) {
             if region.index == index {
                 entry.1 = *width;
             }
         }
     }
+    problems.into_result()?;
     let bound = Bound { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
     let fresh = bound.expand(source, wanted, budget)?;
     let topology = Arc::new(relabel(fresh, &prior.layout.numbering));

@@ -33,6 +33,16 @@ fn resizes_of_no_region_or_several() {
 }
 
 #[test]
+fn all_regions_of_a_resize_that_do_not_fit_are_told() {
+    let items = row(vec![operator("S"), operator("P1").parallel(2), operator("P2").parallel(2), operator("T")]);
+    let widths = [("Nothing", 1), ("P1", 3), ("P*", 1), ("P+", 1)].map(|(region, width)| (region.to_owned(), width));
+    let job = submitted(&items, FusionOption::Legacy);
+    let error = resize(&job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap_err();
+    let codes: Vec<_> = error.problems().iter().map(|problem| problem.code).collect();
+    assert_eq!(codes, [Some(code::NO_REGION), Some(code::SEVERAL_REGIONS), None]);
+}
+
+#[test]
 fn replays_of_no_region() {
     let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
     let widths = |width| vec![("P".to_owned(), width), ("Unknown".to_owned(), 7)];
