@@ -37,7 +37,7 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         options.blow_every.map_or_else(|| "none".to_owned(), |every| format!("one every {every:?} in the mean"));
     let rows = [
         ("command", format!("`{}`", command(options))),
-        ("commit", commit()),
+        ("commit", outcome.commit.clone()),
         ("machine", machine()),
         ("build", if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned()),
         ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
@@ -124,8 +124,8 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// The commit that this was built from, and whether there are changes on top of it.
-fn commit() -> String {
+/// The commit that the working tree is at, and whether there are changes on top of it.
+pub(super) fn commit() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

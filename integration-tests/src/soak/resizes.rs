@@ -89,6 +89,8 @@ pub struct Outcome {
     pub left_over: Option<usize>,
     /// How long it took altogether.
     pub took: Duration,
+    /// The commit that was measured, as it was when the run began.
+    pub commit: String,
 }
 
 /// A run that has ended: what was done, and why it ended early if it did.
@@ -120,6 +122,7 @@ struct Run {
 /// # Errors
 /// When it cannot even begin. What goes wrong later is in the result.
 pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<Output = ()>) -> Result<Ended> {
+    let commit = super::report::commit();
     let programs = Programs::build(supervisor).await?;
     let progress = Progress::begin("control plane and services");
     let control_plane = ControlPlane::start(
@@ -150,7 +153,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
     let run = Run {
         system,
         jobs,
-        outcome: Mutex::default(),
+        outcome: Mutex::new(Outcome { commit, ..Outcome::default() }),
         peace: RwLock::new(()),
         blows: watch::Sender::new(0),
         over: watch::Sender::new(false),
