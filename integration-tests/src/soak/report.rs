@@ -57,6 +57,7 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         ("pods added".to_owned(), added),
         ("pods removed".to_owned(), removed),
         ("calls repeated, because nobody answered".to_owned(), outcome.repeated_calls),
+        ("services ended by themselves and started again".to_owned(), outcome.ended_by_themselves),
         ("checks".to_owned(), outcome.checks),
     ];
     counts.extend(Blow::ALL.map(|blow| (blow.to_string(), outcome.blows.get(&blow).copied().unwrap_or(0))));

@@ -38,6 +38,8 @@ const CALL_WITHIN: Duration = Duration::from_secs(60);
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
 /// Time between two looks at the memory of the services.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Time between two looks for services that have ended.
+const REVIVE_EVERY: Duration = Duration::from_secs(1);
 /// Resizes of a job between two checks.
 const CHECK_EVERY: u32 = 10;
 
@@ -67,6 +69,8 @@ pub struct Outcome {
     pub repeated_calls: usize,
     /// Pods that were kept, replaced, added and removed by the resizes.
     pub pods: [usize; 4],
+    /// Services that ended by themselves and were started again, as a kubelet would: a frontend ends when it cannot renew its lease in time.
+    pub ended_by_themselves: usize,
     /// Blows by kind.
     pub blows: BTreeMap<Blow, usize>,
     /// Times at which everything was looked at and found in its place.
@@ -111,6 +115,8 @@ struct Run {
     outcome: Mutex<Outcome>,
     /// Held for reading by whoever deals a blow, for writing by whoever wants peace.
     peace: RwLock<()>,
+    /// Held by whoever kills or starts processes.
+    hands: Mutex<()>,
     /// Blows dealt so far.
     blows: watch::Sender<u64>,
     /// No more resizes are begun.
@@ -155,6 +161,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
         jobs,
         outcome: Mutex::new(Outcome { commit, ..Outcome::default() }),
         peace: RwLock::new(()),
+        hands: Mutex::new(()),
         blows: watch::Sender::new(0),
         over: watch::Sender::new(false),
     };
@@ -207,9 +214,33 @@ impl Run {
             done = work => done?,
             () = time => {}
             () = looking => {}
+            ended = self.revive() => ended?,
         }
         self.look().await;
         progress.done();
+        Ok(())
+    }
+
+    /// Starts services again that have ended by themselves.
+    async fn revive(&self) -> Result<()> {
+        loop {
+            tokio::time::sleep(REVIVE_EVERY).await;
+            let _hands = self.hands.lock().await;
+            self.revive_once().await?;
+        }
+    }
+
+    /// Only for whoever has the hands.
+    async fn revive_once(&self) -> Result<()> {
+        for frontend in self.system.frontends().iter().filter(|frontend| frontend.process().id().is_none()) {
+            frontend.start_again().await?;
+            self.outcome.lock().await.ended_by_themselves += 1;
+        }
+        for (number, replica) in self.system.fusion().enumerate().filter(|(_, replica)| replica.id().is_none()) {
+            replica.start_again().await?;
+            self.system.fusion_ready(number).await?;
+            self.outcome.lock().await.ended_by_themselves += 1;
+        }
         Ok(())
     }
 
@@ -344,6 +375,8 @@ impl Run {
             }
             let Some(blow) = random.choice(Blow::ALL) else { continue };
             let _dealing = self.peace.read().await;
+            let _hands = self.hands.lock().await;
+            self.revive_once().await?;
             self.blows.send_modify(|blows| *blows += 1);
             let hit = blows::deal(blow, &self.system, &self.jobs, &mut random).await;
             if hit.with_context(|| blow.to_string())? {
