@@ -9,6 +9,8 @@
 //! Alike are things of one kind, with one origin in the application, with the same mark, and with alike things inside. What they
 //! are connected to does not count. Time is linear in the outline and its connections, up to sorting, for each step.
 
+mod shapes;
+
 use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, Outlined, When};
 use super::text;
@@ -16,6 +18,7 @@ use super::{Drawing, Limits};
 use crate::budget::Budget;
 use crate::error::Error;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
+use shapes::{Inside, Shapes};
 use std::collections::HashMap;
 
 /// Walks through the connections of an outline.
@@ -74,84 +77,6 @@ struct Folding {
     depth: usize,
     /// Things at the outside.
     most: usize,
-}
-
-/// What folding compares: made once.
-struct Shapes {
-    clusters: SecondaryMap<ClusterId, u32>,
-    nodes: SecondaryMap<NodeId, u32>,
-    inside: SecondaryMap<ClusterId, Inside>,
-    /// Clusters around.
-    depth: SecondaryMap<ClusterId, usize>,
-}
-
-/// Numbers of what is inside a cluster, or a node itself.
-#[derive(Clone, Copy, Debug, Default)]
-struct Inside {
-    nodes: usize,
-    operators: usize,
-    /// Operators that a resize adds.
-    added: usize,
-    /// Operators that it removes.
-    removed: usize,
-}
-
-impl Inside {
-    fn of(node: &Node) -> Self {
-        let operator = usize::from(node.kind == NodeKind::Operator);
-        let marked = |mark| if node.mark == Some(mark) { operator } else { 0 };
-        Self { nodes: 1, operators: operator, added: marked(Mark::Added), removed: marked(Mark::Removed) }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.nodes += other.nodes;
-        self.operators += other.operators;
-        self.added += other.added;
-        self.removed += other.removed;
-    }
-}
-
-impl Shapes {
-    fn of(outline: &Outline) -> Self {
-        let mut known: HashMap<Vec<u64>, u32> = HashMap::new();
-        let mut intern = |shape: Vec<u64>| -> u32 {
-            let next = known.len() as u32;
-            *known.entry(shape).or_insert(next)
-        };
-        let mark = |mark: Option<Mark>| mark.map_or(0, |mark| mark as u64 + 1);
-        let mut shapes = Self {
-            clusters: SecondaryMap::with_capacity(outline.clusters.len()),
-            nodes: SecondaryMap::with_capacity(outline.nodes.len()),
-            inside: SecondaryMap::with_capacity(outline.clusters.len()),
-            depth: SecondaryMap::with_capacity(outline.clusters.len()),
-        };
-        let mut inside: SecondaryMap<ClusterId, Vec<u32>> = SecondaryMap::with_capacity(outline.clusters.len());
-        for (id, node) in &outline.nodes {
-            let shape = intern(vec![0, node.item.kind as u64, node.like, mark(node.item.mark)]);
-            shapes.nodes[id] = shape;
-            if let Some(parent) = node.item.parent {
-                inside[parent].push(shape);
-                shapes.inside[parent].add(Inside::of(&node.item));
-            }
-        }
-        for (id, cluster) in &outline.clusters {
-            shapes.depth[id] = cluster.item.parent.map_or(0, |parent| shapes.depth[parent] + 1);
-        }
-        // Those inside come later.
-        for (id, cluster) in outline.clusters.iter().rev() {
-            let mut children = std::mem::take(&mut inside[id]);
-            children.sort_unstable();
-            let own = [1, cluster.item.kind as u64, cluster.like, mark(cluster.item.mark)];
-            let shape = intern(own.into_iter().chain(children.into_iter().map(u64::from)).collect());
-            shapes.clusters[id] = shape;
-            if let Some(parent) = cluster.item.parent {
-                inside[parent].push(shape);
-                let own = shapes.inside[id];
-                shapes.inside[parent].add(own);
-            }
-        }
-        shapes
-    }
 }
 
 /// A cluster or node of the outline.
