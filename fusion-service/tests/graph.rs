@@ -29,7 +29,15 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 fn pictures_are_as_recorded() {
     let orders = ["golden/orders/app.adl", "--value=currencies=EUR"];
     let feeds = ["golden/feeds/app.adl", "--request", "golden/feeds/request.json"];
-    let cases: [(&str, Vec<&str>); 6] = [
+    // The pictures of the README.
+    let sensors = ["../../integration-tests/applications/sensors/demo.sensors.Sensors.adl"];
+    let cases: [(&str, Vec<&str>); 9] = [
+        ("../../../docs/graphs/sensors-logical.svg", [&sensors[..], &["--view=logical"]].concat()),
+        ("../../../docs/graphs/sensors-fused.svg", sensors.to_vec()),
+        (
+            "../../../docs/graphs/sensors-resize.svg",
+            [&sensors[..], &["--fusion=manual:4", "--resize=Clean=4"]].concat(),
+        ),
         ("orders-logical.mmd", [&orders[..], &["--view=logical", "--format=mermaid"]].concat()),
         ("orders-resize.svg", [&orders[..], &["--fusion=manual:4", "--resize=Paid=4"]].concat()),
         ("orders-resize.dot", [&orders[..], &["--fusion=manual:4", "--resize=Paid=4", "--format=dot"]].concat()),
