@@ -159,6 +159,25 @@ fn a_bundle_at_fault() {
 }
 
 #[test]
+fn what_all_channels_have_alike_is_told_once_and_very_many_errors_are_cut() {
+    let work = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(folder().join("constraints.adl")).unwrap();
+    let wide = text.replace("poolIndex=\"0\"", "poolIndex=\"9\"").replace("<constantWidth>2<", "<constantWidth>500<");
+    std::fs::write(work.path().join("wide.adl"), wide).unwrap();
+    let report = json(work.path(), &["wide.adl"]);
+    assert_eq!(stages(&report), ["compose", "compose", "compose", "compose CDISR3200E"]);
+    assert_eq!(report["complete"], true);
+
+    let text = std::fs::read_to_string(folder().join("references.adl")).unwrap();
+    let wrong: String =
+        (100..400).map(|at| format!("<connection operIndex=\"{at}\" portIndex=\"0\" portKind=\"input\"/>")).collect();
+    let many = text.replace("<connection operIndex=\"77\" portIndex=\"0\" portKind=\"input\"/>", &wrong);
+    std::fs::write(work.path().join("many.adl"), many).unwrap();
+    assert_eq!(json(work.path(), &["many.adl"])["complete"], false);
+    assert!(said(work.path(), &["many.adl"]).0.ends_with("many.adl: 100 errors or more\n"));
+}
+
+#[test]
 fn places_in_a_bundle_are_those_of_its_adl() {
     use streams_bundle::{Application, Builder};
     let work = tempfile::tempdir().unwrap();

@@ -9,11 +9,12 @@ use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
 use super::terminal::printable;
 use super::{Failure, exit};
-use crate::error::{Error, Place, Problem};
+use crate::error::{Error, Place, Problem, Problems, Stage};
 use crate::plan::{self, Checked, InUse, Warning};
 use bundled::Edited;
 use excerpt::{Excerpt, Lines};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -124,6 +125,13 @@ impl Findings {
         self.problems.iter().filter_map(|(_, problem)| problem.place)
     }
 
+    /// Whether every stage told all that it found: each stops at a number that is more than anybody reads.
+    fn complete(&self) -> bool {
+        let mut counts: BTreeMap<(usize, Stage), usize> = BTreeMap::new();
+        self.problems.iter().for_each(|(step, problem)| *counts.entry((step.0, problem.stage)).or_default() += 1);
+        counts.values().all(|count| *count < Problems::MOST)
+    }
+
     /// Turns the places of the compiled document into those of the bundle.
     fn look_into_bundle(&mut self, document: &[u8], bundled: &[u8]) {
         let mut edited = Edited::new(document, bundled, self.places());
@@ -155,6 +163,9 @@ impl Findings {
             0 => write!(text, "no errors"),
             errors => write!(text, "{}", count(errors, "error")),
         };
+        if !self.complete() {
+            text.push_str(" or more");
+        }
         if !self.warnings.is_empty() {
             let _ = write!(text, ", {}", count(self.warnings.len(), "warning"));
         }
@@ -183,6 +194,7 @@ impl Findings {
         let report = Report {
             file: name,
             good: self.problems.is_empty(),
+            complete: self.complete(),
             problems: problems.collect(),
             warnings: warnings.collect(),
             operators: self.size.map(|(operators, _)| operators),
@@ -207,6 +219,8 @@ impl Step {
 struct Report<'f> {
     file: &'f str,
     good: bool,
+    /// All problems are listed; a stage lists some hundred at most.
+    complete: bool,
     problems: Vec<ListedProblem>,
     warnings: Vec<ListedWarning>,
     operators: Option<usize>,

@@ -37,6 +37,8 @@ impl HostGroups {
     /// The same; an operator with a problem is in no group of its pool.
     pub(super) fn find(graph: &Graph, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
+        // What all channels of an operator have alike is told once.
+        let mut told = BTreeSet::new();
         for (node, operator) in graph.operators() {
             let mut join = |group| join(groups.entry(group).or_default(), node);
             operator.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
@@ -50,6 +52,7 @@ impl HostGroups {
                     join(HostGroup::InPool(pool, index));
                     join(HostGroup::Host(host));
                 }
+                Err(message) if operator.place.is_some_and(|place| !told.insert((place, message.clone()))) => {}
                 Err(message) => {
                     let name = crate::error::excerpt(operator.name);
                     let message = format!("operator {} ({name}): {message}", operator.index);

@@ -31,16 +31,22 @@ pub struct Placement {
 pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Error> {
     let topology = elements.topology();
     let (mut hosts, mut pools) = (Problems::default(), Problems::default());
+    // What all channels of two operators have alike is told once.
+    let mut told = BTreeSet::new();
     let placements = elements.pes().iter().map(|&pe| {
         let operators = || elements.members(pe).iter().map(|&node| &topology.operators[node]);
         let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
             .unwrap_or_else(|(a, b)| {
-                hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
+                if told.insert((Stage::HostPlacement, a.logical, b.logical)) {
+                    hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
+                }
                 None
             });
         let pool = agreed(operators().map(|o| (o, o.resources.pool.filter(|l| !is_default(&topology.host_pools, *l)))))
             .unwrap_or_else(|(a, b)| {
-                pools.push(disagreement(Stage::HostPoolLocation, elements, pe, a, b, "host pool locations"));
+                if told.insert((Stage::HostPoolLocation, a.logical, b.logical)) {
+                    pools.push(disagreement(Stage::HostPoolLocation, elements, pe, a, b, "host pool locations"));
+                }
                 None
             });
         let ids = |of: fn(&Operator) -> &[String]| {
