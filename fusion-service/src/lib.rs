@@ -26,6 +26,7 @@ pub mod error;
 pub mod explain;
 pub mod fuser;
 pub mod graph;
+mod heap;
 pub mod logical;
 pub mod plan;
 pub mod server;

@@ -6,6 +6,7 @@ use super::fragments::unwritable;
 use super::sheet::{Fragment, Sheet};
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
+use crate::heap::heap_fields;
 use crate::logical::Resources;
 use crate::topology::{Annotation, AnnotationValue, Node, Topology};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
@@ -27,6 +28,8 @@ pub(super) struct Channels {
     pieces: Vec<Fragment>,
     of: PrimaryMap<Node, [u32; 3]>,
 }
+
+heap_fields! { Channels { pieces, of } }
 
 impl Channels {
     /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).

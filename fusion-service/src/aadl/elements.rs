@@ -6,6 +6,7 @@
 //! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of its splitters.
 
 use crate::fuser::{OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
+use crate::heap::{heap_fields, no_heap};
 use crate::topology::{Connection, Node, Splitter, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::ops::Range;
@@ -73,6 +74,14 @@ struct SplitterSlots {
     width: u32,
 }
 
+heap_fields! {
+    Elements {
+        topology, partition, ids, by_id, flags, first_input, inputs, incoming_start, incoming, first_output, outputs,
+        splitters, slots, outgoing_start, outgoing,
+    }
+}
+no_heap!(OperatorFlags, Input, Output, SplitterSlots);
+
 /// A slot, by position in [`Elements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot(u32);
@@ -87,7 +96,9 @@ impl Elements {
         let mut by_id: Vec<Pe> = partition.pes().collect();
         by_id.sort_unstable_by_key(|&pe| ids[pe]);
         let (mut first_input, mut first_output) = (Vec::with_capacity(count + 1), Vec::with_capacity(count + 1));
-        let (mut inputs, mut outputs, mut splitters) = (Vec::new(), Vec::new(), Vec::new());
+        // Most operators have one of each.
+        let (mut inputs, mut outputs) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut splitters = Vec::new();
         let mut slot_count = 0_u32;
         for operator in topology.operators.values() {
             first_input.push(inputs.len() as u32);

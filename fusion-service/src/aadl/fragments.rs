@@ -8,6 +8,7 @@ use super::sheet::{Fragment, Sheet};
 use super::tuple_type;
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
+use crate::heap::heap_fields;
 use crate::logical::{self, Checkpointing, OperatorKind, Primitive, Runtime};
 use crate::topology::Topology;
 use cranelift_entity::PrimaryMap;
@@ -71,6 +72,16 @@ pub(super) struct Port {
     pub(super) tuple_type: Option<usize>,
     /// Input ports: congestion policy and queue size of the threaded port as written.
     pub(super) threaded: Option<Fragment>,
+}
+
+heap_fields! {
+    Fragments {
+        root, head, toolkits, tuple_types, definitions, capabilities, metrics, operators, channels,
+    }
+    Operator {
+        attributes, shared_object, checkpointing, jvm_arguments, inputs, input_order, outputs, output_order, definition,
+    }
+    Port { attributes, pe_port, tuple_type, threaded }
 }
 
 impl Fragments {

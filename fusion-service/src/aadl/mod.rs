@@ -28,6 +28,7 @@ pub use same::{same_document, same_job};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
+use crate::heap::heap_fields;
 use fragments::Fragments;
 use sheet::Sheet;
 use std::io;
@@ -48,6 +49,8 @@ pub struct Measure {
 pub struct Writer {
     fragments: Fragments,
 }
+
+heap_fields! { Writer { fragments } }
 
 impl Writer {
     /// Prepares what all documents share. Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the

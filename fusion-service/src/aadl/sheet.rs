@@ -7,6 +7,7 @@
 //! contents never give the same stream.
 
 use super::escape::{double, escape};
+use crate::heap::heap_fields;
 use sha2::{Digest, Sha256};
 use std::io;
 
@@ -55,6 +56,8 @@ impl Fragment {
         self.text.len()
     }
 }
+
+heap_fields! { Fragment { text, observed } }
 
 /// A page. `OBSERVE` is false where only the text is wanted.
 pub(super) struct Sheet<'s, const OBSERVE: bool> {

@@ -1,5 +1,6 @@
 //! The result of fusion: groups of operators.
 
+use crate::heap::{heap_fields, no_heap};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::fmt;
@@ -24,6 +25,9 @@ struct Place {
     /// Position among the members of its PE.
     local: u32,
 }
+
+heap_fields! { Partition { places, starts, members } }
+no_heap!(Place);
 
 impl Partition {
     /// Groups `operators` operators by the number that `group` gives to each; fuser 2.7.

@@ -11,7 +11,7 @@ use crate::error::{Error, Problems};
 use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
 use crate::topology::{Numbering, Splitter, Topology};
 use cranelift_entity::{EntityRef, PrimaryMap};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A job whose PEs and ports have numbers.
@@ -120,7 +120,7 @@ impl Assembled {
         let mut list = processing_elements(&elements, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
         let layout = layout_of(source.digest, request.digest(), found, &elements, measures);
-        let change = prior.map(|prior| change::change(&prior, &elements, &mut list));
+        let change = prior.map(|prior| change::change(prior, &elements, &mut list));
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
@@ -223,26 +223,19 @@ pub(super) fn pre_order(splitters: &[Splitter]) -> Vec<u32> {
 
 fn regions(elements: &Elements) -> Vec<PlannedRegion> {
     let topology = elements.topology();
-    let mut touching: BTreeSet<u64> = BTreeSet::new();
-    for connection in &topology.connections {
-        let (source, target) = (&topology.operators[connection.source], &topology.operators[connection.target]);
-        if source.consistent_region.is_some() || target.consistent_region.is_some() {
-            touching.extend(source.channels.iter().chain(&target.channels).map(|channel| channel.region));
-        }
-    }
+    let touching = regions_touching_consistent_ones(topology);
     let mut shared: BTreeSet<u64> = BTreeSet::new();
-    for operator in topology.operators.values().filter(|operator| operator.consistent_region.is_some()) {
-        touching.extend(operator.channels.iter().map(|channel| channel.region));
-    }
     for &pe in elements.pes() {
         let members = elements.members(pe);
-        let channels = |node| topology.operators[node].channels.iter().map(|c| (c.region, c.global));
-        let all: BTreeSet<(u64, u32)> = members.iter().flat_map(|&node| channels(node)).collect();
-        for (region, channel) in all {
-            if !members.iter().all(|&node| channels(node).any(|own| own == (region, channel))) {
-                shared.insert(region);
-            }
+        // An operator by itself shares nothing.
+        if members.len() == 1 {
+            continue;
         }
+        let mut members_in: BTreeMap<(u64, u32), usize> = BTreeMap::new();
+        for channel in members.iter().flat_map(|&node| &topology.operators[node].channels) {
+            *members_in.entry((channel.region, channel.global)).or_default() += 1;
+        }
+        shared.extend(members_in.iter().filter(|(_, count)| **count < members.len()).map(|((region, _), _)| *region));
     }
     let planned = topology.regions.iter().map(|region| PlannedRegion {
         region: region.clone(),
@@ -250,4 +243,23 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
         touches_consistent_region: touching.contains(&region.index),
     });
     planned.collect()
+}
+
+/// Parallel regions with operators of a consistent region inside, or connected to one that is.
+fn regions_touching_consistent_ones(topology: &Topology) -> BTreeSet<u64> {
+    let mut touching: BTreeSet<u64> = BTreeSet::new();
+    // Mostly there are none, and then there is no need to look at every connection.
+    if topology.consistent_regions.is_empty() {
+        return touching;
+    }
+    for connection in &topology.connections {
+        let (source, target) = (&topology.operators[connection.source], &topology.operators[connection.target]);
+        if source.consistent_region.is_some() || target.consistent_region.is_some() {
+            touching.extend(source.channels.iter().chain(&target.channels).map(|channel| channel.region));
+        }
+    }
+    for operator in topology.operators.values().filter(|operator| operator.consistent_region.is_some()) {
+        touching.extend(operator.channels.iter().map(|channel| channel.region));
+    }
+    touching
 }

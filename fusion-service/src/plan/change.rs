@@ -6,8 +6,8 @@ use super::{COMPILER, Change, Compiled, RemovedElement};
 use crate::aadl::{self, Elements, Measure};
 use crate::error::excerpt;
 use crate::fuser::Pe;
-use crate::topology::{Difference, Operator, Topology};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::topology::{Difference, Node, Topology};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// What was before.
@@ -46,8 +46,8 @@ impl Known<'_> {
 
 /// PEs before a resize.
 pub(super) enum PriorElements<'a> {
-    /// Of a compiled job.
-    Compiled(&'a Compiled, BTreeMap<u64, Digests>),
+    /// Of a compiled job, with what identifies their documents, in order of the layout.
+    Compiled(&'a Compiled, Vec<Digests>),
     /// Only their ids are known.
     Ids(BTreeSet<u64>),
 }
@@ -55,19 +55,17 @@ pub(super) enum PriorElements<'a> {
 /// What identifies a document: content id, runtime id.
 pub(super) type Digests = ([u8; 32], [u8; 32]);
 
-/// The documents before, as this compiler writes them: `measured` are theirs if another compiler made the layout.
-pub(super) fn digests(layout: &Layout, measured: Option<&[Measure]>) -> BTreeMap<u64, Digests> {
-    let ids = layout.elements.iter().map(|element| element.id);
+/// The documents before, as this compiler writes them, in order of the layout: `measured` are theirs if another compiler made it.
+pub(super) fn digests(layout: &Layout, measured: Option<&[Measure]>) -> Vec<Digests> {
     match measured {
-        Some(measured) => ids.zip(measured.iter().map(|m| (m.content_id, m.runtime_id))).collect(),
-        None => ids.zip(layout.elements.iter().map(|e| (e.content_id, e.runtime_id))).collect(),
+        Some(measured) => measured.iter().map(|m| (m.content_id, m.runtime_id)).collect(),
+        None => layout.elements.iter().map(|e| (e.content_id, e.runtime_id)).collect(),
     }
 }
 
-/// Says what becomes of each PE.
-pub(super) fn change(prior: &Prior<'_>, now: &Elements, list: &mut [ProcessingElement]) -> Change {
+/// Says what becomes of each PE; `list` has them by ascending id.
+pub(super) fn change(prior: Prior<'_>, now: &Elements, list: &mut [ProcessingElement]) -> Change {
     let mut removed = Vec::new();
-    let present: BTreeSet<u64> = list.iter().map(|element| element.id).collect();
     match &prior.elements {
         PriorElements::Ids(ids) => {
             for element in list.iter_mut() {
@@ -75,7 +73,7 @@ pub(super) fn change(prior: &Prior<'_>, now: &Elements, list: &mut [ProcessingEl
                     element.fate = Fate::Restarted;
                 }
             }
-            removed.extend(ids.difference(&present).map(|&id| RemovedElement {
+            removed.extend(ids.iter().filter(|id| !is_in(list, **id)).map(|&id| RemovedElement {
                 id,
                 content_id: [0; 32],
                 runtime_id: [0; 32],
@@ -83,15 +81,17 @@ pub(super) fn change(prior: &Prior<'_>, now: &Elements, list: &mut [ProcessingEl
             }));
         }
         PriorElements::Compiled(before, digests) => {
+            let recorded = &before.layout().elements;
             for element in list.iter_mut() {
-                let Some((content_id, runtime_id)) = digests.get(&element.id) else {
+                let position = recorded.binary_search_by_key(&element.id, |recorded| recorded.id).ok();
+                let known = position.and_then(|position| recorded.get(position).zip(digests.get(position)));
+                let Some((recorded, (content_id, runtime_id))) = known else {
                     element.reason = format!("holds {}", names(element.operators.iter().map(String::as_str)));
                     continue;
                 };
-                let recorded = before.layout().element(element.id).map(|e| e.content_id);
                 element.fate = if *runtime_id != element.runtime_id {
                     Fate::Restarted
-                } else if *content_id == element.content_id && recorded == Some(element.content_id) {
+                } else if *content_id == element.content_id && recorded.content_id == element.content_id {
                     Fate::Kept
                 } else {
                     Fate::KeptUnobservable
@@ -100,7 +100,7 @@ pub(super) fn change(prior: &Prior<'_>, now: &Elements, list: &mut [ProcessingEl
                     element.reason = reason(before, now, element);
                 }
             }
-            for element in before.layout().elements.iter().filter(|element| !present.contains(&element.id)) {
+            for element in recorded.iter().filter(|element| !is_in(list, element.id)) {
                 removed.push(RemovedElement {
                     id: element.id,
                     content_id: element.content_id,
@@ -110,7 +110,11 @@ pub(super) fn change(prior: &Prior<'_>, now: &Elements, list: &mut [ProcessingEl
             }
         }
     }
-    Change { operators: prior.difference.clone(), removed }
+    Change { operators: prior.difference, removed }
+}
+
+fn is_in(list: &[ProcessingElement], id: u64) -> bool {
+    list.binary_search_by_key(&id, |element| element.id).is_ok()
 }
 
 /// Some names, not all of a thousand.
@@ -136,24 +140,27 @@ fn reason(before: &Compiled, now: &Elements, element: &ProcessingElement) -> Str
         return String::new();
     };
     let (then, today) = (before.topology(), now.topology());
-    let operators = |topology: &Topology, elements: &Elements, pe| -> BTreeMap<u32, String> {
-        let nodes = elements.members(pe).iter().map(|&node| &topology.operators[node]);
-        nodes.map(|operator| (operator.index, operator.name.clone())).collect()
+    // Both ascend by operator index.
+    let (had, has) = (before.elements().members(old), now.members(new));
+    let find = |members: &[Node], topology: &Topology, index: u32| {
+        let found = members.binary_search_by_key(&index, |&node| topology.operators[node].index).ok()?;
+        members.get(found).copied()
     };
-    let (had, has) = (operators(then, before.elements(), old), operators(today, now, new));
-    let gained: Vec<&str> = has.iter().filter(|(i, _)| !had.contains_key(i)).map(|(_, name)| name.as_str()).collect();
-    let lost: Vec<&str> = had.iter().filter(|(i, _)| !has.contains_key(i)).map(|(_, name)| name.as_str()).collect();
+    let operators = has.iter().map(|&node| &today.operators[node]);
+    let gained: Vec<&str> =
+        operators.filter(|o| find(had, then, o.index).is_none()).map(|operator| operator.name.as_str()).collect();
     if !gained.is_empty() {
         return format!("takes in {}", names(gained.into_iter()));
     }
+    let operators = had.iter().map(|&node| &then.operators[node]);
+    let lost: Vec<&str> =
+        operators.filter(|o| find(has, today, o.index).is_none()).map(|operator| operator.name.as_str()).collect();
     if !lost.is_empty() {
         return format!("no longer holds {}", names(lost.into_iter()));
     }
-    let by_index: BTreeMap<u32, &Operator> =
-        before.elements().members(old).iter().map(|&node| &then.operators[node]).map(|o| (o.index, o)).collect();
-    for &node in now.members(new) {
+    for &node in has {
         let operator = &today.operators[node];
-        let Some(earlier) = by_index.get(&operator.index) else { continue };
+        let Some(earlier) = find(had, then, operator.index).map(|node| &then.operators[node]) else { continue };
         for (channel, was) in operator.channels.iter().zip(&earlier.channels) {
             if channel != was {
                 let region = today.regions.iter().find(|region| region.index == channel.region);
@@ -174,40 +181,36 @@ fn reason(before: &Compiled, now: &Elements, element: &ProcessingElement) -> Str
 }
 
 /// Operators of other PEs that this one is connected to, or is not any more.
-fn peers(before: &Compiled, now: &Elements, old: Pe, new: crate::fuser::Pe) -> Option<String> {
-    let connected = |elements: &Elements, pe| -> BTreeMap<u32, String> {
-        let topology = elements.topology();
-        let partition = elements.partition();
-        let mut others = BTreeMap::new();
-        for &node in elements.members(pe) {
-            for connection in elements.connections_of(node) {
-                for end in [connection.source, connection.target] {
-                    if partition.pe(end) != pe {
-                        let operator = &topology.operators[end];
-                        others.entry(operator.index).or_insert_with(|| operator.name.clone());
-                    }
-                }
-            }
-        }
-        others
-    };
+fn peers(before: &Compiled, now: &Elements, old: Pe, new: Pe) -> Option<String> {
     let (had, has) = (connected(before.elements(), old), connected(now, new));
-    let new: Vec<&str> = has.iter().filter(|(i, _)| !had.contains_key(i)).map(|(_, name)| name.as_str()).collect();
+    let without = |all: &[(u32, &str)], index: u32| all.binary_search_by_key(&index, |(index, _)| *index).is_err();
+    let new: Vec<&str> = has.iter().filter(|(index, _)| without(&had, *index)).map(|(_, name)| *name).collect();
     if !new.is_empty() {
         return Some(format!("is connected to {}", names(new.into_iter())));
     }
-    let gone: Vec<&str> = had.iter().filter(|(i, _)| !has.contains_key(i)).map(|(_, name)| name.as_str()).collect();
+    let gone: Vec<&str> = had.iter().filter(|(index, _)| without(&has, *index)).map(|(_, name)| *name).collect();
     (!gone.is_empty()).then(|| format!("is no longer connected to {}", names(gone.into_iter())))
+}
+
+/// Index and name of the operators of other PEs that a PE is connected to, ascending index.
+fn connected(elements: &Elements, pe: Pe) -> Vec<(u32, &str)> {
+    let operators = &elements.topology().operators;
+    let connections = elements.members(pe).iter().flat_map(|&node| elements.connections_of(node));
+    let ends = connections.flat_map(|connection| [connection.source, connection.target]);
+    let mut others: Vec<Node> = ends.filter(|&end| elements.partition().pe(end) != pe).collect();
+    others.sort_unstable();
+    others.dedup();
+    others.into_iter().map(|node| (operators[node].index, operators[node].name.as_str())).collect()
 }
 
 /// Why a PE is removed.
 fn gone(before: &Compiled, now: &Elements, id: u64) -> String {
     let Some(pe) = before.elements().find(id) else { return String::new() };
     let then = before.topology();
-    let today: BTreeSet<u32> = now.topology().operators.values().map(|operator| operator.index).collect();
+    let today = now.topology().operators.as_values_slice();
     let members = before.elements().members(pe);
     let stay: Vec<&str> = (members.iter().map(|&node| &then.operators[node]))
-        .filter(|operator| today.contains(&operator.index))
+        .filter(|operator| today.binary_search_by_key(&operator.index, |today| today.index).is_ok())
         .map(|operator| operator.name.as_str())
         .collect();
     if stay.is_empty() {

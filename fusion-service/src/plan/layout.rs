@@ -10,8 +10,8 @@
 //! ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what they stand for and their ids
 //! are unique per element and direction; splitters name operators that exist.
 
-use crate::topology::{Identity, Numbering, Via};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::topology::{Numbering, Via};
+use std::collections::BTreeSet;
 
 /// SHA-256.
 pub type Digest = [u8; 32];
@@ -116,8 +116,9 @@ impl Layout {
     }
 
     /// The PE of each operator, by identity.
-    pub(super) fn element_of(&self) -> BTreeMap<&Identity, u64> {
-        let by_index: BTreeMap<u32, u64> =
+    #[cfg(test)]
+    pub(super) fn element_of(&self) -> std::collections::BTreeMap<&crate::topology::Identity, u64> {
+        let by_index: std::collections::BTreeMap<u32, u64> =
             self.elements.iter().flat_map(|e| e.operators.iter().map(|&index| (index, e.id))).collect();
         let of = |index: &u32| by_index.get(index).copied();
         self.numbering.operators.iter().filter_map(|(identity, index)| Some((identity, of(index)?))).collect()

@@ -7,7 +7,6 @@
 use super::layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree, VERSION};
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use prost::Message as _;
-use std::collections::BTreeMap;
 use std::io::Read as _;
 
 const MAGIC: &[u8; 4] = b"SPLL";
@@ -109,12 +108,12 @@ impl Layout {
     /// As bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let message = self.to_message().encode_to_vec();
-        let mut bytes = Vec::with_capacity(message.len() / 2 + 5);
+        // Mostly digests, which cannot be compressed.
+        let mut bytes = Vec::with_capacity(message.len());
         bytes.extend_from_slice(MAGIC);
         bytes.push(VERSION);
         // Compressing memory to memory cannot fail; if it did, the result would be refused when it is read.
-        bytes.extend(compress(&message).unwrap_or_default());
-        bytes
+        compress(&message, bytes).unwrap_or_default()
     }
 
     /// From bytes.
@@ -138,7 +137,17 @@ impl Layout {
     }
 
     fn to_message(&self) -> Version1 {
+        let (operators, elements) = (self.numbering.operators.len(), self.elements.len());
         let mut message = Version1 {
+            logical_index: Vec::with_capacity(operators),
+            depth: Vec::with_capacity(operators),
+            channel: Vec::with_capacity(operators),
+            index: Vec::with_capacity(operators),
+            element: Vec::with_capacity(operators),
+            id: Vec::with_capacity(elements),
+            content_ids: Vec::with_capacity(elements * size_of::<Digest>()),
+            runtime_ids: Vec::with_capacity(elements * size_of::<Digest>()),
+            bytes: Vec::with_capacity(elements),
             adl: self.adl.to_vec(),
             request: self.request.to_vec(),
             compiler: self.compiler.clone(),
@@ -147,25 +156,31 @@ impl Layout {
             width: self.widths.iter().map(|(_, width)| *width).collect(),
             ..Version1::default()
         };
-        let mut element_of: BTreeMap<u32, usize> = BTreeMap::new();
-        for (position, element) in self.elements.iter().enumerate() {
+        let mut element_of: Vec<(u32, u64)> = Vec::with_capacity(operators);
+        for (position, element) in (0..).zip(&self.elements) {
             element_of.extend(element.operators.iter().map(|&index| (index, position)));
         }
+        element_of.sort_unstable();
+        let element_of = |operator: u32| {
+            let found = element_of.binary_search_by_key(&operator, |(index, _)| *index);
+            found.ok().and_then(|found| element_of.get(found)).map_or(0, |(_, position)| *position)
+        };
         let mut logical = Difference::default();
         let mut index = Difference::default();
         let mut element = Difference::default();
         let mut levels: Vec<Difference> = Vec::new();
-        let mut positions: BTreeMap<&Identity, u32> = BTreeMap::new();
-        for (position, (identity, number)) in (0..).zip(&self.numbering.operators) {
-            positions.insert(identity, position);
+        for (identity, number) in &self.numbering.operators {
             message.logical_index.push(logical.to(identity.logical_index));
             message.depth.push(identity.channels.len() as u32);
             levels.resize(levels.len().max(identity.channels.len()), Difference::default());
             message.channel.extend(identity.channels.iter().zip(&mut levels).map(|(c, level)| level.to(u64::from(*c))));
             message.index.push(index.to(u64::from(*number)));
-            message.element.push(element.to(element_of.get(number).map_or(0, |&position| position as u64)));
+            message.element.push(element.to(element_of(*number)));
         }
-        let position = |identity: &Identity| positions.get(identity).copied().unwrap_or(u32::MAX);
+        let position = |identity: &Identity| {
+            let found = self.numbering.operators.binary_search_by(|(known, _)| known.cmp(identity));
+            found.map_or(u32::MAX, |position| position as u32)
+        };
         message.splitters = (self.numbering.splitters.iter())
             .map(|s| Splitter1 {
                 source: position(&s.source),
@@ -188,47 +203,50 @@ impl Layout {
             message.content_ids.extend_from_slice(&element.content_id);
             message.runtime_ids.extend_from_slice(&element.runtime_id);
             message.bytes.push(element.bytes);
-            let runs = input_runs(&element.inputs);
-            message.inputs.push(runs.len() as u32);
-            message.input.extend(runs.into_iter().flatten());
-            let runs = output_runs(&element.outputs);
-            message.outputs.push(runs.len() as u32);
-            message.output.extend(runs.into_iter().flatten());
+            message.inputs.push(input_runs(&element.inputs, &mut message.input));
+            message.outputs.push(output_runs(&element.outputs, &mut message.output));
         }
         message
     }
 }
 
-fn compress(message: &[u8]) -> std::io::Result<Vec<u8>> {
+/// Appends the message, compressed.
+fn compress(message: &[u8], bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
     use std::io::Write as _;
-    let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+    let mut encoder = zstd::Encoder::new(bytes, LEVEL)?;
     encoder.include_checksum(true)?;
     encoder.write_all(message)?;
     encoder.finish()
 }
 
-/// Ports of one operator with consecutive numbers and ids.
-fn input_runs(ports: &[InputPort]) -> Vec<[u32; 4]> {
-    let mut runs: Vec<[u32; 4]> = Vec::new();
+/// Appends ports of one operator with consecutive numbers and ids as one run each. Gives the number of runs.
+fn input_runs(ports: &[InputPort], runs: &mut Vec<u32>) -> u32 {
+    let mut number = 0;
+    let mut last: Option<[u32; 4]> = None;
     for port in ports {
-        match runs.last_mut() {
+        match &mut last {
             Some([operator, first, count, id])
                 if (*operator, *first + *count, *id + *count) == (port.operator, port.port, port.id) =>
             {
                 *count += 1;
             }
-            _ => runs.push([port.operator, port.port, 1, port.id]),
+            _ => {
+                number += 1;
+                runs.extend(last.replace([port.operator, port.port, 1, port.id]).into_iter().flatten());
+            }
         }
     }
-    runs
+    runs.extend(last.into_iter().flatten());
+    number
 }
 
-/// Channels of one splitter with consecutive numbers and ids.
-fn output_runs(ports: &[OutputPort]) -> Vec<[u32; 6]> {
-    let mut runs: Vec<[u32; 6]> = Vec::new();
+/// Appends channels of one splitter with consecutive numbers and ids as one run each. Gives the number of runs.
+fn output_runs(ports: &[OutputPort], runs: &mut Vec<u32>) -> u32 {
+    let mut number = 0;
+    let mut last: Option<[u32; 6]> = None;
     for port in ports {
         let (splitter, channel) = port.via.map_or((0, 0), |via| (via.splitter.saturating_add(1), via.channel));
-        match runs.last_mut() {
+        match &mut last {
             Some([operator, of, run, first, count, id])
                 if splitter > 0
                     && (*operator, *of, *run, *first + *count, *id + *count)
@@ -236,10 +254,15 @@ fn output_runs(ports: &[OutputPort]) -> Vec<[u32; 6]> {
             {
                 *count += 1;
             }
-            _ => runs.push([port.operator, port.port, splitter, channel, 1, port.id]),
+            _ => {
+                number += 1;
+                let run = [port.operator, port.port, splitter, channel, 1, port.id];
+                runs.extend(last.replace(run).into_iter().flatten());
+            }
         }
     }
-    runs
+    runs.extend(last.into_iter().flatten());
+    number
 }
 
 fn from_message(message: Version1) -> Option<Layout> {

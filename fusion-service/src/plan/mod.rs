@@ -44,6 +44,7 @@ use crate::aadl::{Elements, WriteError, Writer};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{Automatic, Fusion, Graph};
+use crate::heap::Heap;
 use crate::logical::HostPool;
 use crate::logical::submission::Bindings;
 use crate::topology::{Difference, Region, Topology};
@@ -202,11 +203,13 @@ impl Compiled {
         if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
     }
 
-    /// Bytes of memory that it takes, roughly.
+    /// Bytes of memory that it takes, its application not included. Linear in what the job has.
     pub fn weight(&self) -> u64 {
-        let topology = self.topology();
-        let (operators, connections) = (topology.operators.len() as u64, topology.connections.len() as u64);
-        operators * 2048 + connections * 48 + self.layout.elements.len() as u64 * 1024 + self.plan.layout.len() as u64
+        let Self { source: _, request: _, bindings: _, elements, writer, layout, plan } = self;
+        let asked = elements.heap_bytes() + writer.heap_bytes() + layout.heap_bytes() + plan.heap_bytes();
+        // An allocator rounds up and keeps books.
+        let taken = asked + asked / 8 + size_of::<Self>();
+        taken as u64
     }
 }
 

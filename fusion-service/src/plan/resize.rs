@@ -104,9 +104,9 @@ fn difference(before: &Topology, after: &Topology) -> Difference {
 
 /// The PE of every operator that exists already.
 fn pe_of(topology: &Topology, prior: &Compiled) -> PrimaryMap<Node, Option<PeId>> {
-    let known = prior.layout.element_of();
-    let application = &topology.application;
-    topology.operators.values().map(|operator| known.get(&operator.identity(application)).copied()).collect()
+    let elements = &prior.elements;
+    let id = |node| elements.id(elements.partition().pe(node));
+    topology::earlier(prior.topology(), topology).values().map(|earlier| earlier.map(id)).collect()
 }
 
 /// PEs that cannot go on as they are: they hold an operator that is gone or sees other neighbours.

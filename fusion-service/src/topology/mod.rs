@@ -49,7 +49,7 @@ mod widths;
 
 pub use expand::expand;
 pub use parameters::{Configuration, Parameters};
-pub use relabel::{Difference, NumberedSplitter, Numbering, difference, relabel};
+pub use relabel::{Difference, NumberedSplitter, Numbering, difference, earlier, relabel};
 pub use verify::verify;
 pub use widths::{Pattern, WidthSource, find_region, width_source};
 

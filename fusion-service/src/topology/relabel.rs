@@ -4,9 +4,12 @@
 //! number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else has. The structure is that of the fresh topology;
 //! only numbers change, so what is not renumbered is equal to before, text and all.
 
-use super::{Connection, Identity, Node, Splitter, Topology, Via};
+use super::{Connection, Identity, Node, Operator, Splitter, Topology, Via};
+use crate::logical::OperatorId;
+use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The numbers of a generation: plain data, so that it can be stored.
@@ -53,8 +56,12 @@ impl Numbering {
         let application = &topology.application;
         let identities: PrimaryMap<Node, Identity> =
             topology.operators.values().map(|operator| operator.identity(application)).collect();
-        let mut operators: Vec<_> =
-            topology.operators.iter().map(|(node, operator)| (identities[node].clone(), operator.index)).collect();
+        // Copies by channel are nearly in order already, which makes sorting them cheap.
+        let mut operators = Vec::with_capacity(identities.len());
+        for copies in Copies::of(topology).0.values() {
+            let copies = copies.nodes.iter().filter_map(|node| node.expand());
+            operators.extend(copies.map(|node| (identities[node].clone(), topology.operators[node].index)));
+        }
         operators.sort_unstable();
 
         let mut splitters = Vec::new();
@@ -85,27 +92,86 @@ impl Numbering {
         host_pools.sort_unstable();
         Self { operators, splitters, host_pools }
     }
+}
 
-    fn operator(&self, identity: &Identity) -> Option<u32> {
-        let position = self.operators.binary_search_by(|(other, _)| other.cmp(identity)).ok()?;
-        self.operators.get(position).map(|(_, index)| *index)
+/// The copies of every operator of the ADL, by its index.
+struct Copies(BTreeMap<u64, CopiesOf>);
+
+/// The copies of one operator.
+#[derive(Clone, Default)]
+struct CopiesOf {
+    /// Widths of the regions around it, innermost first.
+    widths: SmallVec<[u32; 4]>,
+    /// By global channel.
+    nodes: Vec<PackedOption<Node>>,
+}
+
+impl Copies {
+    fn of(topology: &Topology) -> Self {
+        let mut copies: SecondaryMap<OperatorId, CopiesOf> = SecondaryMap::new();
+        for (node, operator) in &topology.operators {
+            let CopiesOf { widths, nodes } = &mut copies[operator.logical];
+            let (channel, channels) = operator.channels.first().map_or((0, 1), |c| (c.global, c.global_max));
+            if nodes.is_empty() {
+                widths.extend(operator.channels.iter().map(|channel| channel.local_max));
+                nodes.resize(channels as usize, PackedOption::default());
+            }
+            if let Some(copy) = nodes.get_mut(channel as usize) {
+                *copy = node.into();
+            }
+        }
+        let written = &topology.application.operators;
+        let present = copies.iter_mut().filter(|(_, copies)| !copies.nodes.is_empty());
+        Self(present.map(|(id, copies)| (written[id].index, std::mem::take(copies))).collect())
+    }
+
+    fn node(&self, identity: &Identity) -> Option<Node> {
+        self.0.get(&identity.logical_index)?.node(&identity.channels)
     }
 }
 
-/// The fresh topology with the numbers of `prior` where things are the same.
+impl CopiesOf {
+    /// The copy in these local channels, innermost first, if there is one.
+    fn node(&self, channels: &[u32]) -> Option<Node> {
+        if channels.len() != self.widths.len() {
+            return None;
+        }
+        let mut global = 0;
+        for (&channel, &width) in channels.iter().zip(&self.widths).rev() {
+            if channel >= width {
+                return None;
+            }
+            global = global * width as usize + channel as usize;
+        }
+        self.nodes.get(global)?.expand()
+    }
+}
+
+/// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
-    let application = Arc::clone(&fresh.application);
-    renumber_splitters(&mut fresh, prior);
+    let copies = Copies::of(&fresh);
+    renumber_splitters(&mut fresh, prior, &copies);
     renumber_host_pools(&mut fresh, prior);
 
     // Step 3. New operators come in ascending fresh index: the order of the arena.
-    let taken: BTreeSet<u32> = prior.operators.iter().map(|(_, index)| *index).collect();
+    let mut known: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
+    for same in prior.operators.chunk_by(|(a, _), (b, _)| a.logical_index == b.logical_index) {
+        let copies = same.first().and_then(|(identity, _)| copies.0.get(&identity.logical_index));
+        let Some(copies) = copies else { continue };
+        for (identity, index) in same {
+            if let Some(node) = copies.node(&identity.channels) {
+                known[node] = Some(*index);
+            }
+        }
+    }
+    let mut taken: Vec<u32> = prior.operators.iter().map(|(_, index)| *index).collect();
+    taken.sort_unstable();
     let largest = fresh.operators.values().map(|o| o.index).chain(taken.last().copied()).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    for operator in fresh.operators.values_mut() {
-        operator.index = match prior.operator(&operator.identity(&application)) {
+    for (node, operator) in fresh.operators.iter_mut() {
+        operator.index = match known[node] {
             Some(index) => index,
-            None if !taken.contains(&operator.index) => operator.index,
+            None if taken.binary_search(&operator.index).is_err() => operator.index,
             None => {
                 next = next.saturating_add(1);
                 next - 1
@@ -146,20 +212,14 @@ fn sort_by_index(topology: Topology) -> Topology {
 }
 
 /// Step 5: a splitter that carries connections keeps its number; one in the way moves behind all others.
-fn renumber_splitters(fresh: &mut Topology, prior: &Numbering) {
-    if prior.splitters.is_empty() {
-        return;
-    }
-    let application = Arc::clone(&fresh.application);
-    let node_of: HashMap<Identity, Node> =
-        fresh.operators.keys().map(|node| (fresh.operators[node].identity(&application), node)).collect();
+fn renumber_splitters(fresh: &mut Topology, prior: &Numbering, copies: &Copies) {
     for known in prior.splitters.chunk_by(|a, b| (&a.source, a.source_port) == (&b.source, b.source_port)) {
         let Some(first) = known.first() else { continue };
-        let Some(&source) = node_of.get(&first.source) else { continue };
+        let Some(source) = copies.node(&first.source) else { continue };
         let port = first.source_port;
         let mut map: BTreeMap<u32, u32> = BTreeMap::new();
         for splitter in known {
-            let Some(&target) = node_of.get(&splitter.target) else { continue };
+            let Some(target) = copies.node(&splitter.target) else { continue };
             let via = via_of(&fresh.connections, (source, port), (target, splitter.target_port));
             if let Some(via) = via.filter(|via| via.splitter != splitter.index) {
                 map.insert(via.splitter, splitter.index);
@@ -257,42 +317,56 @@ fn renumber_host_pools(fresh: &mut Topology, prior: &Numbering) {
     }
 }
 
-/// What becomes of operators when a topology is replaced by one with another width of `region` (topology 6.3 steps 1 and 2). Empty when the
-/// width is the same.
-pub fn difference(prior: &Topology, fresh: &Topology, region: u64) -> Difference {
+/// What every operator was before, if it was there. `after` has the numbers of `before`, as [`relabel`] gives them.
+pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<Node>> {
+    // Both arenas ascend by index, and an index that existed belongs to the same operator.
+    let mut known = before.operators.iter().map(|(node, operator)| (operator.index, node)).peekable();
+    let earlier = after.operators.values().map(|operator| {
+        while known.next_if(|(index, _)| *index < operator.index).is_some() {}
+        known.next_if(|(index, _)| *index == operator.index).map(|(_, node)| node)
+    });
+    earlier.collect()
+}
+
+/// What becomes of operators when a topology is replaced by one with another width of `region` and the same numbers, as [`relabel`] gives
+/// them (topology 6.3 steps 1 and 2). Empty when the width is the same.
+pub fn difference(before: &Topology, after: &Topology, region: u64) -> Difference {
     let width = |topology: &Topology| topology.regions.iter().find(|r| r.index == region).map(|r| r.width);
-    if width(prior) == width(fresh) {
+    if width(before) == width(after) {
         return Difference::default();
     }
-    let names = |topology: &Topology| -> BTreeMap<Identity, String> {
-        let inside = topology.operators.values().filter(|o| !o.channels.is_empty());
-        inside.map(|o| (o.identity(&topology.application), o.name.clone())).collect()
-    };
-    let (before, after) = (names(prior), names(fresh));
-    let in_region = |node: Node| fresh.operators[node].channels.iter().any(|channel| channel.region == region);
-    let mut changed = BTreeSet::new();
-    for (node, operator) in &fresh.operators {
-        let Some(name) = before.get(&operator.identity(&fresh.application)) else { continue };
-        if !operator.channels.is_empty() && (in_region(node) || *name != operator.name) {
-            changed.insert(operator.name.clone());
-        }
-    }
-    for connection in &fresh.connections {
-        let (source, target) = (connection.source, connection.target);
-        for (one, other) in [(source, target), (target, source)] {
-            if in_region(one) && !in_region(other) {
-                changed.insert(fresh.operators[other].name.clone());
+    let in_region = |operator: &Operator| operator.channels.iter().any(|channel| channel.region == region);
+    let inside: PrimaryMap<Node, bool> = after.operators.values().map(in_region).collect();
+    let mut changed: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(inside.len());
+    let mut stays: SecondaryMap<Node, bool> = SecondaryMap::with_capacity(before.operators.len());
+    let mut added = Vec::new();
+    for (earlier, (node, operator)) in earlier(before, after).values().zip(&after.operators) {
+        let is_changed = match earlier {
+            Some(earlier) => {
+                stays[*earlier] = true;
+                inside[node] || operator.name != before.operators[*earlier].name
             }
+            None => {
+                added.push(operator.name.clone());
+                false
+            }
+        };
+        changed.push(is_changed);
+    }
+    for connection in &after.connections {
+        let (source, target) = (connection.source, connection.target);
+        if inside[source] != inside[target] {
+            changed[if inside[source] { target } else { source }] = true;
         }
     }
-    let mut added: Vec<_> =
-        after.iter().filter(|(i, _)| !before.contains_key(*i)).map(|(_, name)| name.clone()).collect();
-    let mut removed: Vec<_> =
-        before.into_iter().filter(|(i, _)| !after.contains_key(i)).map(|(_, name)| name).collect();
+    let names = |nodes: &mut dyn Iterator<Item = &Operator>| nodes.map(|operator| operator.name.clone()).collect();
+    let mut changed: Vec<String> = names(&mut changed.iter().filter(|(_, is)| **is).map(|(n, _)| &after.operators[n]));
+    let mut removed: Vec<String> =
+        names(&mut before.operators.iter().filter(|(node, _)| !stays[*node]).map(|(_, operator)| operator));
     added.sort_unstable();
     removed.sort_unstable();
-    for name in &added {
-        changed.remove(name);
-    }
-    Difference { added, changed: changed.into_iter().collect(), removed }
+    changed.sort_unstable();
+    changed.dedup();
+    changed.retain(|name| added.binary_search(name).is_err());
+    Difference { added, changed, removed }
 }

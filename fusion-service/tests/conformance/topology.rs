@@ -214,8 +214,8 @@ pub(crate) fn topologies(corpus: &Path) -> Set {
                     let fresh = expand(&application, &next);
                     widths = next;
                     let region = topology::find_region(&fresh.regions, region).unwrap().index;
-                    let difference = topology::difference(&prior, &fresh, region);
                     let result = topology::relabel(fresh, &Numbering::of(&prior));
+                    let difference = topology::difference(&prior, &result, region);
                     topology::verify(&result).expect("is sound");
                     let list = |names: &[String]| format!("[{}]", names.join(", "));
                     let mut lines = vec![

@@ -1,0 +1,76 @@
+//! Memory of a compilation: how much stays, how much it takes on the way, and what a cached job says of itself.
+//!
+//! Every allocation is counted. `STREAMS_BENCH=large cargo test --release -p fusion-service --test memory -- --nocapture` prints the table of
+//! `docs/measurements/compiler.md`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+use fusion_service::budget::Budget;
+use fusion_service::plan::{FusionOption, InUse, Policy, Request, Source, resize, submit};
+use peak_alloc::PeakAlloc;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// Peak by what stays. What a compilation needs on the way is given back.
+const MOST_ON_THE_WAY: f64 = 1.5;
+
+fn folder() -> Option<PathBuf> {
+    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus");
+    let corpus = std::env::var_os("STREAMS_CORPUS").map_or(beside, PathBuf::from);
+    Some(corpus.join("bench")).filter(|bench| bench.is_dir())
+}
+
+/// What `work` gives, how many bytes of it stay, and how many were in use at most meanwhile.
+fn counted<T>(work: impl FnOnce() -> T) -> (T, usize, usize) {
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    let result = work();
+    (result, ALLOCATOR.current_usage() - before, ALLOCATOR.peak_usage() - before)
+}
+
+/// One test only: others would be counted with it.
+#[test]
+fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
+    let Some(folder) = folder() else {
+        eprintln!("no corpus: nothing to measure");
+        return;
+    };
+    let mut names = vec!["pipeline-100", "pipeline-300", "channels-300", "channels-1000"];
+    if std::env::var("STREAMS_BENCH").is_ok_and(|size| size == "large") {
+        names.extend(["pipeline-1000", "channels-10000", "pipeline-3000"]);
+    }
+    let mut wrong = Vec::new();
+    println!("| application | mode | step | stays | peak | peak / stays | says |\n|---|---|---|---|---|---|---|");
+    for name in names {
+        let document = std::fs::read(folder.join(format!("{name}.adl"))).unwrap();
+        let budget = Budget::default();
+        for (mode, fusion) in [("legacy", FusionOption::Legacy), ("manual(10)", FusionOption::Manual(10))] {
+            let request = Arc::new(Request { job_name: "bench".to_owned(), job_id: 1, fusion, ..Request::default() });
+            let (source, model, _) = counted(|| Source::parse(&document, &budget).unwrap());
+            let (job, stays, peak) = counted(|| submit(&source, &request, &budget).unwrap());
+            let regions = &job.plan().regions;
+            let region = &regions[regions.len() / 2].region;
+            let widths = [(region.name.clone(), i128::from(region.width) + 1)];
+            let (next, next_stays, next_peak) =
+                counted(|| resize(&job, &widths, Policy::Sticky, &InUse::default(), &budget).unwrap());
+            for (step, job, stays, peak) in [("submit", &job, stays, peak), ("resize", &next, next_stays, next_peak)] {
+                // The ADL and its model are there all the time.
+                let around = document.len() + model;
+                let factor = (peak + around) as f64 / (stays + around) as f64;
+                let says = job.weight() as f64 / stays as f64;
+                println!("| {name} | {mode} | {step} | {stays} | {peak} | {factor:.2} | {says:.2} |");
+                if factor > MOST_ON_THE_WAY {
+                    wrong.push(format!("{name} {mode} {step}: a peak of {factor:.2} times what stays"));
+                }
+                // It adds an eighth for the allocator.
+                if !(1.0..1.3).contains(&says) {
+                    wrong.push(format!("{name} {mode} {step}: says {says:.2} times what it takes"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
