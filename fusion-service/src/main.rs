@@ -10,9 +10,6 @@ use fusion_service::{
 };
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Compiles stream applications into processing elements.
 #[derive(Debug, Parser)]
 #[command(name = "fusion-service", version, max_term_width = 120, arg_required_else_help = false)]

@@ -26,10 +26,6 @@ use fusion_service::plan::{Compiled, InUse, Policy, resize, restore};
 use sha2::{Digest, Sha256};
 use std::hint::black_box;
 
-/// The allocator of the program.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Writes all documents and gives their size.
 fn render(job: &Compiled) -> u64 {
     let mut count = Count(0);
