@@ -7,7 +7,9 @@ use super::parts::consistent_entry;
 use super::tables::{Table, annotation, connections};
 use super::xml::{Element, Reader, Vocabulary};
 use crate::error::{Error, Place, Problem, Stage};
-use crate::logical::{Annotation, Composite, CompositePort, Dialect, Operator, OperatorId, OperatorKind};
+use crate::logical::{
+    Annotation, Composite, CompositePort, DefinitionThreading, Dialect, Operator, OperatorId, OperatorKind,
+};
 use cranelift_entity::PrimaryMap;
 use std::collections::BTreeMap;
 
@@ -221,11 +223,14 @@ impl Composites {
     /// reading needed.
     pub(crate) fn finish(&mut self) -> Option<OperatorId> {
         let definitions = std::mem::take(&mut self.definitions).sorted(|(index, _)| *index);
-        let threading: BTreeMap<u64, Annotation> =
-            definitions.into_iter().filter_map(|(index, threading)| Some((index, threading?))).collect();
+        let threading: BTreeMap<u64, Option<Annotation>> = definitions.into_iter().collect();
         for (id, definition) in std::mem::take(&mut self.instances) {
             if let OperatorKind::Composite(composite) = &mut self.operators[id].kind {
-                composite.definition_threading = threading.get(&definition).cloned();
+                composite.definition_threading = match threading.get(&definition) {
+                    Some(Some(annotation)) => DefinitionThreading::Model(annotation.clone()),
+                    Some(None) => DefinitionThreading::Unset,
+                    None => DefinitionThreading::Undefined(definition),
+                };
             }
         }
         for (id, annotation) in std::mem::take(&mut self.threading) {

@@ -4,8 +4,8 @@ use super::parse;
 use crate::budget::Budget;
 use crate::error::{Error, Stage};
 use crate::logical::{
-    Application, Checkpointing, ImportedStreams, OperatorKind, PortKind, Primitive, SplitterKind, TraceLevel, Type,
-    Width,
+    Application, Checkpointing, DefinitionThreading, ImportedStreams, OperatorKind, PortKind, Primitive, SplitterKind,
+    TraceLevel, Type, Width,
 };
 use proptest::prelude::*;
 
@@ -66,7 +66,8 @@ fn everything_of_the_current_dialect_is_read() {
     assert_eq!(order, [3, 0, 2], "document order across the kinds");
     let model =
         |annotation: &Option<crate::logical::Annotation>| annotation.as_ref().map(|a| a.values[0].1.literal.clone());
-    assert_eq!((model(&main.threading), model(&main.definition_threading)), (None, Some("dynamic".to_owned())));
+    let DefinitionThreading::Model(of_definition) = main.definition_threading.clone() else { panic!() };
+    assert_eq!((model(&main.threading), model(&Some(of_definition))), (None, Some("dynamic".to_owned())));
     let composite = &application.operators[main.composites[0]];
     let OperatorKind::Composite(composite) = &composite.kind else { panic!() };
     assert_eq!(model(&composite.threading).as_deref(), Some("dedicated"), "of a primitive in it (adl 4.6)");

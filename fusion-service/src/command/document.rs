@@ -2,7 +2,7 @@
 
 use super::Failure;
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage};
+use crate::error::{Error, Problem, Stage, code};
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
@@ -26,7 +26,12 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
         file.rewind().map_err(unreadable)?;
         let mut options = ReadOptions::default();
         options.limits.adl = budget.limits.adl_bytes;
-        let refused = |error: &streams_bundle::Error| Err(Problem::new(Stage::LogicalModel, error.to_string()).into());
+        let refused = |error: &streams_bundle::Error| {
+            let problem = Problem::new(Stage::LogicalModel, error.to_string());
+            // An ADL that is none is that in a bundle too (plan command, CDISA5089E).
+            let is_adl = matches!(error, streams_bundle::Error::Adl(_));
+            Err(if is_adl { problem.code(code::UNEXPECTED) } else { problem }.into())
+        };
         return match Bundle::read(BufReader::new(file), &options) {
             Ok(bundle) => {
                 let adl = bundle.adl_for_submission();

@@ -71,7 +71,19 @@ pub struct Composite {
     /// Threading model of the instance (adl 4.6, 4.7).
     pub threading: Option<Annotation>,
     /// Threading model of its definition.
-    pub definition_threading: Option<Annotation>,
+    pub definition_threading: DefinitionThreading,
+}
+
+/// The threading model of the definition of a composite.
+#[derive(Clone, Debug, Default)]
+pub enum DefinitionThreading {
+    /// It sets none.
+    #[default]
+    Unset,
+    /// Its annotation.
+    Model(Annotation),
+    /// There is no definition with this index: an error where a threading model is looked up in it.
+    Undefined(u64),
 }
 
 /// A port of a composite: seen from outside and from inside.

@@ -6,19 +6,22 @@
 //! are one; the smallest index stays (plan command, "Kept and corrected").
 //!
 //! An operator that was reached is not followed again: whoever reaches it joins its region, and with it everything downstream. So the
-//! work is linear in the connections, however many channels start.
+//! work is linear in the connections, however many channels start. Splitters and mergers count like operators: streams that meet in one
+//! share a region, even if nothing behind it takes part (adl 6 step 3).
 
 use super::annotations::resolve;
-use super::connect::Copies;
+use super::connect::{Copies, Ports};
+use super::links::{End, Links};
 use super::order::Order;
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
-use crate::budget::Budget;
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ConsistentEntry, OperatorId, OperatorKind};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use spl_expression::java_float;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -69,16 +72,29 @@ struct Search<'r, 'a> {
     problems: Problems,
 }
 
-/// Finds the regions. `numbered` has the operator and global channel of every node; `connections` are sorted.
+/// What the search walks on, besides the shape.
+pub(super) struct Graph<'r, 's, 'a> {
+    /// What is behind the ports of operators.
+    pub(super) links: &'r Links<'s, 'a>,
+    /// The same, where it begins.
+    pub(super) ports: &'r Ports,
+    /// Nodes of operators.
+    pub(super) copies: &'r Copies,
+    /// The operator and global channel of every node.
+    pub(super) numbered: &'r [(u32, OperatorId, u32)],
+    /// Sorted.
+    pub(super) connections: &'r [Connection],
+}
+
+/// Finds the regions.
 pub(super) fn find(
     shape: &Shape<'_>,
     order: &Order,
     parameters: &Parameters,
-    copies: &Copies,
-    numbered: &[(u32, OperatorId, u32)],
-    connections: &[Connection],
+    graph: &Graph<'_, '_, '_>,
     budget: &Budget,
 ) -> Result<ConsistentRegions, Error> {
+    let Graph { copies, numbered, connections, .. } = *graph;
     let application = shape.application;
     let takes_part = |id: OperatorId| entry(shape, id).is_some();
     if !application.operators.keys().any(takes_part) {
@@ -105,6 +121,7 @@ pub(super) fn find(
         first.push(from + rest.iter().take_while(|connection| connection.source.index() < at).count());
     }
     let mut followed: SecondaryMap<Node, bool> = SecondaryMap::new();
+    let mut between = Between::new();
     let mut pace = budget.pace();
     for (id, channel, region) in starts {
         let mut stack = vec![copies.node(id, channel)];
@@ -114,6 +131,7 @@ pub(super) fn find(
             if is_end || std::mem::replace(&mut followed[node], true) {
                 continue;
             }
+            search.pass(graph, &mut between, node, region, &mut pace)?;
             let range = first.get(at).copied().unwrap_or_default()..first.get(at + 1).copied().unwrap_or_default();
             for connection in connections.get(range).unwrap_or_default() {
                 pace.step()?;
@@ -131,6 +149,9 @@ pub(super) fn find(
     let regions = search.describe(numbered, &region_of);
     search.problems.into_result().map(|()| regions)
 }
+
+/// The region of every splitter and merger that was passed, in each global channel outside of it.
+type Between = HashMap<(End, u32), usize>;
 
 fn entry<'a>(shape: &Shape<'a>, id: OperatorId) -> Option<&'a ConsistentEntry> {
     match &shape.application.operators[id].kind {
@@ -225,6 +246,48 @@ impl<'a> Search<'_, 'a> {
             None => region_of[node] = Some(region),
             Some(other) => self.merge(region, other),
         }
+    }
+
+    /// Puts the splitters and mergers between an operator and what it feeds into its region.
+    fn pass(
+        &mut self,
+        graph: &Graph<'_, '_, '_>,
+        between: &mut Between,
+        node: Node,
+        region: usize,
+        pace: &mut Pace<'_>,
+    ) -> Result<(), Error> {
+        let Some((_, id, channel)) = graph.numbered.get(node.index()) else { return Ok(()) };
+        let synthetic = |ends: &[End]| ends.iter().any(|end| matches!(end, End::Splitter(_) | End::Merger(_)));
+        let behind = graph.ports.outputs[*id].iter().flatten().map(|reach| reach.ends.as_slice());
+        let mut open: Vec<(&[End], u32)> = behind.filter(|ends| synthetic(ends)).map(|ends| (ends, *channel)).collect();
+        while let Some((ends, channel)) = open.pop() {
+            for end in ends {
+                pace.step()?;
+                let (outside, behind, inside) = match end {
+                    End::Port(..) | End::Export(_) => continue,
+                    End::Splitter(splitter) => {
+                        let width = self.shape.width(self.shape.splitters[*splitter].region);
+                        (channel, graph.links.splitter(*splitter), channel * width..(channel + 1) * width)
+                    }
+                    End::Merger(merger) => {
+                        let outside = channel / self.shape.width(self.shape.mergers[*merger].region);
+                        (outside, graph.links.merger(*merger), outside..outside + 1)
+                    }
+                };
+                match between.entry((*end, outside)) {
+                    // Whoever came first went on from here.
+                    Entry::Occupied(other) => self.merge(region, *other.get()),
+                    Entry::Vacant(unknown) => {
+                        unknown.insert(region);
+                        if synthetic(&behind.ends) {
+                            open.extend(inside.map(|channel| (behind.ends.as_slice(), channel)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn merge(&mut self, one: usize, other: usize) {

@@ -81,7 +81,14 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
         return Err(Error::Rejected(problems.into_vec()));
     }
 
-    let regions = consistent::find(&shape, &order, parameters, &copies, &numbered, &connections, budget)?;
+    let graph = consistent::Graph {
+        links: &links,
+        ports: &ports,
+        copies: &copies,
+        numbered: &numbered,
+        connections: &connections,
+    };
+    let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
     for (node, operator) in operators.iter_mut() {
         let membership = regions.members.get(node).and_then(Option::as_deref);
         operator.consistent_region = membership.map(|membership| membership.region);

@@ -14,7 +14,7 @@ use crate::logical::{OperatorId, OperatorKind, PortKind, SplitterKind};
 use cranelift_entity::EntityRef;
 
 /// Where a link ends once composites are passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     /// An input port of a real operator, by position.
     Port(OperatorId, u32),

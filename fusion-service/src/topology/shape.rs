@@ -172,17 +172,21 @@ impl<'a> Shape<'a> {
         drop(index);
         shape.parallel = shape.walk();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
+        // The walk comes first: what it finds is told before what is found where links are followed (adl 9).
+        let mut walked = Problems::default();
         for id in shape.parallel.clone() {
             if let Some(position) = shape.region_of[id].map(|position| position as usize) {
                 let (region, name) = (&application.regions[position], &application.operators[id].logical_name);
                 match widths::resolve(region, name, application, overrides, bindings, limits) {
                     Ok(width) => resolved[position] = Some(width),
-                    Err(problem) => problems.push(problem),
+                    Err(problem) => walked.push(problem),
                 }
-                shape.insert(id, position, problems);
+                shape.insert(id, position, &mut walked, problems);
             }
         }
-        shape.enter_scopes(&resolved, problems);
+        shape.enter_scopes(&resolved, &mut walked);
+        walked.extend(std::mem::take(problems).into_vec());
+        *problems = walked;
         shape
     }
 
@@ -314,8 +318,9 @@ impl<'a> Shape<'a> {
         order
     }
 
-    /// Puts splitters in front of a parallel operator and mergers behind it (topology 4.3).
-    fn insert(&mut self, id: OperatorId, region: usize, problems: &mut Problems) {
+    /// Puts splitters in front of a parallel operator and mergers behind it (topology 4.3). What is `missing` only matters where links
+    /// are followed.
+    fn insert(&mut self, id: OperatorId, region: usize, problems: &mut Problems, missing: &mut Problems) {
         let application = self.application;
         let operator = &application.operators[id];
         let (inputs, outputs): (Vec<u64>, usize) = match &operator.kind {
@@ -339,7 +344,7 @@ impl<'a> Shape<'a> {
                 let name = excerpt(&operator.logical_name);
                 let message =
                     format!("parallel region {name}: input port {input_port} is connected, but has no splitter");
-                problems.push(Problem::new(Stage::Topology, message).at(application.regions[region].place));
+                missing.push(Problem::new(Stage::Topology, message).at(application.regions[region].place));
             }
             let attributes: Arc<[String]> = declared.map_or_else(Default::default, |s| s.attributes.as_slice().into());
             for at in range {

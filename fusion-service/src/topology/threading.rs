@@ -7,9 +7,9 @@
 use super::annotations::resolve;
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Parameters};
-use crate::error::Problem;
+use crate::error::{Problem, Stage, excerpt};
 use crate::logical;
-use crate::logical::{OperatorId, OperatorKind};
+use crate::logical::{DefinitionThreading, OperatorId, OperatorKind};
 
 /// The keys of a resolved model, in the order of the AADL.
 const KEYS: [&str; 3] = ["model", "threads", "elastic"];
@@ -20,10 +20,19 @@ pub(super) fn model(shape: &Shape<'_>, id: OperatorId, parameters: &Parameters) 
     let mut at = application.operators[id].owner;
     while let Some(id) = at {
         let operator = &application.operators[id];
-        if let OperatorKind::Composite(composite) = &operator.kind
-            && let Some(annotation) = composite.threading.as_ref().or(composite.definition_threading.as_ref())
-        {
-            return written(annotation, parameters).map(Some);
+        if let OperatorKind::Composite(composite) = &operator.kind {
+            if let Some(annotation) = &composite.threading {
+                return written(annotation, parameters).map(Some);
+            }
+            match &composite.definition_threading {
+                DefinitionThreading::Unset => {}
+                DefinitionThreading::Model(annotation) => return written(annotation, parameters).map(Some),
+                DefinitionThreading::Undefined(index) => {
+                    let name = excerpt(&operator.logical_name);
+                    let problem = format!("{name}: there is no definition {index} of composite operators");
+                    return Err(Problem::new(Stage::Topology, problem).at(operator.place));
+                }
+            }
         }
         at = operator.owner;
     }

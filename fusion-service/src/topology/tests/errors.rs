@@ -73,7 +73,7 @@ fn connections() {
     };
     for (what, from, to, code) in [
         ("operator", "operIndex='1' portIndex='0'", "operIndex='9' portIndex='0'", INCONSISTENT),
-        ("port", "operIndex='1' portIndex='0'", "operIndex='1' portIndex='5'", None),
+        ("port", "operIndex='1' portIndex='0'", "operIndex='1' portIndex='5'", INCONSISTENT),
         ("twice", "index='1' name='P'", "index='0' name='P'", INCONSISTENT),
         (
             "mirror",
@@ -82,6 +82,7 @@ fn connections() {
             INCONSISTENT,
         ),
         ("definition", "definitionIndex='0' index='0'", "definitionIndex='7' index='0'", None),
+        ("composite definition", "definitionIndex='0' index='3'", "definitionIndex='7' index='3'", None),
         (
             "splitter",
             "<splitter kind='RoundRobin' iportIndex='0'>",
@@ -95,6 +96,24 @@ fn connections() {
         let first = &error.problems()[0];
         assert_eq!((first.stage, first.code), (Stage::Topology, code), "{what}: {first}");
         assert!(first.place.is_some(), "{what}: {first}");
+    }
+}
+
+/// Expansion comes before links are followed (adl 9), so its problems decide the code.
+#[test]
+fn a_wrong_width_is_told_before_other_problems() {
+    let document = pipeline().parallel("P", 0).adl();
+    for (what, from, to) in [
+        ("operator", "operIndex='1' portIndex='0'", "operIndex='9' portIndex='0'"),
+        ("twice", "index='0' name='Src'", "index='2' name='Src'"),
+        ("splitter", "<splitter kind='RoundRobin' iportIndex='0'>", "<splitter kind='RoundRobin' iportIndex='3'>"),
+        ("definition", "definitionIndex='0' index='0'", "definitionIndex='7' index='0'"),
+        ("scope", "streamName='P'", "streamName='Q.P'"),
+    ] {
+        let application = crate::adl::parse(document.replacen(from, to, 1).as_bytes(), &Budget::default()).unwrap();
+        let parameters = crate::topology::Parameters::default();
+        let error = crate::topology::expand(&std::sync::Arc::new(application), &parameters, &Budget::default());
+        assert_eq!(error.unwrap_err().problems()[0].code, Some("CDISR1164E"), "{what}");
     }
 }
 

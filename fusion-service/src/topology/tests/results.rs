@@ -195,3 +195,29 @@ fn numbers_survive_a_chain_of_resizes() {
         }
     }
 }
+
+/// adl 6 steps 3 and 4: splitters and mergers belong to the regions that reach them, whatever is behind.
+#[test]
+fn consistent_regions_that_meet_in_a_merger_or_splitter_are_one() {
+    let regions = |sketch: &Sketch| -> Vec<Option<u64>> {
+        expand(sketch).operators.values().map(|operator| operator.consistent_region).collect()
+    };
+    let start = "isStartOfRegion";
+    let merger = |end: &str| {
+        let channel = Sketch::new().declare(0, "periodic").composite("C", 0, 1).op("Snk", 1, 0);
+        let channel = channel.op("C.A", 0, 1).consistent(0, start).op("C.B", 1, 1).consistent(0, end).stream(0, "C");
+        channel.chain(&["C.A", "C.B", "C", "Snk"]).parallel("C", 3)
+    };
+    let (one, two) = (Some(1), Some(2));
+    assert_eq!(regions(&merger("")), [None, Some(0), Some(0), Some(0), Some(0), Some(0), Some(0)]);
+    assert_eq!(regions(&merger("isEndOfRegion")), [None, Some(0), Some(0), one, one, two, two]);
+
+    let splitter = |parallel: bool| {
+        let sketch = Sketch::new().declare(0, "periodic").declare(1, "periodic").composite("C", 1, 0).op("C.P", 1, 0);
+        let sketch = sketch.op("A", 0, 1).consistent(0, start).op("B", 0, 1).consistent(1, start);
+        let sketch = sketch.chain(&["A", "C", "C.P"]).connect("B:0", "C:0");
+        if parallel { sketch.parallel("C.P", 2) } else { sketch }
+    };
+    assert_eq!(regions(&splitter(true)), [None, Some(0), Some(0), None]);
+    assert_eq!(regions(&splitter(false)), [None, Some(0), one]);
+}

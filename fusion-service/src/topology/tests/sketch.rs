@@ -228,7 +228,8 @@ impl Sketch {
              membershipMode='shared'/>{}</hostpools><tupleTypes><tupleType index='0'><tuple><tt:attr name='i' \
              type='int32'/></tuple></tupleType></tupleTypes><primitiveOperDefinitions><primitiveOperDefinition index='0' \
              kind='k' runtimeType='SPL_CPlusPlus' toolkitIndex='0'/></primitiveOperDefinitions><toolkits><toolkit index='0' \
-             name='t' version='1'/></toolkits>\n<composites><sourceUris/><compositeOperDefinitions/><compositeOperInstances>\
+             name='t' version='1'/></toolkits>\n<composites><sourceUris/><compositeOperDefinitions>\
+             <compositeOperDefinition index='0' kind='c'/></compositeOperDefinitions><compositeOperInstances>\
              <compositeOperInstance definitionIndex='0' index='{main}' name='Main' sourceIndex='0'>{}{composites}\
              </compositeOperInstance></compositeOperInstances></composites>\n<parallelRegions>{}</parallelRegions>\
              <submissionTimeValues>{}</submissionTimeValues></splApplication></applicationSet>",
