@@ -28,8 +28,9 @@ mod xml;
 
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
-use crate::logical::{Application, Dialect, OperatorDefinition};
+use crate::logical::{Application, Dialect, Operator, OperatorDefinition, OperatorId, OperatorKind};
 use composites::Composites;
+use cranelift_entity::PrimaryMap;
 use tables::Table;
 use xml::{Element, Reader, Vocabulary};
 
@@ -214,9 +215,33 @@ impl Draft {
         if main.is_none() && composites.present {
             reader.problem(place, "there is no main composite: <compositeOperInstances> is empty".to_owned());
         }
+        check_names(reader, &composites.operators);
         application.operators = composites.operators;
         application.main = main?;
         Some(application)
+    }
+}
+
+/// Physical names tell operators apart, so two operators need two names, and brackets are for channels.
+fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Operator>) {
+    // Names that are missing have been told.
+    let all_named = reader.problems.is_empty();
+    for operator in operators.values() {
+        if operator.name.contains(['[', ']']) {
+            reader.problem(operator.place, format!("the name of operator {} has a bracket", excerpt(&operator.name)));
+        }
+    }
+    let primitives = operators.iter().filter(|(_, operator)| matches!(operator.kind, OperatorKind::Primitive(_)));
+    let mut names: Vec<(&str, OperatorId)> =
+        primitives.map(|(id, operator)| (operator.logical_name.as_str(), id)).collect();
+    names.sort_unstable();
+    for pair in names.windows(2) {
+        if let [(first, _), (second, id)] = pair
+            && first == second
+            && (all_named || !operators[*id].name.is_empty())
+        {
+            reader.problem(operators[*id].place, format!("two operators have the name {}", excerpt(second)));
+        }
     }
 }
 
@@ -250,7 +275,7 @@ fn header<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) 
         custom_metrics: Vec::new(),
         submission_values: Vec::new(),
         regions: Vec::new(),
-        operators: cranelift_entity::PrimaryMap::new(),
+        operators: PrimaryMap::new(),
         main: cranelift_entity::EntityRef::new(0),
     }
 }

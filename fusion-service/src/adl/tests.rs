@@ -203,6 +203,20 @@ fn of_repeated_things_the_last_counts() {
 }
 
 #[test]
+fn names_of_operators_are_theirs_alone() {
+    let start = CURRENT.find("<primitiveOperInstance definitionIndex=\"0\" name=\"Src\"").unwrap();
+    let end = start + CURRENT[start..].find("</primitiveOperInstance>").unwrap() + "</primitiveOperInstance>".len();
+    let second = CURRENT[start..end].replace("index=\"0\" sourceIndex", "index=\"17\" sourceIndex");
+    let twice = format!("{}{second}{}", &CURRENT[..end], &CURRENT[end..]);
+    let [problem] = &problems(&twice)[..] else { panic!("{:?}", problems(&twice)) };
+    assert!(problem.ends_with("two operators have the name Src"), "{problem}");
+    // The same name in another composite is another name.
+    assert_eq!(problems(&CURRENT.replace("name=\"C.Snk\"", "name=\"C.Src\"")), [""; 0]);
+    let [problem] = &problems(&CURRENT.replace("name=\"Src\"", "name=\"S[0]\""))[..] else { panic!() };
+    assert!(problem.contains("has a bracket"), "{problem}");
+}
+
+#[test]
 fn problems_name_the_thing_and_the_place() {
     for (from, to, expected) in [
         (

@@ -50,10 +50,11 @@ pub fn restore(
         .map(|(region, width)| Some(((*names.get(region)?).to_owned(), i128::from(*width))))
         .collect::<Option<_>>()
         .ok_or_else(|| foreign("it has an unknown parallel region"))?;
-    if widths.len() != names.len() {
-        return Err(foreign("it lacks a parallel region"));
-    }
     let fresh = bound.expand(source, widths, budget)?;
+    // Not every region of the application is in force: of several around one operator, one is.
+    if !fresh.regions.iter().map(|region| (region.index, region.width)).eq(layout.widths.iter().copied()) {
+        return Err(foreign("it has other parallel regions"));
+    }
     let topology = Arc::new(numbered(fresh, &layout)?);
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;

@@ -9,6 +9,7 @@
 //! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to need.
 //! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything that computes runs on
 //!   workers, never on the threads of the runtime.
+//! * `direct` answers messages without a server, for programs that test the contract.
 //! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `command` has the options.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
@@ -18,6 +19,7 @@
 //! flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
 
 pub mod command;
+pub mod direct;
 
 mod admission;
 mod cache;

@@ -54,6 +54,18 @@ pub(crate) struct Change {
     pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
 }
 
+impl Input {
+    /// Compares content that was sent with its digest; `field` is where it was.
+    pub(crate) fn verify(&self, field: &str) -> Result<(), Failure> {
+        match &self.content {
+            Some(content) if Digest::of(content) != self.digest => {
+                Err(Failure::malformed(format!("{field}.sha256"), "is not the digest of the content"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Compilation {
     /// The key of this job with a layout.
     pub(crate) fn key(&self, layout: Digest) -> JobKey {

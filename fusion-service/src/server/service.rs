@@ -249,7 +249,7 @@ impl<C: Compiler> Adl<C> {
     }
 
     fn verify(&self) -> Result<(), Failure> {
-        verify("compilation.adl", &self.input)
+        self.input.verify("compilation.adl")
     }
 }
 
@@ -276,16 +276,7 @@ impl<C: Compiler> Prior<C> {
 
     fn verify(&self) -> Result<(), Failure> {
         self.adl.verify()?;
-        verify("layout", &self.layout)
-    }
-}
-
-fn verify(field: &str, input: &Input) -> Result<(), Failure> {
-    match &input.content {
-        Some(content) if Digest::of(content) != input.digest => {
-            Err(Failure::malformed(format!("{field}.sha256"), "is not the digest of the content"))
-        }
-        _ => Ok(()),
+        self.layout.verify("layout")
     }
 }
 
