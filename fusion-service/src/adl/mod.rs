@@ -222,7 +222,8 @@ impl Draft {
     }
 }
 
-/// Physical names tell operators apart, so two operators need two names, and brackets are for channels.
+/// Physical names tell operators and regions apart, so two operators need two names, and brackets are for channels. Imports and exports
+/// have no physical names.
 fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Operator>) {
     // Names that are missing have been told.
     let all_named = reader.problems.is_empty();
@@ -231,9 +232,10 @@ fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Opera
             reader.problem(operator.place, format!("the name of operator {} has a bracket", excerpt(&operator.name)));
         }
     }
-    let primitives = operators.iter().filter(|(_, operator)| matches!(operator.kind, OperatorKind::Primitive(_)));
-    let mut names: Vec<(&str, OperatorId)> =
-        primitives.map(|(id, operator)| (operator.logical_name.as_str(), id)).collect();
+    let named = operators.iter().filter(|(_, operator)| {
+        operator.owner.is_some() && matches!(operator.kind, OperatorKind::Primitive(_) | OperatorKind::Composite(_))
+    });
+    let mut names: Vec<(&str, OperatorId)> = named.map(|(id, operator)| (operator.logical_name.as_str(), id)).collect();
     names.sort_unstable();
     for pair in names.windows(2) {
         if let [(first, _), (second, id)] = pair

@@ -20,7 +20,7 @@ impl Pattern {
     /// Stage `topology`: a character that is in no operator name.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let text: String = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '\x0b').collect();
-        match text.chars().find(|c| !(c.is_alphanumeric() || matches!(c, '_' | '.' | '[' | ']' | '*'))) {
+        match text.chars().find(|c| !(in_name(*c) || matches!(c, '[' | ']' | '*'))) {
             None => Ok(Self { text }),
             Some(c) => {
                 let message = format!("region pattern \"{}\": unexpected character {c:?}", excerpt(&text));
@@ -46,6 +46,11 @@ impl Pattern {
         }
         true
     }
+}
+
+/// Whether names of regions may have this character. A region with another could not be selected, not even to keep its width.
+fn in_name(character: char) -> bool {
+    character.is_alphanumeric() || matches!(character, '_' | '.')
 }
 
 /// The one region that a resize names.
@@ -141,6 +146,9 @@ pub(super) fn resolve(
     let problem = |message: String| {
         Problem::new(Stage::Topology, format!("parallel region {}: {message}", excerpt(name))).at(region.place)
     };
+    if let Some(character) = name.chars().find(|character| !in_name(*character)) {
+        return Err(problem(format!("its name has the character {character:?}")));
+    }
     let width = match (overrides.of(name), &region.width) {
         (Some(width), _) => width,
         (None, Width::Constant(width)) => i128::from(*width),
