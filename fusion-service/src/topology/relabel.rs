@@ -9,7 +9,7 @@ use crate::logical::OperatorId;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The numbers of a generation: plain data, so that it can be stored.
@@ -280,24 +280,23 @@ fn renumber_host_pools(fresh: &mut Topology, prior: &Numbering) {
     let largest =
         prior.host_pools.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    // By name the least and the greatest index, and by index the name: names of pools are unique unless the ADL repeats one.
-    let mut by_name: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and so on.
+    let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
     for (name, index) in &prior.host_pools {
-        let (least, greatest) = by_name.entry(name).or_insert((*index, *index));
-        (*least, *greatest) = ((*least).min(*index), (*greatest).max(*index));
+        by_name.entry(name).or_default().push_back(*index);
         by_index.insert(*index, name);
     }
     for pool in &fresh.host_pools {
-        let known = by_name.get(pool.name.as_str());
+        let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
         let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
         // A number is used up even if the name then turns out to have one, as in the reference's order of steps.
-        if in_the_way && known.is_none_or(|(least, _)| *least > pool.index) {
+        if in_the_way && known.is_none_or(|index| index > pool.index) {
             map.insert(pool.index, next);
             next = next.saturating_add(1);
         }
-        if let Some((_, index)) = known.filter(|(_, index)| *index != pool.index) {
-            map.insert(pool.index, *index);
+        if let Some(index) = known.filter(|index| *index != pool.index) {
+            map.insert(pool.index, index);
         }
     }
     if map.is_empty() {

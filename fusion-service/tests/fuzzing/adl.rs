@@ -24,7 +24,7 @@ fn options(length: usize) -> (FusionOption, FusionType, Policy) {
     }
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let Ok(source) = Source::parse(data, &compilation::budget()) else { return };
     let (fusion, fusion_type, policy) = options(data.len());
     let request = Arc::new(Request { fusion_type, ..compilation::request(&source, fusion) });

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Small limits, so that an input which is not refused is compiled within milliseconds.
-pub fn budget() -> Budget {
+pub(crate) fn budget() -> Budget {
     Budget::with_limits(Limits {
         adl_bytes: 1 << 20,
         depth: 64,
@@ -22,7 +22,7 @@ pub fn budget() -> Budget {
 }
 
 /// The texts of all PEs, by id.
-pub fn texts(compiled: &Compiled) -> BTreeMap<u64, Vec<u8>> {
+pub(crate) fn texts(compiled: &Compiled) -> BTreeMap<u64, Vec<u8>> {
     let text = |id: u64| {
         let mut text = Vec::new();
         compiled.render(id, &mut text, &budget()).expect("a new plan can be rendered");
@@ -32,14 +32,14 @@ pub fn texts(compiled: &Compiled) -> BTreeMap<u64, Vec<u8>> {
 }
 
 /// Submits; if that succeeds, checks the result.
-pub fn submitted(source: &Source, request: &Arc<Request>) -> Option<Compiled> {
+pub(crate) fn submitted(source: &Source, request: &Arc<Request>) -> Option<Compiled> {
     let compiled = plan::submit(source, request, &budget()).ok()?;
     sound(&compiled, source, request);
     Some(compiled)
 }
 
 /// Submits; if that succeeds, checks the result, and that a second time gives the same.
-pub fn submitted_twice(source: &Source, request: &Arc<Request>) -> Option<Compiled> {
+pub(crate) fn submitted_twice(source: &Source, request: &Arc<Request>) -> Option<Compiled> {
     let first = plan::submit(source, request, &budget());
     let second = plan::submit(source, request, &budget());
     match (first, second) {
@@ -57,7 +57,7 @@ pub fn submitted_twice(source: &Source, request: &Arc<Request>) -> Option<Compil
 }
 
 /// Checks a plan that was just made, and gives its texts: numbers are unique, the layout says all, texts are well-formed.
-pub fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>) -> BTreeMap<u64, Vec<u8>> {
+pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>) -> BTreeMap<u64, Vec<u8>> {
     let plan = compiled.plan();
     topology::verify(compiled.topology()).unwrap();
     assert!(plan.elements.is_sorted_by(|a, b| a.id < b.id), "two PEs have one id");
@@ -87,7 +87,7 @@ pub fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>) -> BT
 }
 
 /// Widens a region by one channel and narrows it again. Sticky: the job is then what it was.
-pub fn resized(before: &Compiled, source: &Source, request: &Arc<Request>, policy: Policy) {
+pub(crate) fn resized(before: &Compiled, source: &Source, request: &Arc<Request>, policy: Policy) {
     let Some(region) = before.topology().regions.first() else { return };
     let resize = |prior: &Compiled, width: u32| {
         // An exact name; one that several regions share cannot be resized.
@@ -109,7 +109,7 @@ pub fn resized(before: &Compiled, source: &Source, request: &Arc<Request>, polic
 }
 
 /// A request that gives every required submission-time value.
-pub fn request(source: &Source, fusion: FusionOption) -> Request {
+pub(crate) fn request(source: &Source, fusion: FusionOption) -> Request {
     let required = source.application.submission_values.iter().filter(|value| value.required);
     Request {
         job_name: "fuzz".to_owned(),

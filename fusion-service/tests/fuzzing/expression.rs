@@ -34,7 +34,7 @@ fn floats(text: &str) -> bool {
     digit_then_e || text.contains('.') || text.contains("float") || text.contains('d')
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Texts that are no expressions.
     _ = substitute_location(text, &REGIONS);

@@ -13,7 +13,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 use streams_proto::fusion::v1 as pb;
 
-pub const REPAIR: u8 = 4;
+pub(crate) const REPAIR: u8 = 4;
 /// What common gRPC libraries accept of a status.
 const DETAILS: usize = 8 << 10;
 
@@ -90,7 +90,7 @@ fn hex(text: &[u8]) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let Some((kind, message)) = data.split_first() else { return };
     let repairing = kind & REPAIR != 0;
     let budget = compilation::budget();

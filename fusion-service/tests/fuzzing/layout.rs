@@ -9,18 +9,18 @@ use fusion_service::topology;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-pub const ADL: &str = include_str!("../golden/orders/app.adl");
-pub const MAGIC: &[u8] = b"SPLL\x01";
+pub(crate) const ADL: &str = include_str!("../golden/orders/app.adl");
+pub(crate) const MAGIC: &[u8] = b"SPLL\x01";
 
 /// The fixed job.
-pub struct Job {
-    pub source: Source,
-    pub request: Arc<Request>,
+pub(crate) struct Job {
+    pub(crate) source: Source,
+    pub(crate) request: Arc<Request>,
     adl: [u8; 32],
     digest: [u8; 32],
 }
 
-pub static JOB: LazyLock<Job> = LazyLock::new(|| {
+pub(crate) static JOB: LazyLock<Job> = LazyLock::new(|| {
     let source = Source::parse(ADL.as_bytes(), &compilation::budget()).expect("the application can be read");
     let request = Arc::new(compilation::request(&source, FusionOption::Manual(5)));
     let compiled = plan::submit(&source, &request, &compilation::budget()).expect("the application can be compiled");
@@ -40,7 +40,7 @@ fn packed(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let bytes = if data.starts_with(b"SPLL") { data.to_vec() } else { packed(data) };
     let Ok(layout) = Layout::from_bytes(&bytes) else { return };
     let canonical = layout.to_bytes();

@@ -27,7 +27,7 @@ fn application(adl: String) -> Application {
 }
 
 /// An archive of the two parts that count, not compressed.
-pub fn archive(info: &[u8], tar: &[u8]) -> Vec<u8> {
+pub(crate) fn archive(info: &[u8], tar: &[u8]) -> Vec<u8> {
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
     for (name, octets) in [("bundleInfo.xml", info), ("tar/bundle.tar", tar)] {
@@ -38,7 +38,7 @@ pub fn archive(info: &[u8], tar: &[u8]) -> Vec<u8> {
 }
 
 /// An entry of an archive made by the builder.
-pub fn part(sab: &[u8], name: &str) -> Vec<u8> {
+pub(crate) fn part(sab: &[u8], name: &str) -> Vec<u8> {
     let mut archive = zip::ZipArchive::new(Cursor::new(sab)).expect("the builder makes archives");
     let mut entry = archive.by_name(name).expect("the entry is there");
     let mut octets = Vec::new();
@@ -47,13 +47,13 @@ pub fn part(sab: &[u8], name: &str) -> Vec<u8> {
 }
 
 /// A sound bundle, with a name that is too long for a plain tar header.
-pub fn bundle(adl: &str) -> Vec<u8> {
+pub(crate) fn bundle(adl: &str) -> Vec<u8> {
     let long = format!("data/{}x", "long/".repeat(40));
     let builder = Builder::new(application(adl.to_owned())).executable("bin/run", vec![7; 700]);
     builder.file(long, b"1".to_vec()).build().expect("the bundle can be built")
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind {
         b'I' => read(&archive(rest, &SOUND.1)),

@@ -36,10 +36,10 @@ const VALUES: &[&str] = &[
 ];
 
 /// A name that is the same at every run, and the input.
-pub type Seed = (String, Vec<u8>);
+pub(crate) type Seed = (String, Vec<u8>);
 
 /// The seeds of every target.
-pub fn all() -> Vec<(&'static str, Vec<Seed>)> {
+pub(crate) fn all() -> Vec<(&'static str, Vec<Seed>)> {
     let adl = documents();
     let sab = bundles(&adl);
     let texts = |texts: &[&str]| (0..).zip(texts).map(|(n, text)| named(n, text.as_bytes().to_vec())).collect();

@@ -27,7 +27,7 @@ fn text_of(literal: &str) -> Option<String> {
     Some(text)
 }
 
-pub fn run(data: &[u8]) {
+pub(crate) fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let lines = text.split('\n').filter_map(|line| line.split_once('='));
     let given: BTreeMap<String, String> = lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
