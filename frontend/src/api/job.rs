@@ -29,12 +29,12 @@ use super::{
     doc = "A Streams job: an application that runs as one pod per processing element.",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 56")
         .message("the name of a job must be a DNS label of at most 56 characters that starts with a letter: Services are named after it"),
-    validation = Rule::new(unchanged("bundle")).message(pinned("bundle")).reason(Reason::FieldValueForbidden),
-    validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden),
-    validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden),
-    validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden),
-    validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden),
-    validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden),
+    validation = Rule::new(unchanged("bundle")).message(pinned("bundle")).reason(Reason::FieldValueForbidden).field_path(".spec.bundle"),
+    validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden).field_path(".spec.fusion"),
+    validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden).field_path(".spec.threadingModel"),
+    validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden).field_path(".spec.submissionTimeValues"),
+    validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
+    validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What the job does."),
     printcolumn(
         name = "Generation",

@@ -93,17 +93,35 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
     let star = json!({"name": "*", "width": 3});
     // edit -> what the message says
     let refused = [
-        (json!({"bundle": {"file": "b.sab"}}), "bundle cannot be edited"),
-        (json!({"bundle": {"pullPolicy": "Always"}}), "bundle cannot be edited"),
-        (json!({"fusion": {"manual": 4}}), "fusion cannot be edited"),
-        (json!({"fusion": null}), "fusion cannot be edited"),
-        (json!({"threadingModel": {"dedicated": true}}), "threadingModel cannot be edited"),
-        (json!({"submissionTimeValues": {"rate": 8}}), "submissionTimeValues cannot be edited"),
-        (json!({"submissionTimeValues": {"rate": "7", "more": "x"}}), "submissionTimeValues cannot be edited"),
-        (regions(json!({"name": "R", "width": 3, "maxWidth": 4}), star.clone()), "the widths of parallelRegions"),
-        (regions(star.clone(), json!({"name": "R", "width": 2})), "the widths of parallelRegions"),
-        (json!({"parallelRegions": []}), "the widths of parallelRegions"),
-        (json!({"processingElement": {"appTraceLevel": "DEBUG"}}), "processingElement.appTraceLevel cannot be edited"),
+        (json!({"bundle": {"file": "b.sab"}}), "spec.bundle: Forbidden: bundle cannot be edited"),
+        (json!({"bundle": {"pullPolicy": "Always"}}), "spec.bundle: Forbidden: bundle cannot be edited"),
+        (json!({"fusion": {"manual": 4}}), "spec.fusion: Forbidden: fusion cannot be edited"),
+        (json!({"fusion": null}), "spec.fusion: Forbidden: fusion cannot be edited"),
+        (
+            json!({"threadingModel": {"dedicated": true}}),
+            "spec.threadingModel: Forbidden: threadingModel cannot be edited",
+        ),
+        (
+            json!({"submissionTimeValues": {"rate": 8}}),
+            "spec.submissionTimeValues: Forbidden: submissionTimeValues cannot be edited",
+        ),
+        (
+            json!({"submissionTimeValues": {"rate": "7", "more": "x"}}),
+            "spec.submissionTimeValues: Forbidden: submissionTimeValues cannot be edited",
+        ),
+        (
+            regions(json!({"name": "R", "width": 3, "maxWidth": 4}), star.clone()),
+            "spec.parallelRegions: Forbidden: the widths of parallelRegions",
+        ),
+        (
+            regions(star.clone(), json!({"name": "R", "width": 2})),
+            "spec.parallelRegions: Forbidden: the widths of parallelRegions",
+        ),
+        (json!({"parallelRegions": []}), "spec.parallelRegions: Forbidden: the widths of parallelRegions"),
+        (
+            json!({"processingElement": {"appTraceLevel": "DEBUG"}}),
+            "spec.processingElement: Forbidden: processingElement.appTraceLevel cannot be edited",
+        ),
     ];
     for (edit, _) in &refused {
         patch(edit).await.with_context(|| format!("{edit} before the submission"))?;
