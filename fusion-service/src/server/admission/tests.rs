@@ -1,0 +1,168 @@
+//! Who gets a worker, in order; what comes back, and when.
+
+use super::*;
+use std::sync::mpsc;
+
+fn admission(workers: usize, tickets: usize) -> Admission {
+    let tickets = PerClass { resize: tickets, render: tickets, submit: tickets, dry_run: tickets };
+    Admission::new(Capacity { workers, tickets }, Arc::new(Metrics::new()))
+}
+
+fn patient() -> Budget {
+    Budget { deadline: Some(Instant::now() + Duration::from_secs(30)), ..Budget::default() }
+}
+
+/// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
+fn order(waiting: PerClass<usize>) -> String {
+    let mut state = State::default();
+    for class in Class::ALL {
+        for number in 0..*waiting.of(class) {
+            state.waiting.of_mut(class).push_back(Waiter { number: number as u64, grant: oneshot::channel().0 });
+        }
+    }
+    let mut order = String::new();
+    while let Some(class) = state.next(1) {
+        state.waiting.of_mut(class).pop_front();
+        state.passed_over_by(class);
+        order.push(match class {
+            Class::Resize => 'R',
+            Class::Render => 'r',
+            Class::Submit => 's',
+            Class::DryRun => 'd',
+        });
+    }
+    order
+}
+
+#[test]
+fn the_urgent_go_first_and_nobody_starves() {
+    let cases = [
+        ((0, 0, 0, 0), ""),
+        ((1, 1, 1, 1), "Rrsd"),
+        ((3, 2, 2, 0), "RRRrrss"),
+        ((9, 0, 1, 0), "RRRRRRRRsR"),
+        ((18, 0, 2, 0), "RRRRRRRRsRRRRRRRRsRR"),
+        ((10, 1, 1, 0), "RRRRRRRRsrRR"),
+        ((0, 9, 1, 0), "rrrrrrrrsr"),
+        ((0, 0, 9, 2), "ssssssssdsd"),
+    ];
+    for ((resize, render, submit, dry_run), expected) in cases {
+        assert_eq!(order(PerClass { resize, render, submit, dry_run }), expected);
+    }
+}
+
+#[test]
+fn submissions_leave_one_of_several_workers_free() {
+    let mut state = State::default();
+    state.waiting.submit.push_back(Waiter { number: 0, grant: oneshot::channel().0 });
+    let table: Vec<(usize, usize, Option<Class>)> = vec![
+        (1, 0, Some(Class::Submit)),
+        (2, 0, Some(Class::Submit)),
+        (2, 1, None),
+        (4, 2, Some(Class::Submit)),
+        (4, 3, None),
+    ];
+    for (workers, submits, expected) in table {
+        state.working.submit = submits;
+        assert_eq!(state.next(workers), expected, "{submits} of {workers} workers");
+    }
+    state.waiting.resize.push_back(Waiter { number: 1, grant: oneshot::channel().0 });
+    assert_eq!(state.next(4), Some(Class::Resize));
+}
+
+#[test]
+fn tickets_are_counted_per_class_and_come_back() {
+    let admission = admission(1, 2);
+    let first = admission.enter(Class::Submit).unwrap();
+    let _second = admission.enter(Class::Submit).unwrap();
+    let overloaded = admission.enter(Class::Submit).unwrap_err();
+    assert!(overloaded.retry_after >= Duration::from_millis(100), "{overloaded:?}");
+    let _resize = admission.enter(Class::Resize).unwrap();
+    drop(first);
+    let _third = admission.enter(Class::Submit).unwrap();
+}
+
+#[tokio::test]
+async fn no_more_work_at_once_than_workers() {
+    let admission = admission(2, 100);
+    let (began, begins) = mpsc::channel();
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (admission, began, gate) = (admission.clone(), began.clone(), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let work = move |_: &Budget| {
+                    began.send(()).unwrap();
+                    gate.lock().unwrap().recv().unwrap();
+                    Ok(())
+                };
+                admission.run(Class::Resize, &patient(), work).await
+            })
+        })
+        .collect();
+    while admission.waiting().resize != 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(admission.working().resize, 2);
+    (0..4).for_each(|_| release.send(()).unwrap());
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    assert_eq!(begins.try_iter().count(), 4);
+    assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
+}
+
+#[tokio::test]
+async fn expired_or_abandoned_work_is_never_started() {
+    let admission = admission(1, 100);
+    let (release, gate) = mpsc::channel::<()>();
+    let first = {
+        let admission = admission.clone();
+        tokio::spawn(async move { admission.run(Class::Resize, &patient(), move |_| Ok(gate.recv().is_ok())).await })
+    };
+    while admission.working().resize != 1 {
+        tokio::task::yield_now().await;
+    }
+    let must_not_run = |_: &Budget| -> Result<(), Failure> { panic!("was started") };
+    let soon = Budget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Budget::default() };
+    let expired = admission.run(Class::Resize, &soon, must_not_run).await;
+    assert!(matches!(expired, Err(Failure::Compiler(Error::DeadlineExceeded))), "{expired:?}");
+
+    let cancelled = patient();
+    cancelled.cancellation.cancel();
+    let given_up = admission.run(Class::Resize, &cancelled, must_not_run).await;
+    assert!(matches!(given_up, Err(Failure::Compiler(Error::Cancelled))), "{given_up:?}");
+
+    // A caller who goes away leaves the queue.
+    let budget = patient();
+    let mut dropped = Box::pin(admission.run(Class::Submit, &budget, must_not_run));
+    assert!(futures::poll!(&mut dropped).is_pending());
+    assert_eq!(admission.waiting().submit, 1);
+    drop(dropped);
+    assert_eq!(admission.waiting().submit, 0);
+
+    release.send(()).unwrap();
+    assert!(first.await.unwrap().unwrap());
+    assert_eq!(admission.working(), PerClass::default());
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_request() {
+    let admission = admission(1, 100);
+    let failed = admission.run(Class::Render, &patient(), |_| -> Result<(), Failure> { panic!("a defect") }).await;
+    assert!(matches!(failed, Err(Failure::Defect(_))), "{failed:?}");
+    assert_eq!(admission.run(Class::Render, &patient(), |_| Ok(7)).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
+    let admission = admission(1, 100);
+    for _ in 0..100 {
+        let (_, granted) = admission.shared.queue(Class::Submit);
+        assert_eq!(admission.working().submit, 1);
+        drop(granted);
+    }
+    assert_eq!(admission.working(), PerClass::default());
+    admission.run(Class::Submit, &patient(), |_| Ok(())).await.unwrap();
+}
