@@ -143,7 +143,9 @@ impl<'a> Shape<'a> {
         limits: &Limits,
         problems: &mut Problems,
     ) -> Self {
-        let index = operators_by_index(application, problems);
+        // What the walk finds is told before what is found where links are followed (adl 9).
+        let mut found = Problems::default();
+        let index = operators_by_index(application, &mut found);
         let root = Scope { region: None, parent: ScopeId::ROOT, width: 1, channels: 1 };
         let mut shape = Self {
             application,
@@ -164,29 +166,26 @@ impl<'a> Shape<'a> {
                 _ => {
                     let message =
                         format!("parallel region {}: operator {} cannot be parallel", region.index, region.operator);
-                    problems.push(Problem::new(Stage::Topology, message).at(region.place));
+                    found.push(Problem::new(Stage::Topology, message).at(region.place));
                 }
             }
         }
-        shape.read_links(&index, problems);
+        shape.read_links(&index, &mut found);
         drop(index);
         shape.parallel = shape.walk();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
-        // The walk comes first: what it finds is told before what is found where links are followed (adl 9).
-        let mut walked = Problems::default();
         for id in shape.parallel.clone() {
             if let Some(position) = shape.region_of[id].map(|position| position as usize) {
                 let (region, name) = (&application.regions[position], &application.operators[id].logical_name);
                 match widths::resolve(region, name, application, overrides, bindings, limits) {
                     Ok(width) => resolved[position] = Some(width),
-                    Err(problem) => walked.push(problem),
+                    Err(problem) => problems.push(problem),
                 }
-                shape.insert(id, position, &mut walked, problems);
+                shape.insert(id, position, problems, &mut found);
             }
         }
-        shape.enter_scopes(&resolved, &mut walked);
-        walked.extend(std::mem::take(problems).into_vec());
-        *problems = walked;
+        shape.enter_scopes(&resolved, problems);
+        problems.extend(found.into_vec());
         shape
     }
 
