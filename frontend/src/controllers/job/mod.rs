@@ -25,7 +25,8 @@
 //! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;
 //! 7. the roll-out: existing PEs are told one by one; the PE controller replaces a pod only if its PE's runtime id is another one;
-//! 8. what neither plan nor proposal refers to is deleted.
+//! 8. what neither plan nor proposal refers to is deleted. Then the generation is rolled out: pods of deleted PEs, which Kubernetes ends, are not waited
+//!    for, and their PEs' ids are not given away while they are there.
 //!
 //! Knows: Kubernetes objects and plans. Must not know: ADL, AADL, how a pod is made.
 //!

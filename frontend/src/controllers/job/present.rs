@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::{JobPhase, JobStatus, condition};
 
 use super::{
-    decide::{Decision, is_submitted, roll_out_end},
+    decide::{Action, Decision, is_submitted, roll_out_end},
     observed::{Loaded, Observed},
 };
 
@@ -67,7 +67,9 @@ fn count(observed: &Observed, decision: &Decision, status: &mut JobStatus) {
     }
     if let Some(rollout) = &mut status.rollout {
         rollout.pending = decision.pending.saturating_add(decision.superfluous);
-        if rollout.pending == 0 && rollout.finished_at.is_none() {
+        // What is deleted only now may still be there.
+        let deletes = decision.actions.iter().any(|action| matches!(action, Action::Delete(..)));
+        if rollout.pending == 0 && !deletes && rollout.finished_at.is_none() {
             rollout.finished_at = Some(Time(observed.now));
         }
     }

@@ -134,7 +134,7 @@ fn repair(observed: &Observed, pe_ids: Vec<u64>, decision: &mut Decision) {
     decision.preparing = preparing;
 }
 
-/// Whether the PEs that this generation added or restarted run, or have been given the time to.
+/// Whether the PEs that this generation added or restarted have been told and run, or will not: then what it does not need can go.
 pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
     let pes = &observed.children.processing_elements;
     wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{Api, Resource, ResourceExt};
 use streams_proto::fusion::v1::{
     Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
     resize_request::{Policy, PortsInUse},
@@ -163,17 +163,33 @@ struct InUse {
     ports: Vec<PortsInUse>,
 }
 
-/// PE ids and ports of objects that still exist: of PEs that are being removed, and of PEs that have not been told of the plan yet.
+/// PE ids and ports of what still exists: of PEs that are being removed, of pods that outlive their PE, and of PEs that have not been told of the plan
+/// yet. A new PE with the id of a pod that is being terminated would have to wait for it.
 fn in_use(context: &Context, key: &Key, job: &Job, plan: &Plan) -> InUse {
     let pes = context.mirrors.processing_elements.of_job(key);
     let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job)).map(|pe| &**pe);
-    ids_and_ports(pes, plan)
+    let pods = context.mirrors.pods.of_job(key);
+    ids_and_ports(pes, pods.iter().filter_map(|pod| pe_id(pod, &key.name)), plan)
 }
 
-fn ids_and_ports<'a>(pes: impl Iterator<Item = &'a ProcessingElement>, plan: &Plan) -> InUse {
+/// Id of the PE that the pod was created for, whether that still exists or not.
+fn pe_id(pod: &Pod, job: &str) -> Option<u64> {
+    let id = pod.labels().get(names::LABEL_PE)?.parse().ok()?;
+    let mut controllers = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
+    let kind = ProcessingElement::kind(&());
+    let is_of_pe = controllers.any(|owner| owner.kind == kind && owner.name == names::processing_element(job, id));
+    is_of_pe.then_some(id)
+}
+
+fn ids_and_ports<'a>(
+    pes: impl Iterator<Item = &'a ProcessingElement>,
+    pods: impl Iterator<Item = u64>,
+    plan: &Plan,
+) -> InUse {
     let mut in_use = InUse { pe_ids: Vec::new(), ports: Vec::new() };
     let planned: BTreeMap<u64, _> =
         plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed).map(|pe| (pe.id, pe)).collect();
+    in_use.pe_ids.extend(pods.filter(|id| !planned.contains_key(id)));
     for pe in pes {
         let Some(planned) = planned.get(&pe.spec.id) else {
             in_use.pe_ids.push(pe.spec.id);
@@ -191,6 +207,7 @@ fn ids_and_ports<'a>(pes: impl Iterator<Item = &'a ProcessingElement>, plan: &Pl
         }
     }
     in_use.pe_ids.sort_unstable();
+    in_use.pe_ids.dedup();
     in_use.ports.sort_by_key(|ports| ports.pe_id);
     in_use
 }
@@ -277,6 +294,7 @@ async fn store(context: &Context, key: &Key, job: &Job, generation: Generation) 
 mod tests {
     use super::*;
     use crate::api::{BundleReference, JobSpec, ProcessingElementSpec};
+    use serde_json::json;
     use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement as Planned};
 
     fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
@@ -303,10 +321,30 @@ mod tests {
             ..Plan::default()
         };
         let objects = [object(7, &[0], &[]), object(2, &[0], &[]), object(0, &[0], &[]), object(1, &[0, 2], &[4, 5])];
-        let in_use = ids_and_ports(objects.iter(), &plan);
-        assert_eq!(in_use.pe_ids, [2, 7]);
+        // Of PEs that are gone, of one that goes, and of one that stays.
+        let pods = [9, 5, 9, 2, 0];
+        let in_use = ids_and_ports(objects.iter(), pods.into_iter(), &plan);
+        assert_eq!(in_use.pe_ids, [2, 5, 7, 9]);
         let ports = PortsInUse { pe_id: 1, input_port_ids: vec![2], output_port_ids: vec![5] };
         assert_eq!(in_use.ports, [ports]);
+    }
+
+    #[test]
+    fn the_id_of_a_pod_is_that_of_the_pe_that_controls_it() {
+        // label, kind, name and controller of the owner -> id
+        let table = [
+            ("3", "ProcessingElement", "flow-3", true, Some(3)),
+            ("3", "ProcessingElement", "flow-3", false, None),
+            ("3", "ProcessingElement", "flow-4", true, None),
+            ("3", "ReplicaSet", "flow-3", true, None),
+            ("three", "ProcessingElement", "flow-three", true, None),
+        ];
+        for (label, kind, owner, controller, expected) in table {
+            let owners = json!([{"apiVersion": "streams.ibm.com/v1", "kind": kind, "name": owner, "uid": "u", "controller": controller}]);
+            let metadata = json!({"labels": {names::LABEL_PE: label}, "ownerReferences": owners});
+            let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+            assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");
+        }
     }
 
     #[test]

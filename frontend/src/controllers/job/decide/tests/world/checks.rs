@@ -3,7 +3,7 @@
 use super::{World, compiler::ALOOF, labels};
 use crate::controllers::job::{
     decide::Child,
-    observed::{Loaded, Run},
+    observed::{Loaded, Run, Wanted},
 };
 
 impl World {
@@ -48,6 +48,30 @@ impl World {
             wanted.widths,
             self.wanted_widths
         );
+    }
+
+    /// Of what the committed generation does not have, nothing is left but what is on its way out.
+    pub(super) fn assert_nothing_superfluous(&self) {
+        let plans = self.status.plan.iter().chain(self.status.proposal.as_ref().map(|p| &p.plan));
+        let generations: Vec<_> = plans.map(|plan| &*self.plans[&plan.sha256].0).collect();
+        let children = &self.children;
+        for id in children.processing_elements.keys() {
+            assert!(generations.iter().any(|wanted| wanted.processing_elements.contains_key(id)), "PE {id} is left");
+        }
+        for (id, _) in children.services.iter().filter(|(_, object)| !object.deleting) {
+            assert!(
+                generations.iter().any(|wanted| wanted.processing_elements.contains_key(id)),
+                "Service {id} is left"
+            );
+        }
+        let texts = |wanted: &'_ Wanted| -> Vec<String> {
+            let texts = wanted.processing_elements.values().flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()]);
+            texts.flatten().map(|text| text.config_map.clone()).collect()
+        };
+        let used: Vec<String> = generations.into_iter().flat_map(texts).collect();
+        for (name, _) in children.texts.iter().filter(|(_, object)| !object.deleting) {
+            assert!(used.contains(name), "text {name} is left");
+        }
     }
 
     /// Nobody refers to what the controller deletes.

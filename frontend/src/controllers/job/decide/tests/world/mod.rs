@@ -190,6 +190,10 @@ impl World {
         }
         if records == 0 {
             let status = present(&observed, &decision, self.status.clone(), false);
+            let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
+            if is_finished(&status) && !is_finished(&self.status) {
+                self.assert_nothing_superfluous();
+            }
             if status != self.status {
                 self.status = status;
                 self.wrote("describe".to_owned())?;
