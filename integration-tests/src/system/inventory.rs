@@ -39,8 +39,9 @@ pub struct Inventory {
 impl Inventory {
     pub(super) async fn take(job: &ObservedJob) -> Result<Self> {
         Ok(Self {
-            processing_elements: job.list().await?,
+            // First: a pod whose PE is created in between is not there, one whose PE goes away is left over.
             pods: job.list().await?,
+            processing_elements: job.list().await?,
             services: job.list().await?,
             config_maps: job.list().await?,
             regions: job.list().await?,
@@ -66,6 +67,20 @@ impl Inventory {
     pub fn config_maps_of(&self, part: Option<&str>) -> impl Iterator<Item = &ConfigMap> {
         let part = part.map(str::to_owned);
         self.config_maps.iter().filter(move |map| map.labels().get(names::LABEL_PART) == part.as_ref())
+    }
+
+    /// Takes out the pods that outlive their PE: of PEs that are gone now and were there `before`, or had left a pod by then. The answer to a resize does not
+    /// wait for them. Pods that belong to no PE at all stay.
+    pub fn take_outliving_pods(&mut self, before: &Self) -> Vec<Pod> {
+        let uids = |pes: &[ProcessingElement]| -> BTreeSet<_> { pes.iter().filter_map(ResourceExt::uid).collect() };
+        let mut had = uids(&before.processing_elements);
+        had.extend(before.pods.iter().flat_map(|pod| pod.owner_references()).map(|owner| owner.uid.clone()));
+        let has = uids(&self.processing_elements);
+        let outlives = |pod: &mut Pod| {
+            let mut owners = pod.owner_references().iter();
+            owners.any(|owner| had.contains(&owner.uid) && !has.contains(&owner.uid))
+        };
+        self.pods.extract_if(.., outlives).collect()
     }
 
     /// Content ids by PE id: what the PEs run.
@@ -147,7 +162,7 @@ impl Inventory {
                 problems.push(format!("pod {name} is being deleted"));
             }
         }
-        match Snapshot::of(&self.pods) {
+        match Snapshot::of(&self.pods, &self.processing_elements) {
             Ok(snapshot) => {
                 let pods: BTreeSet<_> = snapshot.0.iter().filter(|(_, pod)| pod.running).map(|(id, _)| *id).collect();
                 let without = self.processing_elements.iter().filter(|pe| !pods.contains(&pe.spec.id));

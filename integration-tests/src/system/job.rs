@@ -106,7 +106,9 @@ impl ObservedJob {
     /// # Errors
     /// When they cannot be listed, or a PE has two of them.
     pub async fn snapshot(&self) -> Result<Snapshot> {
-        Snapshot::of(&self.list::<Pod>().await?)
+        // In this order: a pod whose PE goes away in between does not count.
+        let pods = self.list::<Pod>().await?;
+        Snapshot::of(&pods, &self.list::<ProcessingElement>().await?)
     }
 
     /// All its objects at the moment.

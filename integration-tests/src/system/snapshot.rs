@@ -1,11 +1,11 @@
 //! The pods of a job at a moment, and what two moments differ in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt as _;
-use streams_frontend::api::names;
+use kube::ResourceExt;
+use streams_frontend::api::{ProcessingElement, names};
 
 /// A pod that runs a PE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct PePod {
     pub running: bool,
 }
 
-/// The pods of a job by PE id; pods that are being deleted or have ended are left out.
+/// The pods of a job by PE id; pods that are being deleted or have ended are left out, and pods of PEs that are gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot(pub BTreeMap<u64, PePod>);
 
@@ -38,15 +38,18 @@ pub struct Difference {
 }
 
 impl Snapshot {
-    /// What is among these pods.
+    /// What is among these pods of these PEs.
     ///
     /// # Errors
     /// When two of them are of one PE, or one lacks a label.
-    pub fn of(pods: &[Pod]) -> Result<Self> {
+    pub fn of(pods: &[Pod], pes: &[ProcessingElement]) -> Result<Self> {
+        let pes: BTreeSet<_> = pes.iter().filter_map(ResourceExt::uid).collect();
         let mut snapshot = Self::default();
         for pod in pods {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-            if pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded")) {
+            let is_of_one = pod.owner_references().iter().any(|owner| pes.contains(&owner.uid));
+            if !is_of_one || pod.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"))
+            {
                 continue;
             }
             let name = pod.name_any();
@@ -101,6 +104,7 @@ impl Snapshot {
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
+    use streams_frontend::api::{ProcessingElement, ProcessingElementSpec};
 
     use super::{Difference, Snapshot};
 
@@ -109,12 +113,22 @@ mod tests {
         let labels = json!({
             "streams.ibm.com/pe": id.to_string(), "streams.ibm.com/launch-count": launch_count.to_string(),
         });
-        let metadata = json!({"name": format!("p-{uid}"), "uid": uid, "labels": labels});
+        let owner = json!({"apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": "p", "uid": format!("pe-{id}")});
+        let metadata = json!({"name": format!("p-{uid}"), "uid": uid, "labels": labels, "ownerReferences": [owner]});
         serde_json::from_value(json!({"metadata": metadata, "status": {"phase": phase}})).unwrap()
     }
 
+    fn pes(ids: std::ops::Range<u64>) -> Vec<ProcessingElement> {
+        let pe = |id| {
+            let mut pe = ProcessingElement::new(&format!("p-{id}"), ProcessingElementSpec { id, ..Default::default() });
+            pe.metadata.uid = Some(format!("pe-{id}"));
+            pe
+        };
+        ids.map(pe).collect()
+    }
+
     fn snapshot(pods: &[(u64, &str, u64, &str)]) -> Snapshot {
-        Snapshot::of(&pods.iter().copied().map(pod).collect::<Vec<_>>()).unwrap()
+        Snapshot::of(&pods.iter().copied().map(pod).collect::<Vec<_>>(), &pes(0..9)).unwrap()
     }
 
     #[test]
@@ -137,10 +151,17 @@ mod tests {
     }
 
     #[test]
+    fn pods_of_pes_that_are_gone_do_not_count() {
+        let pods = [(0, "a", 1, "Running"), (1, "b", 1, "Running")].map(pod);
+        let ids = |pes: &[ProcessingElement]| Snapshot::of(&pods, pes).unwrap().0.into_keys().collect::<Vec<_>>();
+        assert_eq!((ids(&pes(0..2)), ids(&pes(0..1)), ids(&pes(1..2))), (vec![0, 1], vec![0], vec![1]));
+    }
+
+    #[test]
     fn a_pe_has_one_pod_beside_those_that_have_ended() {
         let ended = [(0, "a", 1, "Failed"), (0, "b", 2, "Running")];
         assert_eq!(snapshot(&ended).0.len(), 1);
         let two = [(0, "a", 1, "Running"), (0, "b", 2, "Pending")].map(pod);
-        assert_eq!(Snapshot::of(&two).unwrap_err().to_string(), "PE 0 has two pods: p-a and p-b");
+        assert_eq!(Snapshot::of(&two, &pes(0..9)).unwrap_err().to_string(), "PE 0 has two pods: p-a and p-b");
     }
 }

@@ -1,5 +1,6 @@
 //! A namespace with the services that look after it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,8 +12,10 @@ use integration_tests::system::inventory::Inventory;
 use integration_tests::system::job::ObservedJob;
 use integration_tests::system::snapshot::Snapshot;
 use integration_tests::system::{Frontend, LONG_LEASE, Options, SHORT_LEASE, System};
-use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
 use streams_frontend::api::Job;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
@@ -141,6 +144,14 @@ impl Fixture {
     }
 }
 
+/// With `true` the pod, once it is deleted, takes until the call with `false` to terminate.
+pub(crate) async fn lingers(job: &ObservedJob, pod: &str, lingers: bool) -> Result<()> {
+    let finalizers: &[&str] = if lingers { &["streams-test/lingers"] } else { &[] };
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    job.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
 /// A request of a load balancer.
 pub(crate) fn resize_request(job: &ObservedJob, widths: &[(&str, u32)], wait_for: WaitFor) -> ResizeRequest {
     let desired = |(region, width): &(&str, u32)| DesiredWidth {
@@ -167,22 +178,45 @@ pub(crate) struct Changed {
 
 /// A job at a moment.
 pub(crate) struct Moment {
+    /// The pods of its PEs.
     pub(crate) pods: Snapshot,
-    operators: std::collections::BTreeMap<u64, String>,
+    inventory: Inventory,
 }
 
 impl Moment {
     pub(crate) async fn of(job: &ObservedJob) -> Result<Self> {
-        Ok(Self { pods: job.snapshot().await?, operators: job.operators().await? })
+        let inventory = job.inventory().await?;
+        Ok(Self { pods: Snapshot::of(&inventory.pods, &inventory.processing_elements)?, inventory })
     }
 
-    /// What has happened since `before`. Fails when a PE was launched more often than one change needs.
+    /// What is wrong with the job, but for pods that outlive PEs which it had `before`; and these pods.
+    pub(crate) fn problems_since(&self, before: &Self, job: &Job, widths: &Widths) -> (Vec<String>, Vec<Pod>) {
+        let mut inventory = self.inventory.clone();
+        let outliving = inventory.take_outliving_pods(&before.inventory);
+        (inventory.problems(job, widths), outliving)
+    }
+
+    fn operators(&self) -> BTreeMap<u64, String> {
+        let pes = self.inventory.processing_elements.iter();
+        pes.map(|pe| (pe.spec.id, pe.spec.operators.join(" "))).collect()
+    }
+
+    /// What has happened since `before`. Fails when a PE was launched more often than one change needs, or when there is a pod of no PE, neither now
+    /// nor before.
     pub(crate) fn since(&self, before: &Self) -> Result<Changed> {
+        let mut inventory = self.inventory.clone();
+        inventory.take_outliving_pods(&before.inventory);
+        let pes: BTreeSet<_> = inventory.processing_elements.iter().filter_map(ResourceExt::uid).collect();
+        let is_of_one = |pod: &&Pod| pod.owner_references().iter().any(|owner| pes.contains(&owner.uid));
+        if let Some(pod) = inventory.pods.iter().find(|pod| !is_of_one(pod)) {
+            bail!("pod {} belongs to no PE, neither now nor before", pod.name_any());
+        }
         let twice = self.pods.launched_too_often_since(&before.pods);
         ensure!(twice.is_empty(), "{}", twice.join("; "));
         let difference = self.pods.since(&before.pods);
         let names = |ids: &[u64], of: &Self| -> Result<Vec<String>> {
-            let name = |id| of.operators.get(id).cloned().with_context(|| format!("a pod of PE {id}, but no PE"));
+            let operators = of.operators();
+            let name = |id| operators.get(id).cloned().with_context(|| format!("a pod of PE {id}, but no PE"));
             let mut names: Vec<_> = ids.iter().map(name).collect::<Result<_>>()?;
             names.sort();
             Ok(names)
@@ -216,10 +250,9 @@ pub(crate) fn resize_of_clean(from: u32, to: u32) -> Changed {
 
 /// What a resize of `Clean` from 2 to `width` leads to when nothing disturbs it: the content of each PE by id. The same application under the same name
 /// and number gives the same texts in every namespace, so that it is found out once for all tests.
-pub(crate) async fn undisturbed(width: u32) -> Result<std::collections::BTreeMap<u64, String>> {
+pub(crate) async fn undisturbed(width: u32) -> Result<BTreeMap<u64, String>> {
     use tokio::sync::Mutex;
-    static KNOWN: Mutex<std::collections::BTreeMap<u32, std::collections::BTreeMap<u64, String>>> =
-        Mutex::const_new(std::collections::BTreeMap::new());
+    static KNOWN: Mutex<BTreeMap<u32, BTreeMap<u64, String>>> = Mutex::const_new(BTreeMap::new());
     let mut known = KNOWN.lock().await;
     if let Some(contents) = known.get(&width) {
         return Ok(contents.clone());
@@ -233,7 +266,7 @@ pub(crate) async fn undisturbed(width: u32) -> Result<std::collections::BTreeMap
         Ok(())
     })
     .await?;
-    let contents: std::collections::BTreeMap<u64, String> = contents.context("no result")?;
+    let contents: BTreeMap<u64, String> = contents.context("no result")?;
     known.insert(width, contents.clone());
     Ok(contents)
 }

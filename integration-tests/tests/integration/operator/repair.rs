@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use streams_frontend::api::{ParallelRegion, ProcessingElement, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-use super::fixture::{Changed, JOB, Moment, WITHIN, with_system};
+use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};
 use integration_tests::system::job::ObservedJob;
 
 /// Deletes an object and waits until there is another one of its name.
@@ -76,7 +76,11 @@ async fn a_deleted_pe_comes_back_with_a_new_pod() -> Result<()> {
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         let pe = job.pe("Score[1].Best").await?;
+        // The new PE has the id of the old one and shares its Service and volumes: it waits for the end of the old pod.
+        let old = before.pods.0.get(&pe.spec.id).context("it has no pod")?;
+        lingers(&job, &old.name, true).await?;
         returns::<ProcessingElement>(&job, &pe.name_any()).await?;
+        lingers(&job, &old.name, false).await?;
         job.settled(Widths::default(), WITHIN).await?;
         let difference = job.snapshot().await?.since(&before.pods);
         ensure!(difference.restarted == [pe.spec.id] && difference.kept.len() == 11, "{difference:?}");

@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-use super::fixture::{Changed, Moment, WITHIN, resize_of_clean, with_system};
+use super::fixture::{Changed, Moment, WITHIN, lingers, resize_of_clean, with_system};
 use super::quota::{Limited, Quota};
 
 #[tokio::test]
@@ -14,11 +16,11 @@ async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
         let mut before = Moment::of(&job).await?;
         for (generation, from, to) in [(1, 2, 10), (2, 10, 4)] {
             let answer = it.resize(&job, &[(CLEAN, to)], WaitFor::RolledOut).await?;
-            // Nothing is waited for: the answer says that it is rolled out.
-            let inventory = job.inventory().await?;
-            let problems = inventory.problems(&job.get().await?, &Widths { clean: to, ..Widths::default() });
-            ensure!(problems.is_empty(), "{problems:#?}");
+            // Nothing is waited for: the answer says that it is rolled out. Only pods of PEs that were removed may still be there.
+            let widths = Widths { clean: to, ..Widths::default() };
             let after = Moment::of(&job).await?;
+            let (problems, _) = after.problems_since(&before, &job.get().await?, &widths);
+            ensure!(problems.is_empty(), "{problems:#?}");
             let changed = after.since(&before)?;
             ensure!(changed == resize_of_clean(from, to), "{from} -> {to}: {changed:#?}");
 
@@ -29,8 +31,48 @@ async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
             ensure!(answer.generation == Some(generation), "{:?}", answer.generation);
             let region = answer.regions.first().context("no region in the answer")?;
             ensure!(region.applied_width == Some(to) && region.rolled_out, "{region:?}");
-            before = after;
+
+            job.settled(widths, WITHIN).await?;
+            before = Moment::of(&job).await?;
+            ensure!(before.pods == after.pods, "pods were touched after the answer");
         }
+        Ok(())
+    })
+    .await
+}
+
+/// Neither the resize that removes its PE waits for it, nor the one that makes room for new PEs again: they are other PEs, each with a first launch.
+#[tokio::test]
+async fn a_pod_that_takes_long_to_terminate_holds_up_nothing() -> Result<()> {
+    with_system("resizes", async |it| {
+        let job = it.submitted().await?;
+        let widths = |clean| Widths { clean, ..Widths::default() };
+        it.resize(&job, &[(CLEAN, 4)], WaitFor::RolledOut).await?;
+        job.settled(widths(4), WITHIN).await?;
+        let wide = Moment::of(&job).await?;
+        let removed = job.pe("Clean[3]").await?.spec.id;
+        let old = wide.pods.0.get(&removed).context("Clean[3] has no pod")?;
+        lingers(&job, &old.name, true).await?;
+        let still_there = |pods: &[Pod]| pods.iter().any(|pod| pod.uid().as_ref() == Some(&old.uid));
+
+        it.resize(&job, &[(CLEAN, 2)], WaitFor::RolledOut).await?;
+        let narrow = Moment::of(&job).await?;
+        let (problems, outliving) = narrow.problems_since(&wide, &job.get().await?, &widths(2));
+        ensure!(problems.is_empty() && still_there(&outliving), "{problems:#?}");
+        let changed = narrow.since(&wide)?;
+        ensure!(changed == resize_of_clean(4, 2), "{changed:#?}");
+
+        it.resize(&job, &[(CLEAN, 5)], WaitFor::RolledOut).await?;
+        let wide_again = Moment::of(&job).await?;
+        let (problems, outliving) = wide_again.problems_since(&narrow, &job.get().await?, &widths(5));
+        ensure!(problems.is_empty() && still_there(&outliving), "{problems:#?}");
+        let changed = wide_again.since(&narrow)?;
+        ensure!(changed == resize_of_clean(2, 5), "{changed:#?}");
+        ensure!(!wide_again.pods.0.contains_key(&removed), "PE {removed} came back while its old pod was there");
+
+        lingers(&job, &old.name, false).await?;
+        job.settled(widths(5), WITHIN).await?;
+        ensure!(Moment::of(&job).await?.pods == wide_again.pods, "pods were touched");
         Ok(())
     })
     .await
