@@ -175,7 +175,7 @@ impl Account {
                 let names = list(&removed.operators, removed.operator_entries);
                 lines.push(("removed", held(removed.ids.len(), &count(each, "operator"), &names)));
             }
-            if lines.is_empty() || !removed.reason.ends_with("no longer exists") {
+            if lines.is_empty() || !removed.reason.contains("no longer exist") {
                 lines.push((if lines.is_empty() { "removed" } else { "because" }, removed.reason.clone()));
             }
             write_lines(f, ids, width, lines)?;

@@ -215,9 +215,11 @@ fn gone(before: &Compiled, now: &Elements, id: u64) -> String {
         .collect();
     if stay.is_empty() {
         let all: Vec<&str> = members.iter().map(|&node| then.operators[node].name.as_str()).collect();
-        return format!("{} no longer exists", names(all.into_iter()));
+        let verb = if all.len() == 1 { "exists" } else { "exist" };
+        return format!("{} no longer {verb}", names(all.into_iter()));
     }
-    format!("{} is in another PE", names(stay.into_iter()))
+    let now = if stay.len() == 1 { "is in another PE" } else { "are in other PEs" };
+    format!("{} {now}", names(stay.into_iter()))
 }
 
 /// Whether documents of this layout have to be made again to be compared.

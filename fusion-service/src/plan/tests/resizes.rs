@@ -172,6 +172,23 @@ fn only_neighbours_restart() {
 }
 
 #[test]
+fn a_pe_is_removed_for_one_operator_or_several() {
+    let items = row(vec![operator("S"), operator("P").parallel(6), operator("Q").parallel(6), operator("T")]);
+    // PEs, width of both regions, policy -> reasons
+    let table: [(i128, i128, Policy, &[&str]); 2] = [
+        (2, 2, Policy::Rebalance, &["S, Q[0], T and 2 more are in other PEs", "P[0] is in another PE"]),
+        (4, 1, Policy::Sticky, &["P[5], Q[4], Q[5] no longer exist"]),
+    ];
+    for (pes, width, policy, reasons) in table {
+        let before = submitted(&items, FusionOption::Manual(pes));
+        let widths = ["P", "Q"].map(|region| (region.to_owned(), width));
+        let after = resize(&before, &widths, policy, &InUse::default(), &Budget::default()).unwrap();
+        let removed = after.plan().change.iter().flat_map(|change| &change.removed);
+        assert_eq!(removed.map(|element| element.reason.as_str()).collect::<Vec<_>>(), reasons, "{pes} {width}");
+    }
+}
+
+#[test]
 fn the_same_width_changes_nothing() {
     for fusion in [FusionOption::Legacy, FusionOption::Manual(2)] {
         let before = submitted(&pipeline(), fusion);
