@@ -1,4 +1,4 @@
-//! The three methods without a server: messages in, messages out, in the caller's thread.
+//! The methods without a server: messages in, messages out, in the caller's thread.
 //!
 //! What a message has to go through is the same as in a call (`request`, the digests of content, the compiler, `errors`); there are no
 //! sockets, workers, caches or metrics, so all content must be in the message. For fuzzing, and for programs that check the contract.
@@ -10,7 +10,8 @@ use super::{
     errors::Failure,
     library::Library,
     render,
-    request::{self, Compilation, Input},
+    request::{self, Compilation, Input, Question},
+    service,
 };
 use crate::budget::Budget;
 use crate::plan::{Compiled, Source};
@@ -69,6 +70,51 @@ pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Text>, 
             .collect::<Result<_, Failure>>()
     };
     answer().map_err(|failure| failure.status())
+}
+
+/// Answers as `FusionService.Plan` does. The errors are those of the contract.
+#[allow(clippy::result_large_err, reason = "as in tonic")]
+pub fn plan(message: pb::PlanRequest, budget: &Budget) -> Result<pb::PlanResponse, Status> {
+    let answer = || {
+        let (question, include_plan) = request::plan(message)?;
+        Ok(service::planned(carry_out(&question, budget)?.answer, include_plan))
+    };
+    answer().map_err(|failure: Failure| failure.status())
+}
+
+/// Answers as `FusionService.Explain` does. The errors are those of the contract.
+#[allow(clippy::result_large_err, reason = "as in tonic")]
+pub fn explain(message: pb::ExplainRequest, budget: &Budget) -> Result<pb::ExplainResponse, Status> {
+    let answer = || {
+        let Tried { job, prior, .. } = carry_out(&request::explain(message)?, budget)?;
+        Library.explain(&job, prior.as_ref(), budget)
+    };
+    answer().map_err(|failure: Failure| failure.status())
+}
+
+/// What came of a dry run. A submission is told as a resize, in which everything is new.
+struct Tried {
+    job: Compiled,
+    prior: Option<Compiled>,
+    answer: pb::ResizeResponse,
+}
+
+fn carry_out(question: &Question, budget: &Budget) -> Result<Tried, Failure> {
+    let submit = |compilation: &Compilation| {
+        let application = application(&compilation.adl, budget)?;
+        Library.submit(&application, &compilation.message, budget)
+    };
+    let (compilation, prior, change) = match question {
+        Question::Submit(compilation) => {
+            let (job, pb::SubmitResponse { plan, warnings }) = submit(compilation)?;
+            let answer = pb::ResizeResponse { plan, warnings, ..Default::default() };
+            return Ok(Tried { job, prior: None, answer });
+        }
+        Question::Resize(compilation, None, change) => (compilation, submit(compilation)?.0, change),
+        Question::Resize(compilation, Some(layout), change) => (compilation, job(compilation, layout, budget)?, change),
+    };
+    let (job, answer) = Library.resize(&prior, &compilation.message, change, budget)?;
+    Ok(Tried { job, prior: Some(prior), answer })
 }
 
 fn application(adl: &Input, budget: &Budget) -> Result<Arc<Source>, Failure> {

@@ -29,6 +29,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
+pub(super) use dry_run::planned;
+
 /// Answers with what `C` compiles.
 pub(crate) struct Service<C: Compiler> {
     inner: Arc<Inner<C>>,

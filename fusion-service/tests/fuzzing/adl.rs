@@ -1,10 +1,11 @@
 //! An ADL document, of either dialect, through the whole compiler.
 //!
-//! Input: the document. How it is fused follows from its length.
+//! Input: the document. How it is fused follows from its length; what of it is explained and drawn, from its bytes.
 
-use crate::compilation;
+use crate::people::Choice;
+use crate::{compilation, people};
 use fusion_service::fuser::{Cpus, FusionType};
-use fusion_service::plan::{FusionOption, Policy, Request, Source};
+use fusion_service::plan::{Compiled, FusionOption, Policy, Request, Source};
 use std::sync::Arc;
 
 /// Every fusion option, and both policies of a resize.
@@ -25,10 +26,27 @@ fn options(length: usize) -> (FusionOption, FusionType, Policy) {
 }
 
 pub(crate) fn run(data: &[u8]) {
-    let Ok(source) = Source::parse(data, &compilation::budget()) else { return };
+    let mut choice = Choice::of(data);
     let (fusion, fusion_type, policy) = options(data.len());
+    let source = match Source::parse(data, &compilation::budget()) {
+        Ok(source) => source,
+        Err(error) => {
+            let request = Request { job_name: "fuzz".to_owned(), fusion, fusion_type, ..Request::default() };
+            return people::checked(data, &Arc::new(request), Err(&error));
+        }
+    };
     let request = Arc::new(Request { fusion_type, ..compilation::request(&source, fusion) });
-    if let Some(compiled) = compilation::submitted_twice(&source, &request) {
-        compilation::resized(&compiled, &source, &request, policy);
+    let compiled = compilation::submitted_twice(&source, &request);
+    people::checked(data, &request, compiled.as_ref());
+    if choice.below(4) == 0 {
+        people::checked_with_a_fault(data, &request, &mut choice);
     }
+    let Ok(compiled) = compiled else { return };
+    let mut told = |now: &Compiled, before: Option<&Compiled>| match choice.below(4) {
+        0 => people::explained(now, before),
+        1 => people::drawn(now, before, &mut choice),
+        _ => {}
+    };
+    told(&compiled, None);
+    compilation::resized(&compiled, &source, &request, policy, |now, before| told(now, Some(before)));
 }

@@ -3,6 +3,7 @@
 //! Knows: the public surface of the library. Must not know: where an application comes from.
 
 use fusion_service::budget::{Budget, Limits};
+use fusion_service::error::Error;
 use fusion_service::plan::{self, Compiled, FusionOption, InUse, Layout, Policy, Request, Source};
 use fusion_service::topology;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,19 +39,19 @@ pub(crate) fn submitted(source: &Source, request: &Arc<Request>) -> Option<Compi
     Some(compiled)
 }
 
-/// Submits; if that succeeds, checks the result, and that a second time gives the same.
-pub(crate) fn submitted_twice(source: &Source, request: &Arc<Request>) -> Option<Compiled> {
+/// Submits; if that succeeds, checks the result. A second time gives the same.
+pub(crate) fn submitted_twice(source: &Source, request: &Arc<Request>) -> Result<Compiled, Error> {
     let first = plan::submit(source, request, &budget());
     let second = plan::submit(source, request, &budget());
     match (first, second) {
         (Ok(first), Ok(second)) => {
             assert_eq!(first.plan(), second.plan(), "the same submission gave two plans");
             assert_eq!(texts(&first), sound(&second, source, request), "the same submission gave two texts");
-            Some(first)
+            Ok(first)
         }
         (Err(first), Err(second)) => {
             assert_eq!(first, second, "the same submission failed in two ways");
-            None
+            Err(first)
         }
         (first, second) => panic!("the same submission gave {first:?} and {second:?}"),
     }
@@ -86,8 +87,15 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
     texts
 }
 
-/// Widens a region by one channel and narrows it again. Sticky: the job is then what it was.
-pub(crate) fn resized(before: &Compiled, source: &Source, request: &Arc<Request>, policy: Policy) {
+/// Widens a region by one channel and narrows it again. Sticky: the job is then what it was. `look` sees each job, and the one that it
+/// was made from.
+pub(crate) fn resized(
+    before: &Compiled,
+    source: &Source,
+    request: &Arc<Request>,
+    policy: Policy,
+    mut look: impl FnMut(&Compiled, &Compiled),
+) {
     let Some(region) = before.topology().regions.first() else { return };
     let resize = |prior: &Compiled, width: u32| {
         // An exact name; one that several regions share cannot be resized.
@@ -96,12 +104,14 @@ pub(crate) fn resized(before: &Compiled, source: &Source, request: &Arc<Request>
     };
     let Some(wide) = resize(before, region.width + 1) else { return };
     sound(&wide, source, request);
+    look(&wide, before);
     let change = wide.plan().change.as_ref().expect("a resize says what it changes");
     if policy == Policy::Sticky {
         assert!(change.removed.is_empty(), "one more channel removes a PE");
     }
     if let Some(back) = resize(&wide, region.width) {
         let texts = sound(&back, source, request);
+        look(&back, &wide);
         if policy == Policy::Sticky {
             assert_eq!(texts, self::texts(before), "there and back again is somewhere else");
         }

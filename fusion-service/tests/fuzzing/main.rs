@@ -10,6 +10,7 @@ mod compilation;
 mod expression;
 mod grpc_request;
 mod layout;
+mod people;
 mod sab;
 mod seeds;
 mod submission_values;

@@ -5,6 +5,7 @@
 use crate::{compilation, grpc_request, layout, sab};
 use bytes::Bytes;
 use fusion_service::plan::{self, InUse, Policy};
+use pb::plan_request::What;
 use prost::Message;
 use std::path::{Path, PathBuf};
 use streams_proto::fusion::v1 as pb;
@@ -139,7 +140,7 @@ fn layouts() -> Vec<Vec<u8>> {
     inputs
 }
 
-/// Messages of all three methods, with and without repair.
+/// Messages of all methods, with and without repair.
 fn messages() -> Vec<Vec<u8>> {
     let width = |region: &str, width| pb::RegionWidth { region: region.to_owned(), width };
     let fusion = |mode, kind: pb::FusionType| Some(pb::Fusion { mode: Some(mode), r#type: kind.into() });
@@ -176,24 +177,36 @@ fn messages() -> Vec<Vec<u8>> {
         let mut add = |method: u8, message: Vec<u8>| inputs.push([&[kind | method], message.as_slice()].concat());
         for compilation in [&legacy, &manual, &automatic] {
             let compilation = Some(compilation.clone());
-            add(0, pb::SubmitRequest { compilation: compilation.clone() }.encode_to_vec());
+            let submit = pb::SubmitRequest { compilation: compilation.clone() };
+            add(0, submit.encode_to_vec());
+            let mut questions = vec![What::Submit(submit)];
             // `Work` is the region of the third application, `Paid` and `Score` are those of the others.
-            for (widths, policy) in [
+            let resizes = [
                 (vec![width("Paid", 5)], pb::resize_request::Policy::Sticky),
                 (vec![width("Paid", 1), width("Score", 3)], pb::resize_request::Policy::Rebalance),
                 (vec![width("Work", 3)], pb::resize_request::Policy::Unspecified),
-            ] {
-                let resize = pb::ResizeRequest {
-                    compilation: compilation.clone(),
-                    widths,
-                    policy: policy.into(),
-                    pe_ids_in_use: vec![6, 9],
-                    ports_in_use: vec![ports.clone()],
-                    ..Default::default()
-                };
-                add(1, resize.encode_to_vec());
+            ]
+            .map(|(widths, policy)| pb::ResizeRequest {
+                compilation: compilation.clone(),
+                widths,
+                policy: policy.into(),
+                pe_ids_in_use: vec![6, 9],
+                ports_in_use: vec![ports.clone()],
+                ..Default::default()
+            });
+            for resize in resizes {
+                add(grpc_request::RESIZE, resize.encode_to_vec());
+                // With repair, a blob becomes the layout of a submission.
+                let running = pb::ResizeRequest { layout: Some(pb::Blob::default()), ..resize.clone() };
+                questions.extend([resize, running].map(What::Resize));
             }
-            add(2, pb::RenderRequest { compilation, pe_ids: vec![2, 0, 1], ..Default::default() }.encode_to_vec());
+            for what in questions {
+                let message = pb::PlanRequest { what: Some(what), include_plan: false }.encode_to_vec();
+                add(grpc_request::DRY_RUN, message.clone());
+                add(grpc_request::DRY_RUN | grpc_request::EXPLAIN, message);
+            }
+            let render = pb::RenderRequest { compilation, pe_ids: vec![2, 0, 1], ..Default::default() };
+            add(grpc_request::RENDER, render.encode_to_vec());
         }
     }
     inputs

@@ -59,6 +59,6 @@ pub(crate) fn run(data: &[u8]) {
     if let Some(compiled) = compilation::submitted(&SOURCE, &request)
         && data.len().is_multiple_of(4)
     {
-        compilation::resized(&compiled, &SOURCE, &request, Policy::Sticky);
+        compilation::resized(&compiled, &SOURCE, &request, Policy::Sticky, |_, _| ());
     }
 }

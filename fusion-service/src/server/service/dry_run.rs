@@ -44,12 +44,7 @@ impl<C: Compiler> Inner<C> {
         let (question, include_plan) = request::plan(message)?;
         let trial = self.trial(question)?;
         let inner = Arc::clone(self);
-        let work = move |budget: &Budget| {
-            let answer = inner.carry_out(&trial, budget)?.answer;
-            let summary = summary(&answer);
-            let pb::ResizeResponse { plan, warnings, .. } = answer;
-            Ok(pb::PlanResponse { summary: Some(summary), warnings, plan: plan.filter(|_| include_plan) })
-        };
+        let work = move |budget: &Budget| Ok(planned(inner.carry_out(&trial, budget)?.answer, include_plan));
         self.admission.run(call.class, &call.budget, work).await
     }
 
@@ -113,6 +108,13 @@ impl<C: Compiler> Inner<C> {
         let (job, answer) = resized?;
         Ok(Tried { job, prior: Some(prior), answer })
     }
+}
+
+/// The answer to a dry run of which this came.
+pub(in crate::server) fn planned(answer: pb::ResizeResponse, include_plan: bool) -> pb::PlanResponse {
+    let summary = summary(&answer);
+    let pb::ResizeResponse { plan, warnings, .. } = answer;
+    pb::PlanResponse { summary: Some(summary), warnings, plan: plan.filter(|_| include_plan) }
 }
 
 /// A plan in short.
