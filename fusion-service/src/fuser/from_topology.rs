@@ -3,7 +3,7 @@
 use super::graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
 use crate::error::Problem;
 use crate::logical::OperatorId;
-use crate::topology::{Node, Topology};
+use crate::topology::{Annotation, AnnotationValue, Node, Topology};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::borrow::Cow;
@@ -39,6 +39,7 @@ impl<'a> Graph<'a> {
             });
             let mut threading = Threading::default();
             physical.threading_model.iter().for_each(|model| threading.add(model));
+            own_models(&physical.annotations).for_each(|model| threading.add(model));
             let mut ids =
                 |texts: &[String]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(text)).collect() };
             let (partition, resources) = (&physical.partition, &physical.resources);
@@ -79,4 +80,14 @@ impl<'a> Graph<'a> {
         let pools = pools.collect();
         Self::new(operators, pools, symbols, Cow::Borrowed(&topology.connections))
     }
+}
+
+/// Models in the operator's own annotations, which only the older dialect leaves there (adl 8). They count besides the resolved one,
+/// which is among them (fuser 7.1).
+fn own_models(annotations: &[Annotation]) -> impl Iterator<Item = &str> {
+    let values = annotations.iter().filter(|annotation| annotation.tag == "threading").flat_map(|a| &a.values);
+    values.filter_map(|(key, value)| match value {
+        AnnotationValue::Text(model) if key == "model" => Some(model.as_str()),
+        _ => None,
+    })
 }

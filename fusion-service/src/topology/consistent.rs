@@ -16,7 +16,7 @@ use super::order::Order;
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
 use crate::budget::{Budget, Pace};
-use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
+use crate::error::{Error, Place, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
 use crate::logical::{ConsistentEntry, OperatorId, OperatorKind};
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -68,6 +68,8 @@ struct Search<'r, 'a> {
     shape: &'r Shape<'a>,
     parameters: &'r Parameters,
     declarations: Vec<Declaration<'a>>,
+    /// Where Exports are that say they take part in a region.
+    exports: BTreeMap<OperatorId, Place>,
     found: Vec<Found>,
     problems: Problems,
 }
@@ -104,6 +106,7 @@ pub(super) fn find(
         shape,
         parameters,
         declarations: declarations(application),
+        exports: exports(application),
         found: Vec::new(),
         problems: Problems::default(),
     };
@@ -173,6 +176,14 @@ fn declarations(application: &logical::Application) -> Vec<Declaration<'_>> {
         }
     }
     declarations.into_values().collect()
+}
+
+fn exports(application: &logical::Application) -> BTreeMap<OperatorId, Place> {
+    let exports = application.operators.iter().filter(|(_, operator)| matches!(operator.kind, OperatorKind::Export(_)));
+    let entries =
+        exports.flat_map(|(id, operator)| operator.annotations.iter().map(move |annotation| (id, annotation)));
+    let entries = entries.filter(|(_, annotation)| annotation.tag == "consistentRegionEntry");
+    entries.map(|(id, annotation)| (id, annotation.place)).collect()
 }
 
 fn find_declaration(declarations: &[Declaration<'_>], index: u64) -> Option<usize> {
@@ -260,6 +271,7 @@ impl<'a> Search<'_, 'a> {
         let Some((_, id, channel)) = graph.numbered.get(node.index()) else { return Ok(()) };
         let synthetic = |ends: &[End]| ends.iter().any(|end| matches!(end, End::Splitter(_) | End::Merger(_)));
         let behind = graph.ports.outputs[*id].iter().flatten().map(|reach| reach.ends.as_slice());
+        behind.clone().for_each(|ends| self.check_exports(ends));
         let mut open: Vec<(&[End], u32)> = behind.filter(|ends| synthetic(ends)).map(|ends| (ends, *channel)).collect();
         while let Some((ends, channel)) = open.pop() {
             for end in ends {
@@ -280,6 +292,7 @@ impl<'a> Search<'_, 'a> {
                     Entry::Occupied(other) => self.merge(region, *other.get()),
                     Entry::Vacant(unknown) => {
                         unknown.insert(region);
+                        self.check_exports(&behind.ends);
                         if synthetic(&behind.ends) {
                             open.extend(inside.map(|channel| (behind.ends.as_slice(), channel)));
                         }
@@ -288,6 +301,23 @@ impl<'a> Search<'_, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// An Export cannot take part in a region that it is reached from (adl 6 step 3).
+    fn check_exports(&mut self, ends: &[End]) {
+        let (application, exports) = (self.shape.application, &self.exports);
+        let reached = ends.iter().filter_map(|end| match end {
+            End::Export(id) => exports.get(id).map(|place| (id, place)),
+            _ => None,
+        });
+        if exports.is_empty() {
+            return;
+        }
+        self.problems.extend(reached.map(|(id, place)| {
+            let name = excerpt(&application.operators[*id].logical_name);
+            let message = format!("{name}: an Export cannot take part in a consistent region");
+            Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(*place)
+        }));
     }
 
     fn merge(&mut self, one: usize, other: usize) {

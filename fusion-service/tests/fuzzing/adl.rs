@@ -28,19 +28,21 @@ fn options(length: usize) -> (FusionOption, FusionType, Policy) {
 pub(crate) fn run(data: &[u8]) {
     let mut choice = Choice::of(data);
     let (fusion, fusion_type, policy) = options(data.len());
-    let source = match Source::parse(data, &compilation::budget()) {
-        Ok(source) => source,
-        Err(error) => {
-            let request = Request { job_name: "fuzz".to_owned(), fusion, fusion_type, ..Request::default() };
-            return people::checked(data, &Arc::new(request), Err(&error));
-        }
+    let source = Source::parse(data, &compilation::budget());
+    let request = match &source {
+        Ok(source) => Request { fusion_type, ..compilation::request(source, fusion) },
+        Err(_) => Request { job_name: "fuzz".to_owned(), fusion, fusion_type, ..Request::default() },
     };
-    let request = Arc::new(Request { fusion_type, ..compilation::request(&source, fusion) });
-    let compiled = compilation::submitted_twice(&source, &request);
-    people::checked(data, &request, compiled.as_ref());
+    let request = Arc::new(request);
     if choice.below(4) == 0 {
         people::checked_with_a_fault(data, &request, &mut choice);
     }
+    let source = match source {
+        Ok(source) => source,
+        Err(error) => return people::checked(data, &request, Err(&error)),
+    };
+    let compiled = compilation::submitted_twice(&source, &request);
+    people::checked(data, &request, compiled.as_ref());
     let Ok(compiled) = compiled else { return };
     let mut told = |now: &Compiled, before: Option<&Compiled>| match choice.below(4) {
         0 => people::explained(now, before),

@@ -5,10 +5,11 @@ use super::sample::{Sample, SampleOperator};
 use super::{manual, text};
 use crate::budget::Budget;
 use crate::fuser::{Graph, InputPort, OperatorThreads, OutputPort, Partition, Pe, fuse, ports, threads};
-use crate::topology::{Node, Via};
+use crate::topology::{Configuration, Node, Parameters, Via, expand};
 use cranelift_entity::EntityRef;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Threads of one PE, followed one by one (fuser 7.3): for each operator, whether it is single-threaded on inputs, on outputs and
 /// towards other PEs; per input port, the threaded port as (injected, single-threaded).
@@ -232,4 +233,22 @@ fn threaded_ports_are_injected_behind_splitters_and_for_dedicated_operators() {
     check(&dedicated, 1, [injected, injected, Some((true, false))]);
     check(&dedicated, 4, [None, None, None]);
     check(&region().with([1], |o| o.inputs[0].threaded = true), 1, [explicit, injected, None]);
+}
+
+#[test]
+fn the_older_dialect_leaves_models_at_operators() {
+    let document = include_bytes!("../../../tests/applications/older-dialect.adl");
+    for (threading_model, expected) in [(None, (true, false)), (Some("dynamic".to_owned()), (true, true))] {
+        let application = Arc::new(crate::adl::parse(document, &Budget::default()).unwrap());
+        let configuration = Configuration { threading_model, ..Configuration::default() };
+        let parameters = Parameters { configuration, ..Parameters::default() };
+        let topology = expand(&application, &parameters, &Budget::default()).unwrap();
+        let graph = Graph::from_topology(&topology).unwrap();
+        let models = |name: &str| {
+            let operator = graph.operators().values().find(|operator| operator.name == name).unwrap();
+            (operator.threading.manual, operator.threading.dynamic)
+        };
+        assert_eq!(models("T"), expected, "an annotation of its own");
+        assert_eq!(models("S"), (false, expected.1));
+    }
 }

@@ -201,6 +201,17 @@ fn consistent_regions() {
     assert!(two("periodic", start).expand().is_ok());
     assert!(two("operatorDriven", "").parallel("A", 3).expand().is_ok(), "channels are one place of the program");
     refused("undeclared", &Sketch::new().op("A", 0, 0).consistent(3, start), INCONSISTENT);
+    let exported = |middle: &str, last: &str| {
+        let source = Sketch::new().declare(0, "periodic").op("A", 0, 1).consistent(0, start).op("B", 1, 1);
+        let source = if middle == "autonomous" { source } else { source.consistent(0, middle) };
+        source.export("Exp", "", "").with(last).chain(&["A", "B", "Exp"])
+    };
+    let entry = "<splAnnotation tag='consistentRegionEntry'><value key='index' type=''>0</value></splAnnotation>";
+    refused("an Export of the region", &exported("", entry), INCONSISTENT);
+    refused("an Export of the region behind a merger", &exported("", entry).parallel("A", 2), INCONSISTENT);
+    assert!(exported("", "").expand().is_ok());
+    assert!(exported("isEndOfRegion", entry).expand().is_ok(), "the region does not get there");
+    assert!(exported("autonomous", entry).expand().is_ok(), "the region does not get there");
     let declaration = "<splAnnotation tag='consistentRegion'><value key='index' type=''>0</value></splAnnotation>";
     refused("no time-outs", &Sketch::new().main(declaration).op("A", 0, 0).consistent(0, start), None);
 }
