@@ -1,5 +1,5 @@
 //! Writing what is desired: one width into the spec of its region, several as a request that the job controller takes over as a whole
-//! ([`resize_request`](crate::api::requested_widths)). Each is one compare-and-swap.
+//! ([`requested_widths`](crate::api::requested_widths)). Each is one compare-and-swap.
 
 use super::{errors, observed::Observed, outcome::Written, service::Elasticity};
 use crate::{
@@ -160,19 +160,22 @@ pub(super) fn find<'a>(
     regions: impl IntoIterator<Item = &'a ParallelRegion> + Clone,
     name: &str,
 ) -> Result<&'a ParallelRegion, Status> {
-    if let Some(found) = regions.clone().into_iter().find(|region| region.spec.name == name) {
-        return Ok(found);
-    }
+    let found = regions.clone().into_iter().find(|region| region.spec.name == name);
+    found.ok_or_else(|| not_found(job, regions, name))
+}
+
+/// There is no such region among those of the job.
+pub(super) fn not_found<'a>(job: &Job, regions: impl IntoIterator<Item = &'a ParallelRegion>, name: &str) -> Status {
     let known: BTreeSet<&str> = regions.into_iter().map(|region| region.spec.name.as_str()).collect();
     let namespace = job.namespace().unwrap_or_default();
-    Err(errors::region_not_found(&namespace, &job.name_any(), name, &known.into_iter().collect::<Vec<_>>()))
+    errors::region_not_found(&namespace, &job.name_any(), name, &known.into_iter().collect::<Vec<_>>())
 }
 
 fn from_kubernetes(error: &kube::Error) -> Status {
     match error {
         kube::Error::Api(status) if status.code == 404 => Status::not_found(status.message.clone()),
         kube::Error::Api(status) if status.code == 403 => Status::permission_denied(status.message.clone()),
-        kube::Error::Api(status) if (400..500).contains(&status.code) => {
+        kube::Error::Api(status) if matches!(status.code, 400 | 422) => {
             errors::invalid_request("regions", &status.message)
         }
         error => Status::unavailable(format!("the Kubernetes API did not take the change: {error}")),

@@ -47,8 +47,11 @@ pub enum Outcome {
         /// The width that is desired now.
         now: u32,
     },
-    /// A region or the job is gone.
-    Gone(String),
+    /// This region is gone, or the job.
+    Gone {
+        /// The region; none for the job.
+        region: Option<String>,
+    },
 }
 
 /// Judges a resize whose widths have been `written`. `before` is the committed generation at the time of the request.
@@ -62,20 +65,16 @@ pub fn judge(
     if wait_for == WaitFor::Accepted {
         return Outcome::Done { generation: None, changes: None };
     }
-    let Some(job) = job else { return Outcome::Gone("the job is gone".to_owned()) };
+    let Some(job) = job else { return Outcome::Gone { region: None } };
     let status = job.status.as_ref();
-    let applied = |region: &str| {
-        let widths = status.map_or(&[][..], |status| &status.applied_widths);
-        widths.iter().find(|w| w.region == region).map(|w| w.width)
-    };
     for Written { object_name, region, width, object_generation } in written {
         let Some(object) = regions.iter().find(|r| r.metadata.name.as_deref() == Some(object_name)) else {
-            return Outcome::Gone(format!("region {region} is gone"));
+            return Outcome::Gone { region: Some(region.clone()) };
         };
         if object.metadata.generation.unwrap_or(0) < *object_generation {
             return Outcome::Waiting(format!("the change of {region} to be seen"));
         }
-        let in_force = applied(region) == Some(*width);
+        let in_force = applied_width(job, region) == Some(*width);
         if object.spec.width != *width && !in_force {
             return Outcome::Superseded { region: region.clone(), wanted: *width, now: object.spec.width };
         }
@@ -104,22 +103,31 @@ pub fn judge(
     Outcome::Done { generation, changes }
 }
 
+/// The width of a region in the committed generation.
+fn applied_width(job: &Job, region: &str) -> Option<u32> {
+    job.status.as_ref()?.applied_widths.iter().find(|applied| applied.region == region).map(|applied| applied.width)
+}
+
 /// A region as the API shows it. `request` is the newest one for the regions of its job.
+///
+/// What is in force is said by the job: the status of the region follows later.
 pub fn region(object: &ParallelRegion, job: Option<&Job>, request: Option<&RequestedWidths>) -> Region {
     let ParallelRegionSpec { job_name, name, width, .. } = &object.spec;
     let width = &request.and_then(|request| request.pending(object)).unwrap_or(*width);
     let status = object.status.clone().unwrap_or_default();
+    let applied = job.map_or(status.width, |job| applied_width(job, name));
     let job = job.and_then(|job| job.status.as_ref());
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
+    let known = status.generation.filter(|_| status.width == applied);
     Region {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),
         job: job_name.clone(),
         name: name.clone(),
         object_name: object.metadata.name.clone().unwrap_or_default(),
         desired_width: *width,
-        applied_width: status.width,
-        generation: status.generation,
-        rolled_out: finished && status.width == Some(*width),
+        applied_width: applied,
+        generation: applied.and(known.or(job.and_then(|job| job.generation))),
+        rolled_out: finished && applied == Some(*width),
         rejection: status.rejected.filter(|r| r.width == *width).map(|r| r.message).unwrap_or_default(),
     }
 }
@@ -206,7 +214,28 @@ mod tests {
         let written = [Written { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
         for (job, regions) in [(None, vec![object(10, 5, None)]), (Some(job(2, 3, true)), vec![])] {
             let outcome = judge(&written, Some(3), WaitFor::Committed, job.as_ref(), &regions);
-            assert!(matches!(outcome, Outcome::Gone(_)), "{outcome:?}");
+            let region = regions.is_empty().then(|| "R".to_owned());
+            assert_eq!(outcome, Outcome::Gone { region });
+        }
+    }
+
+    #[test]
+    fn a_region_is_shown_as_the_job_has_it_even_if_its_own_status_is_behind() {
+        // Its status says width 2 since generation 1. Job -> applied width, since generation, rolled out.
+        let table = [
+            (Some(job(2, 3, true)), (Some(2), Some(1), false)),
+            (Some(job(10, 4, false)), (Some(10), Some(4), false)),
+            (Some(job(10, 4, true)), (Some(10), Some(4), true)),
+            (None, (Some(2), Some(1), false)),
+        ];
+        for (job, expected) in table {
+            let mut object = (*object(10, 5, None)).clone();
+            let status =
+                ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
+            object.status = Some(status);
+            let shown = region(&object, job.as_ref(), None);
+            assert_eq!((shown.applied_width, shown.generation, shown.rolled_out), expected, "{job:?}");
+            assert_eq!(shown.desired_width, 10);
         }
     }
 }

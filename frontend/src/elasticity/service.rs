@@ -1,7 +1,7 @@
 //! The gRPC service: checks a request, has the widths written, waits.
 
 use super::{
-    desire::find,
+    desire::{find, not_found},
     errors,
     observed::Observed,
     outcome::{self, Outcome, Written},
@@ -78,7 +78,11 @@ impl<O: Observed> Elasticity<O> {
                 Err(errors::rejected(&message, stage.as_deref(), code.as_deref()))
             }
             Outcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
-            Outcome::Gone(message) => Err(Status::not_found(message)),
+            Outcome::Gone { region: None } => Err(errors::job_not_found(namespace, name)),
+            Outcome::Gone { region: Some(region) } => {
+                let regions = self.observed.regions(namespace, Some(name));
+                Err(not_found(&job, regions.iter().map(|region| &**region), &region))
+            }
             Outcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
         }
     }
@@ -154,6 +158,7 @@ impl<O: Observed> ElasticityService for Elasticity<O> {
         }
         self.resize_traced(request.into_inner()).instrument(span).await
     }
+
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {
         let GetRegionRequest { namespace, job, region } = request.into_inner();
         for (field, value) in [("namespace", &namespace), ("job", &job), ("region", &region)] {
