@@ -2,6 +2,8 @@
 //!
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -228,6 +230,13 @@ pub struct RejectedResize {
     /// Why, for people.
     #[schemars(length(max = 4096))]
     pub message: String,
+}
+
+impl RejectedResize {
+    /// Whether it is about these widths.
+    pub fn is_of(&self, widths: &BTreeMap<String, u32>) -> bool {
+        self.widths.iter().map(|w| (&w.region, w.width)).eq(widths.iter().map(|(region, width)| (region, *width)))
+    }
 }
 
 /// Figures of a job.

@@ -20,6 +20,7 @@ use crate::{
         Error,
         apply::{apply, create_or_match, delete, is_controlled_by, replace_status_if_unchanged},
         error::{absent, written},
+        watch::{Watch, Watched},
     },
 };
 
@@ -250,7 +251,6 @@ impl Actor<'_> {
     async fn delete(&self, child: &Child, propagation: Propagation) -> Result<(), Error> {
         let job = &*self.scene.key.name;
         let mirrors = &self.context.mirrors;
-        let key = |name: &str| self.scene.key.sibling(name);
         let propagation = match propagation {
             Propagation::Background => PropagationPolicy::Background,
             Propagation::Foreground => PropagationPolicy::Foreground,
@@ -260,45 +260,38 @@ impl Actor<'_> {
         match child {
             Child::ProcessingElement(id, _) => {
                 let name = names::processing_element(job, *id);
-                let uid = mirrors.processing_elements.get(&key(&name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<ProcessingElement>(&name, uid, propagation).await
+                self.delete_one::<ProcessingElement, _>(&mirrors.processing_elements, &name, propagation).await
             }
             Child::Service(id) => {
                 let name = names::processing_element(job, *id);
-                let uid = mirrors.services.get(&key(&name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<Service>(&name, uid, at_once).await
+                self.delete_one::<Service, _>(&mirrors.services, &name, at_once).await
             }
             Child::Region(index) => {
                 let name = names::parallel_region(job, *index);
-                let uid = mirrors.parallel_regions.get(&key(&name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<ParallelRegion>(&name, uid, at_once).await
+                self.delete_one::<ParallelRegion, _>(&mirrors.parallel_regions, &name, at_once).await
             }
             Child::HostPool(index) => {
                 let name = names::host_pool(job, *index);
-                let uid = mirrors.host_pools.get(&key(&name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<HostPool>(&name, uid, at_once).await
+                self.delete_one::<HostPool, _>(&mirrors.host_pools, &name, at_once).await
             }
             Child::JobConfigMap => {
                 let name = names::job_config_map(job);
-                let uid = mirrors.config_maps.get(&key(&name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<ConfigMap>(&name, uid, at_once).await
+                self.delete_one::<ConfigMap, _>(&mirrors.config_maps, &name, at_once).await
             }
-            Child::ConfigMap(name) => {
-                let uid = mirrors.config_maps.get(&key(name)).and_then(|object| object.metadata.uid.clone());
-                self.delete_one::<ConfigMap>(name, uid, at_once).await
-            }
+            Child::ConfigMap(name) => self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await,
         }
     }
 
     /// Deletes the object that was observed; one that is not in the mirror any more is gone.
-    async fn delete_one<K>(&self, name: &str, uid: Option<String>, propagation: PropagationPolicy) -> Result<(), Error>
+    async fn delete_one<K, M>(&self, mirror: &Watch<M>, name: &str, propagation: PropagationPolicy) -> Result<(), Error>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
             + Clone
             + std::fmt::Debug
             + serde::de::DeserializeOwned,
+        M: Watched,
     {
-        match uid {
+        match mirror.get(&self.scene.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
             Some(uid) => delete::<K>(&self.api(), name, Some(&uid), propagation).await,
             None => Ok(()),
         }

@@ -21,11 +21,7 @@ const LISTED: usize = 10;
 pub(crate) fn present(observed: &Observed, decision: &Decision, mut status: JobStatus, moved: bool) -> JobStatus {
     let submitted = !moved && is_submitted(observed);
     status.observed_generation = Some(observed.spec_generation);
-    if status.rejected_resize.as_ref().is_some_and(|rejected| {
-        !rejected.widths.iter().map(|w| (&w.region, w.width)).eq(observed.desired_widths.iter().map(|(r, w)| (r, *w)))
-    }) {
-        status.rejected_resize = None;
-    }
+    status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
     if !moved {
         count(observed, decision, &mut status);
     }

@@ -16,9 +16,10 @@ use super::{
 
 /// Removes what nobody refers to.
 pub(super) fn clean_up(observed: &Observed, decision: &mut Decision) {
-    for id in abandoned(observed) {
-        if let Some(pe) = observed.children.processing_elements.get(&id) {
-            delete(Child::ProcessingElement(id, pe.config_map.clone()), pe.object.deleting, decision);
+    let abandoned = abandoned(observed);
+    for id in &abandoned {
+        if let Some(pe) = observed.children.processing_elements.get(id) {
+            delete(Child::ProcessingElement(*id, pe.config_map.clone()), pe.object.deleting, decision);
         }
     }
     clean_up_chunks(observed, decision);
@@ -33,7 +34,6 @@ pub(super) fn clean_up(observed: &Observed, decision: &mut Decision) {
     }
     let generations = [Some(wanted), proposed(observed)];
     let children = &observed.children;
-    let abandoned = abandoned(observed);
     for id in superfluous(observed).filter(|id| !abandoned.contains(id)) {
         if let Some(pe) = children.processing_elements.get(&id) {
             delete(Child::ProcessingElement(id, pe.config_map.clone()), pe.object.deleting, decision);

@@ -81,14 +81,8 @@ pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     };
     let target = Target::Resize { widths: observed.desired_widths.clone() };
     if committed.widths != observed.desired_widths {
-        let refused = observed.status.rejected_resize.as_ref().is_some_and(|rejected| {
-            rejected
-                .widths
-                .iter()
-                .map(|w| (&w.region, w.width))
-                .eq(observed.desired_widths.iter().map(|(r, w)| (r, *w)))
-        });
-        return (!refused).then_some(target);
+        let rejected = observed.status.rejected_resize.as_ref();
+        return rejected.is_none_or(|rejected| !rejected.is_of(&observed.desired_widths)).then_some(target);
     }
     // Texts of the committed plan are gone, and so is the compiler that made them: the same widths by another compiler.
     let plan = observed.status.plan.as_ref().map(|plan| plan.sha256.as_str());
