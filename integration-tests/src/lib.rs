@@ -14,6 +14,7 @@
 //!   system:   replicas of the fusion service and a frontend, as processes
 //!   demo:     all of it, doing the main job once
 //!   soak:     all of it, for long, while parts of it die
+//!   stop:     being asked to stop
 //!   wait:     conditions with a deadline
 //!   progress: what a long step is doing, on stderr
 //! ```
@@ -33,5 +34,6 @@ pub mod process;
 pub mod progress;
 pub mod sample;
 pub mod soak;
+pub mod stop;
 pub mod system;
 pub mod wait;

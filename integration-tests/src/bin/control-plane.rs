@@ -10,8 +10,8 @@ use clap::Parser;
 use integration_tests::control_plane::binaries::{Binaries, Tool};
 use integration_tests::control_plane::{ControlPlane, Options};
 use integration_tests::process::{Supervisor, supervise_if_asked};
+use integration_tests::stop;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// A Kubernetes control plane with fake nodes, until Ctrl-C or SIGTERM.
 #[derive(Parser, Debug)]
@@ -46,14 +46,7 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn start(arguments: &Arguments) -> Result<()> {
     let supervisor = Supervisor::this_program()?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let stopped = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let stopped = stop::asked()?;
     tokio::pin!(stopped);
     if arguments.build_only {
         let binaries = tokio::select! {

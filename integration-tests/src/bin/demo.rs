@@ -8,7 +8,7 @@ use clap::Parser;
 use integration_tests::demo::report;
 use integration_tests::demo::run::{Demo, Options};
 use integration_tests::process::{Supervisor, supervise_if_asked};
-use tokio::signal::unix::{SignalKind, signal};
+use integration_tests::stop;
 
 /// Runs a stream application on a real control plane and resizes one of its parallel regions, 2 -> 10 -> 4 channels.
 ///
@@ -55,14 +55,7 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn demo(arguments: Arguments) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let stopped = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let stopped = stop::asked()?;
     tokio::pin!(stopped);
     let supervisor = Supervisor::this_program()?;
     let options = Options { context: arguments.context, namespace: arguments.namespace };

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use integration_tests::process::{Supervisor, supervise_if_asked};
 use integration_tests::soak::{report, resizes};
-use tokio::signal::unix::{SignalKind, signal};
+use integration_tests::stop;
 
 /// Long runs under load and disturbance. Each writes a report.
 #[derive(Parser, Debug)]
@@ -76,15 +76,8 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn soak(arguments: &Resizes) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     // It comes to an end in good order: the resizes that have begun, the last check, the report.
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
+    let stop = stop::asked()?;
     let options = resizes::Options {
         duration: Duration::from_secs_f64(arguments.minutes * 60.0),
         seed: arguments.seed,

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use streams_frontend::api::{Job, condition, crds};
-use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
-use streams_proto::elasticity::v1::{Changes, GetRegionRequest, ResizeRequest};
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
 
 use super::cluster::Cluster;
 use super::report::{Handles, Step};
@@ -133,17 +133,15 @@ impl Demo {
         let observed = ObservedJob::new(client, &self.namespace, JOB);
         let before = observed.snapshot().await?;
         let mut balancer = self.system.frontend()?.balancer().await?;
-        let (namespace, job, region) = (self.namespace.clone(), JOB.to_owned(), REGION.to_owned());
-        let request = GetRegionRequest { namespace: namespace.clone(), job: job.clone(), region: region.clone() };
+        let region = REGION.to_owned();
+        let (namespace, job) = (self.namespace.clone(), JOB.to_owned());
+        let request = GetRegionRequest { namespace, job, region: region.clone() };
         let from = balancer.get_region(request).await?.into_inner().desired_width;
         let start = Instant::now();
         let progress = Progress::begin(format!("resize {region} {from} -> {width}"));
-        let mut request = tonic::Request::new(ResizeRequest {
-            namespace,
-            job,
-            regions: vec![DesiredWidth { region: region.clone(), width, expected_width: Some(from) }],
-            wait_for: WaitFor::RolledOut.into(),
-        });
+        let mut request = observed.resize_request(&[(&region, width)], WaitFor::RolledOut);
+        request.regions.iter_mut().for_each(|region| region.expected_width = Some(from));
+        let mut request = tonic::Request::new(request);
         request.set_timeout(RESIZED_WITHIN);
         let answer = balancer.resize(request).await.with_context(|| format!("resize {region} {from} -> {width}"))?;
         progress.done();

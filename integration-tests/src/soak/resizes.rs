@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use kube::api::DeleteParams;
 use streams_frontend::api::{Job, PeOptions, crds};
-use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
-use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
+use streams_proto::elasticity::v1::ResizeResponse;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::sync::{Mutex, RwLock, watch};
 use tonic::Code;
 
@@ -335,7 +335,7 @@ impl Run {
         let mut last = None;
         for frontend in frontends {
             ensure!(Instant::now() < deadline, "not through within {THROUGH_WITHIN:?}; last answer: {last:?}");
-            let mut request = tonic::Request::new(request(job, wanted, wait_for));
+            let mut request = tonic::Request::new(job.resize_request(wanted, wait_for));
             request.set_timeout(CALL_WITHIN);
             let answer = match frontend.balancer().await {
                 Ok(mut balancer) => balancer.resize(request).await,
@@ -416,20 +416,6 @@ fn choose(widths: &mut Widths, random: &mut fastrand::Rng) -> Vec<(&'static str,
         widths.set(region, *width);
     }
     chosen
-}
-
-fn request(job: &ObservedJob, wanted: &[(&'static str, u32)], wait_for: WaitFor) -> ResizeRequest {
-    let desired = |(region, width): &(&'static str, u32)| DesiredWidth {
-        region: (*region).to_owned(),
-        width: *width,
-        expected_width: None,
-    };
-    ResizeRequest {
-        namespace: job.namespace().to_owned(),
-        job: job.name().to_owned(),
-        regions: wanted.iter().map(desired).collect(),
-        wait_for: wait_for.into(),
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use streams_frontend::api::{Job, JobStatus, ParallelRegion, ProcessingElement, condition, names};
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 
 use super::inventory::Inventory;
 use super::snapshot::Snapshot;
@@ -146,6 +148,21 @@ impl ObservedJob {
         let regions = self.list::<ParallelRegion>().await?;
         let found = regions.into_iter().find(|region| region.spec.name == name);
         found.with_context(|| format!("{self:?} has no region {name}"))
+    }
+
+    /// A request for widths of its regions, by name, as a load balancer makes it.
+    pub fn resize_request(&self, widths: &[(&str, u32)], wait_for: WaitFor) -> ResizeRequest {
+        let desired = |(region, width): &(&str, u32)| DesiredWidth {
+            region: (*region).to_owned(),
+            width: *width,
+            expected_width: None,
+        };
+        ResizeRequest {
+            namespace: self.namespace.clone(),
+            job: self.name.clone(),
+            regions: widths.iter().map(desired).collect(),
+            wait_for: wait_for.into(),
+        }
     }
 
     /// Sets the desired width of a region as `kubectl edit` does.

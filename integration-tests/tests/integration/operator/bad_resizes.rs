@@ -12,13 +12,13 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, resize_request, with_system};
+use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with_system};
 
 /// A resize to this width is refused: the caller hears it, job and region say it, and no pod notices.
 async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, words: &[&str]) -> Result<()> {
     let before = Moment::of(job).await?;
     let was = job.status().await?;
-    let request = resize_request(job, &[(region, width)], WaitFor::Committed);
+    let request = job.resize_request(&[(region, width)], WaitFor::Committed);
     let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.as_str());

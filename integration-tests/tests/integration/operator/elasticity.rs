@@ -9,7 +9,7 @@ use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, Resize
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use super::fixture::{Moment, resize_request, with_system};
+use super::fixture::{Moment, with_system};
 
 const DOMAIN: &str = "elasticity.streams.ibm.com";
 
@@ -19,20 +19,20 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
         let job = it.submitted().await?;
         let before = Moment::of(&job).await?;
         let stranger = ObservedJob::new(&it.client, &it.namespace, "stranger");
-        let request = |job: &ObservedJob, region, width| resize_request(job, &[(region, width)], WaitFor::RolledOut);
+        let request = |job: &ObservedJob, region, width| job.resize_request(&[(region, width)], WaitFor::RolledOut);
         let expecting = |expected_width| {
             let mut request = request(&job, CLEAN, 3);
             request.regions[0].expected_width = Some(expected_width);
             request
         };
         let one_is_wrong = {
-            let mut request = resize_request(&job, &[(CLEAN, 3), (SCORE, 3)], WaitFor::RolledOut);
+            let mut request = job.resize_request(&[(CLEAN, 3), (SCORE, 3)], WaitFor::RolledOut);
             request.regions[1].expected_width = Some(7);
             request
         };
-        let twice = resize_request(&job, &[(CLEAN, 3), (CLEAN, 4)], WaitFor::RolledOut);
-        let none = resize_request(&job, &[], WaitFor::RolledOut);
-        let half = resize_request(&job, &[(CLEAN, 3), ("Nowhere", 3)], WaitFor::RolledOut);
+        let twice = job.resize_request(&[(CLEAN, 3), (CLEAN, 4)], WaitFor::RolledOut);
+        let none = job.resize_request(&[], WaitFor::RolledOut);
+        let half = job.resize_request(&[(CLEAN, 3), ("Nowhere", 3)], WaitFor::RolledOut);
         // request -> code, reason, what the message names
         let table = [
             (request(&stranger, CLEAN, 3), Code::NotFound, "JOB_NOT_FOUND", "stranger"),
@@ -77,7 +77,7 @@ async fn a_job_without_a_generation_cannot_be_resized() -> Result<()> {
         job.spec.bundle.file = Some("nothing.sab".to_owned());
         let job = ObservedJob::create(&it.client, &job).await?;
         job.until_condition("Submitted", false, super::fixture::WITHIN).await?;
-        let request = resize_request(&job, &[(CLEAN, 3)], WaitFor::Accepted);
+        let request = job.resize_request(&[(CLEAN, 3)], WaitFor::Accepted);
         let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
         let reason = status.get_error_details().error_info().map(|info| info.reason.clone());
         ensure!(status.code() == Code::FailedPrecondition && reason.as_deref() == Some("NOT_SUBMITTED"), "{status:?}");

@@ -17,8 +17,8 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use streams_frontend::api::Job;
-use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
-use streams_proto::elasticity::v1::{ResizeRequest, ResizeResponse};
+use streams_proto::elasticity::v1::ResizeResponse;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::process::Command;
 
 use crate::support::{control_plane, programs, supervisor};
@@ -116,7 +116,7 @@ impl Fixture {
         widths: &[(&str, u32)],
         wait_for: WaitFor,
     ) -> Result<ResizeResponse> {
-        let mut request = tonic::Request::new(resize_request(job, widths, wait_for));
+        let mut request = tonic::Request::new(job.resize_request(widths, wait_for));
         request.set_timeout(WITHIN);
         let answer = self.frontend()?.balancer().await?.resize(request).await;
         Ok(answer.with_context(|| format!("resize to {widths:?}"))?.into_inner())
@@ -150,21 +150,6 @@ pub(crate) async fn lingers(job: &ObservedJob, pod: &str, lingers: bool) -> Resu
     let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     job.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
     Ok(())
-}
-
-/// A request of a load balancer.
-pub(crate) fn resize_request(job: &ObservedJob, widths: &[(&str, u32)], wait_for: WaitFor) -> ResizeRequest {
-    let desired = |(region, width): &(&str, u32)| DesiredWidth {
-        region: (*region).to_owned(),
-        width: *width,
-        expected_width: None,
-    };
-    ResizeRequest {
-        namespace: job.namespace().to_owned(),
-        job: job.name().to_owned(),
-        regions: widths.iter().map(desired).collect(),
-        wait_for: wait_for.into(),
-    }
 }
 
 /// What became of the operators of a job between two moments. Every operator has a PE of its own; of a renamed one, the new name.

@@ -6,7 +6,7 @@ use integration_tests::system::Frontend;
 use integration_tests::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, resize_request, with};
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
 use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
@@ -36,7 +36,7 @@ async fn the_other_one_finishes_a_resize_when_the_leader_is_killed() -> Result<(
         // The caller asks the one that does not lead, and hears the end of it although the leader dies on the way.
         let mut balancer = follower.balancer().await?;
         let quota = Quota::after(it, Limited::ConfigMaps, 2).await?;
-        let mut request = tonic::Request::new(resize_request(&job, &[(CLEAN, WIDTH)], WaitFor::RolledOut));
+        let mut request = tonic::Request::new(job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut));
         request.set_timeout(WITHIN);
         let (answer, killed) = tokio::join!(balancer.resize(request), async {
             job.until("a plan is stored", WITHIN, |status| status.proposal.clone().context("no proposal")).await?;
@@ -66,7 +66,7 @@ async fn a_leader_that_is_asked_to_end_hands_over_at_once() -> Result<()> {
         let (leader, follower) = leader_and_follower(it).await?;
         let exit = leader.process().stop(WITHIN).await?;
         ensure!(exit.is_success(), "it ended with {exit}");
-        let request = resize_request(&job, &[(CLEAN, WIDTH)], WaitFor::RolledOut);
+        let request = job.resize_request(&[(CLEAN, WIDTH)], WaitFor::RolledOut);
         let answer = follower.balancer().await?.resize(request).await?.into_inner();
         ensure!(answer.generation == Some(1), "{answer:?}");
         as_if_undisturbed(&job, &before, WIDTH).await.map(drop)

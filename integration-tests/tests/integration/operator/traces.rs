@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use super::fixture::{Moment, WITHIN, resize_of_clean, resize_request, with_environment};
+use super::fixture::{Moment, WITHIN, resize_of_clean, with_environment};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
@@ -86,7 +86,7 @@ async fn a_resize_is_one_trace_from_the_caller_to_the_pods_and_those_that_are_ke
     with_environment("traces", &environment, async |it| {
         let job = it.submitted().await?;
         let (before, carried_before) = (Moment::of(&job).await?, carried(&job).await?);
-        let mut request = Request::new(resize_request(&job, &[(CLEAN, 3)], WaitFor::RolledOut));
+        let mut request = Request::new(job.resize_request(&[(CLEAN, 3)], WaitFor::RolledOut));
         request.metadata_mut().insert("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01").parse()?);
         request.set_timeout(WITHIN);
         it.frontend()?.balancer().await?.resize(request).await?;
