@@ -30,6 +30,7 @@ mod heap;
 pub mod logical;
 pub mod plan;
 pub mod server;
+pub mod shared;
 pub mod telemetry;
 pub mod topology;
 

@@ -34,7 +34,7 @@ pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Error> {
     // What all channels of two operators have alike is told once.
     let mut told = BTreeSet::new();
     let placements = elements.pes().iter().map(|&pe| {
-        let operators = || elements.members(pe).iter().map(|&node| &topology.operators[node]);
+        let operators = || elements.members(pe).iter().map(|&node| &*topology.operators[node]);
         let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
             .unwrap_or_else(|(a, b)| {
                 if told.insert((Stage::HostPlacement, a.logical, b.logical)) {

@@ -177,9 +177,21 @@ impl Bound {
         widths: Vec<(String, i128)>,
         budget: &Budget,
     ) -> Result<Topology, Error> {
-        let parameters =
-            Parameters { bindings: self.bindings.clone(), configuration: self.configuration.clone(), widths };
-        topology::expand(&source.application, &parameters, budget)
+        topology::expand(&source.application, &self.parameters(widths), budget)
+    }
+
+    /// The same with the numbers of the application as it runs.
+    pub(super) fn expand_again(
+        &self,
+        before: &Topology,
+        widths: Vec<(String, i128)>,
+        budget: &Budget,
+    ) -> Result<Topology, Error> {
+        topology::expand_again(before, &self.parameters(widths), budget)
+    }
+
+    fn parameters(&self, widths: Vec<(String, i128)>) -> Parameters {
+        Parameters { bindings: self.bindings.clone(), configuration: self.configuration.clone(), widths }
     }
 }
 

@@ -51,8 +51,7 @@ pub fn resize(
     }
     problems.into_result()?;
     let bound = Bound { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
-    let fresh = bound.expand(source, wanted, budget)?;
-    let topology = Arc::new(relabel(fresh, &prior.layout.numbering));
+    let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
     let difference = difference(before, &topology);
     let graph = Graph::from_topology(&topology)?;

@@ -10,6 +10,7 @@ use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{Graph, Partition, PeId};
 use crate::logical::Application;
+use crate::shared::Shared;
 use crate::topology::{Connection, Identity, Numbering, Splitter, Topology, Via, relabel};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::BTreeMap;
@@ -93,6 +94,7 @@ fn numbered(fresh: Topology, layout: &Layout) -> Result<Topology, RestoreError> 
         let node = found.ok().map(EntityRef::new);
         let output = node
             .and_then(|node| topology.operators.get_mut(node))
+            .map(Shared::to_mut)
             .and_then(|operator| operator.outputs.get_mut(tree.port as usize));
         let (Some(node), Some(output)) = (node, output) else { return Err(foreign("it has other output ports")) };
         let before = pre_order(&output.splitters);

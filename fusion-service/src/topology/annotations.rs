@@ -23,6 +23,8 @@ pub(super) struct Annotations {
     threading: Option<Annotation>,
     /// By the channel of the composite around it where a view needs it, and the membership in a consistent region.
     made: HashMap<(u32, Option<u64>), Arc<[Annotation]>>,
+    /// What was asked for last: mostly the same again.
+    last: Option<((u32, Option<u64>), Arc<[Annotation]>)>,
     varies: bool,
 }
 
@@ -74,7 +76,7 @@ impl Annotations {
             });
         }
         let threading = threading::model(shape, id, parameters).map_err(|problem| problems.push(problem)).ok()?;
-        whole.then(|| Self { own, threading, made: HashMap::new(), varies })
+        whole.then(|| Self { own, threading, made: HashMap::new(), last: None, varies })
     }
 
     /// The value of the key `model` of the threading annotation.
@@ -84,6 +86,11 @@ impl Annotations {
             AnnotationValue::Text(model) => Some(model),
             _ => None,
         }
+    }
+
+    /// Whether they differ between channels.
+    pub(super) fn vary(&self) -> bool {
+        self.varies
     }
 
     /// All annotations in one channel.
@@ -98,7 +105,11 @@ impl Annotations {
         let outer = channels.get(usize::from(shape.region_of[id].is_some()));
         let channel = if self.varies { outer.map_or(0, |channel| channel.global) } else { 0 };
         let key = (channel, membership.map(|membership| membership.region));
+        if let Some((_, made)) = self.last.as_ref().filter(|(last, _)| *last == key) {
+            return Ok(made.clone());
+        }
         if let Some(made) = self.made.get(&key) {
+            self.last = Some((key, made.clone()));
             return Ok(made.clone());
         }
         let mut all = Vec::with_capacity(self.own.len() + 2);
@@ -123,6 +134,7 @@ impl Annotations {
         }
         let all: Arc<[Annotation]> = all.into();
         self.made.insert(key, all.clone());
+        self.last = Some((key, all.clone()));
         Ok(all)
     }
 }

@@ -9,17 +9,20 @@
 
 use super::connect::{Connector, Copies, Ports};
 use super::links::Links;
-use super::locations::HostPools;
+use super::locations::{HostPools, may_replicate};
 use super::operators::Written;
 use super::order::Order;
-use super::shape::Shape;
+use super::regrow::Before;
+use super::relabel::{Numbering, relabel, renumber};
+use super::shape::{ScopeId, Shape};
 use super::texts::Texts;
 use super::widths::Overrides;
 use super::{Node, Operator, Parameters, Region, Topology, consistent, imports};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use crate::shared::Shared;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
 
 /// Expands an application for the widths in force, with fresh numbers (topology 4).
@@ -28,6 +31,25 @@ use std::sync::Arc;
 ///
 /// Stage `topology`: everything that plan command lists for it, limits included.
 pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &Budget) -> Result<Topology, Error> {
+    make(application, parameters, None, budget)
+}
+
+/// Expands the application of a topology once more, for other widths in force and else the same parameters. What exists already keeps its
+/// numbers, as [`relabel`] says; operators that no changed region concerns are shared.
+///
+/// # Errors
+///
+/// As for [`expand`].
+pub fn expand_again(before: &Topology, parameters: &Parameters, budget: &Budget) -> Result<Topology, Error> {
+    make(&before.application, parameters, Some(before), budget)
+}
+
+fn make(
+    application: &Arc<Application>,
+    parameters: &Parameters,
+    before: Option<&Topology>,
+    budget: &Budget,
+) -> Result<Topology, Error> {
     budget.check()?;
     let mut problems = Problems::default();
     let overrides = Overrides::parse(&parameters.widths, &mut problems)?;
@@ -38,7 +60,8 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     let mut links = Links::new(&shape, &budget.limits);
     let ports = Ports::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
-    let Some(numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
+    let mut running = before.and_then(|before| Before::new(&shape, before, &mut numbered));
     let copies = Copies::new(&shape, &numbered);
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let written = Written::all(&shape, parameters, &mut texts, &mut problems);
@@ -48,13 +71,22 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     };
     check_names(&shape, &written, budget)?;
     let mut connector = Connector::new(&shape, &links, &ports, &copies);
-    let mut operators: PrimaryMap<Node, Operator> = PrimaryMap::with_capacity(numbered.len());
+    let unchanged = running.as_ref().map_or_else(SecondaryMap::new, |running| {
+        running.unchanged(&shape, &links, &ports, &written, (&numbered, &imported))
+    });
+    let mut operators: PrimaryMap<Node, Shared<Operator>> = PrimaryMap::with_capacity(numbered.len());
     let mut pace = budget.pace();
     let mut imported = imported.into_iter().peekable();
     for (index, id, channel) in &numbered {
         pace.step()?;
         let Some(written) = &written[*id] else { continue };
         let node = Node::new(operators.len());
+        if let Some(running) = running.as_mut().filter(|_| unchanged[*id])
+            && let Some(operator) = running.take(node, &mut connector.connections)
+        {
+            operators.push(operator);
+            continue;
+        }
         let mut operator = written.operator(&shape, (*index, *id, *channel), &mut texts, &mut problems)?;
         for (position, port) in operator.outputs.iter_mut().enumerate() {
             let before = connector.connections.len();
@@ -71,7 +103,7 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
                 port.imports = Some(Box::new(imports));
             }
         }
-        operators.push(operator);
+        operators.push(Shared::new(operator));
     }
     let connections = std::mem::take(&mut connector.connections);
     drop(connector);
@@ -91,13 +123,17 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
     for (node, operator) in operators.iter_mut() {
         let membership = regions.members.get(node).and_then(Option::as_deref);
-        operator.consistent_region = membership.map(|membership| membership.region);
-        if let Some(written) = &mut written[operator.logical] {
-            let id = operator.logical;
-            operator.annotations = written.annotations.fill(&shape, id, &operator.channels, membership, &mut texts)?;
+        let Some(written) = &mut written[operator.logical] else { continue };
+        let id = operator.logical;
+        let annotations = written.annotations.fill(&shape, id, &operator.channels, membership, &mut texts)?;
+        let region = membership.map(|membership| membership.region);
+        let is_complete = operator.consistent_region == region && operator.annotations == annotations;
+        if !is_complete {
+            let operator = operator.to_mut();
+            (operator.annotations, operator.consistent_region) = (annotations, region);
         }
     }
-    Ok(Topology {
+    let topology = Topology {
         application: application.clone(),
         data_directory: parameters.configuration.data_directory.clone().or_else(|| application.data_directory.clone()),
         display: parameters.bindings.display().to_owned(),
@@ -106,6 +142,11 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
         consistent_regions: regions.regions,
         operators,
         connections,
+    };
+    Ok(match (before, running) {
+        (None, _) => topology,
+        (Some(before), Some(running)) => renumber(topology, before, &running),
+        (Some(before), None) => relabel(topology, &Numbering::of(before)),
     })
 }
 
@@ -142,9 +183,14 @@ fn check_names(
 
 /// Regions with their widths, ascending index.
 fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
+    // A scope begins with the operator that introduces it.
+    let mut first: SecondaryMap<ScopeId, Option<OperatorId>> = SecondaryMap::new();
+    for id in shape.application.operators.keys() {
+        first[shape.scope_of[id]].get_or_insert(id);
+    }
     let named = |(position, region): (usize, &crate::logical::ParallelRegion)| {
         let scope = shape.scope_of_region.get(position).copied().flatten()?;
-        let id = shape.application.operators.keys().find(|id| shape.scope_of[*id] == scope)?;
+        let id = first[scope]?;
         let scope = &shape.scopes[scope];
         let name = shape.application.operators[id].logical_name.clone();
         Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels })
@@ -156,14 +202,14 @@ fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
 fn replicate_host_pools(
     shape: &Shape<'_>,
     order: &Order,
-    operators: &mut PrimaryMap<Node, Operator>,
+    operators: &mut PrimaryMap<Node, Shared<Operator>>,
     texts: &mut Texts,
     problems: &mut Problems,
 ) -> Result<Vec<HostPool>, Error> {
     let mut pools = HostPools::new(&shape.application.host_pools);
     let mut walk = Vec::new();
     for (node, operator) in operators.iter() {
-        if pools.may_replicate(shape, operator.logical, &operator.resources) {
+        if may_replicate(shape, operator.logical, &operator.resources) {
             let channel = operator.channels.first().map_or(0, |channel| channel.global);
             walk.push((order.walk_position(shape, operator.logical, channel), node));
         }
@@ -174,7 +220,8 @@ fn replicate_host_pools(
         let Some(location) = operator.resources.pool else { continue };
         let replicated = pools.replicate(shape, operator.logical, location, &operator.channels, texts, problems)?;
         if replicated != location {
-            operator.resources = Arc::new(Resources { pool: Some(replicated), ..(*operator.resources).clone() });
+            let resources = Resources { pool: Some(replicated), ..(*operator.resources).clone() };
+            operator.to_mut().resources = Arc::new(resources);
         }
     }
     Ok(pools.pools)

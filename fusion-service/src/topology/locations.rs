@@ -36,6 +36,11 @@ impl Locations {
         }
     }
 
+    /// Whether they may differ between channels, placement in copies of host pools included.
+    pub(super) fn vary(&self, shape: &Shape<'_>, id: OperatorId) -> bool {
+        self.resources_vary || self.partition_varies || may_replicate(shape, id, &self.resources)
+    }
+
     /// The locations in one channel. Placeholders are substituted outside all regions too (plan command, "Kept and corrected").
     pub(super) fn fill(&self, channels: &[Channel], texts: &mut Texts) -> Result<Filled, Error> {
         if !self.resources_vary && !self.partition_varies {
@@ -101,12 +106,6 @@ impl HostPools {
         Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies: HashMap::new() }
     }
 
-    /// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and only there;
-    /// elsewhere it is found when PEs are composed (plan command, stage `compose`).
-    pub(super) fn may_replicate(&self, shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {
-        resources.pool.is_some() && !replicated_tags(shape, id).is_empty()
-    }
-
     /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies are numbered in
     /// the order of the calls: the walk of topology 4.11.
     pub(super) fn replicate(
@@ -161,6 +160,12 @@ impl HostPools {
         self.copies.insert(key, next);
         Ok(PoolLocation { pool: next, ..location })
     }
+}
+
+/// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and only there;
+/// elsewhere it is found when PEs are composed (plan command, stage `compose`).
+pub(super) fn may_replicate(shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {
+    resources.pool.is_some() && !replicated_tags(shape, id).is_empty()
 }
 
 /// The tags that the innermost region around an operator replicates; tags of outer regions do not count (adl 5.4b).

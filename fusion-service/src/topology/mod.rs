@@ -16,6 +16,8 @@
 //! The second makes what is asked for: `operators` with their `names`, `locations`, `annotations` and `threading`, `connect`ions and
 //! splitters, `imports` and exports, `consistent` regions.
 //!
+//! A resize goes the same way, but takes over what it leaves as it is (`regrow`): [`expand_again`].
+//!
 //! Beside it: [`relabel`] carries numbers over from a running generation, [`difference`] tells what a resize does to operators,
 //! [`verify`] checks the invariants, and a topology prints itself.
 //!
@@ -38,6 +40,7 @@ mod names;
 mod operators;
 mod order;
 mod parameters;
+mod regrow;
 mod relabel;
 mod shape;
 #[cfg(test)]
@@ -47,7 +50,7 @@ mod threading;
 mod verify;
 mod widths;
 
-pub use expand::expand;
+pub use expand::{expand, expand_again};
 pub use parameters::{Configuration, Parameters};
 pub use relabel::{Difference, NumberedSplitter, Numbering, difference, earlier, relabel};
 pub use verify::verify;
@@ -55,6 +58,7 @@ pub use widths::{Pattern, WidthSource, find_region, width_source};
 
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
+use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -80,7 +84,7 @@ pub struct Topology {
     /// Consistent regions that some operator is in, ascending index.
     pub consistent_regions: Vec<ConsistentRegion>,
     /// Operators, ascending operator index.
-    pub operators: PrimaryMap<Node, Operator>,
+    pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
 }

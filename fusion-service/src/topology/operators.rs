@@ -92,6 +92,11 @@ impl Written {
         self.name.len() as u64 + self.streams.iter().map(|stream| stream.len() as u64).sum::<u64>()
     }
 
+    /// Whether channels may differ in more than names, numbers of channels and what they are connected to.
+    pub(super) fn varies(&self, shape: &Shape<'_>, id: OperatorId) -> bool {
+        self.annotations.vary() || self.locations.vary(shape, id)
+    }
+
     /// The operator in one channel, without connections, imports, exports, annotations.
     pub(super) fn operator(
         &self,

@@ -4,8 +4,10 @@
 //! number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else has. The structure is that of the fresh topology;
 //! only numbers change, so what is not renumbered is equal to before, text and all.
 
+use super::regrow::Before;
 use super::{Connection, Identity, Node, Operator, Splitter, Topology, Via};
 use crate::logical::OperatorId;
+use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
@@ -65,33 +67,63 @@ impl Numbering {
         operators.sort_unstable();
 
         let mut splitters = Vec::new();
-        let key = |(node, port): (Node, u32)| (&identities[node].channels, identities[node].logical_index, port);
         for run in topology.connections.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
-            // Per splitter of the port: its end with the least channels.
-            let mut ends: BTreeMap<u32, (Node, u32)> = BTreeMap::new();
-            for connection in run {
-                let Some(via) = connection.via() else { continue };
-                let end = (connection.target, connection.target_port);
-                let least = ends.entry(via.splitter).or_insert(end);
-                if key(end) < key(*least) {
-                    *least = end;
-                }
-            }
-            if let Some(first) = run.first() {
-                splitters.extend(ends.into_iter().map(|(index, (target, target_port))| NumberedSplitter {
-                    source: identities[first.source].clone(),
-                    source_port: first.source_port,
-                    target: identities[target].clone(),
-                    target_port,
-                    index,
-                }));
-            }
+            splitters.extend(ends_of(topology, run).map(|end| NumberedSplitter {
+                source: identities[end.source].clone(),
+                source_port: end.source_port,
+                target: identities[end.target].clone(),
+                target_port: end.target_port,
+                index: end.index,
+            }));
         }
         splitters.sort_unstable();
-        let mut host_pools: Vec<_> = topology.host_pools.iter().map(|p| (p.name.clone(), p.index)).collect();
-        host_pools.sort_unstable();
-        Self { operators, splitters, host_pools }
+        Self { operators, splitters, host_pools: host_pools(topology) }
     }
+}
+
+/// Host pools by name, sorted.
+fn host_pools(topology: &Topology) -> Vec<(String, u64)> {
+    let mut host_pools: Vec<_> = topology.host_pools.iter().map(|p| (p.name.clone(), p.index)).collect();
+    host_pools.sort_unstable();
+    host_pools
+}
+
+/// A splitter that carries connections: the connection by which it is recognised, and its number.
+struct SplitterEnd {
+    source: Node,
+    source_port: u32,
+    target: Node,
+    target_port: u32,
+    index: u32,
+}
+
+/// The splitters of a port, whose connections are `run`.
+fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<Item = SplitterEnd> + use<> {
+    let written = &topology.application.operators;
+    let compare = |a: &Connection, b: &Connection| {
+        let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
+        let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
+        let rest = |operator: &Operator, connection: &Connection| {
+            (written[operator.logical].index, connection.target_port)
+        };
+        channels.then_with(|| rest(one, a).cmp(&rest(other, b)))
+    };
+    // Per splitter of the port: its end with the least channels.
+    let mut ends: BTreeMap<u32, Connection> = BTreeMap::new();
+    for connection in run {
+        let Some(via) = connection.via() else { continue };
+        let least = ends.entry(via.splitter).or_insert(*connection);
+        if compare(connection, least).is_lt() {
+            *least = *connection;
+        }
+    }
+    ends.into_iter().map(|(index, connection)| SplitterEnd {
+        source: connection.source,
+        source_port: connection.source_port,
+        target: connection.target,
+        target_port: connection.target_port,
+        index,
+    })
 }
 
 /// The copies of every operator of the ADL, by its index.
@@ -150,8 +182,17 @@ impl CopiesOf {
 /// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
     let copies = Copies::of(&fresh);
-    renumber_splitters(&mut fresh, prior, &copies);
-    renumber_host_pools(&mut fresh, prior);
+    let known = prior.splitters.iter().filter_map(|known| {
+        Some(SplitterEnd {
+            source: copies.node(&known.source)?,
+            source_port: known.source_port,
+            target: copies.node(&known.target)?,
+            target_port: known.target_port,
+            index: known.index,
+        })
+    });
+    renumber_splitters(&mut fresh, &known.collect::<Vec<_>>());
+    renumber_host_pools(&mut fresh, &prior.host_pools);
 
     // Step 3. New operators come in ascending fresh index: the order of the arena.
     let mut known: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
@@ -169,7 +210,7 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
     let largest = fresh.operators.values().map(|o| o.index).chain(taken.last().copied()).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
     for (node, operator) in fresh.operators.iter_mut() {
-        operator.index = match known[node] {
+        let index = match known[node] {
             Some(index) => index,
             None if taken.binary_search(&operator.index).is_err() => operator.index,
             None => {
@@ -177,8 +218,31 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
                 next - 1
             }
         };
+        if index != operator.index {
+            operator.to_mut().index = index;
+        }
     }
     sort_by_index(fresh)
+}
+
+/// The same for a topology whose operators have their indexes already, with splitters and host pools to be numbered as they were `before`.
+pub(super) fn renumber(mut topology: Topology, before: &Topology, running: &Before<'_>) -> Topology {
+    let mut known = Vec::new();
+    // What was taken over has its numbers.
+    for (earlier, _) in running.made_again(&topology) {
+        let start = before.connections.partition_point(|connection| connection.source < earlier);
+        let own = before.connections.get(start..).unwrap_or_default();
+        let own = own.iter().take_while(|connection| connection.source == earlier).count();
+        let own = before.connections.get(start..start + own).unwrap_or_default();
+        for run in own.chunk_by(|a, b| a.source_port == b.source_port) {
+            known.extend(ends_of(before, run).filter_map(|end| {
+                Some(SplitterEnd { source: running.now(end.source)?, target: running.now(end.target)?, ..end })
+            }));
+        }
+    }
+    renumber_splitters(&mut topology, &known);
+    renumber_host_pools(&mut topology, &host_pools(before));
+    topology
 }
 
 /// Puts the arena in order of operator index again.
@@ -194,8 +258,8 @@ fn sort_by_index(topology: Topology) -> Topology {
     for (position, node) in order.iter().enumerate() {
         position_of[*node] = Node::new(position);
     }
-    let mut by_old: Vec<Option<super::Operator>> = operators.into_iter().map(|(_, operator)| Some(operator)).collect();
-    let operators: PrimaryMap<Node, super::Operator> =
+    let mut by_old: Vec<Option<Shared<Operator>>> = operators.into_iter().map(|(_, operator)| Some(operator)).collect();
+    let operators: PrimaryMap<Node, Shared<Operator>> =
         order.iter().filter_map(|node| by_old.get_mut(node.index()).and_then(Option::take)).collect();
     for connection in &mut connections {
         connection.source = position_of[connection.source];
@@ -212,21 +276,22 @@ fn sort_by_index(topology: Topology) -> Topology {
 }
 
 /// Step 5: a splitter that carries connections keeps its number; one in the way moves behind all others.
-fn renumber_splitters(fresh: &mut Topology, prior: &Numbering, copies: &Copies) {
-    for known in prior.splitters.chunk_by(|a, b| (&a.source, a.source_port) == (&b.source, b.source_port)) {
+fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
+    for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
         let Some(first) = known.first() else { continue };
-        let Some(source) = copies.node(&first.source) else { continue };
-        let port = first.source_port;
+        let (source, port) = (first.source, first.source_port);
         let mut map: BTreeMap<u32, u32> = BTreeMap::new();
         for splitter in known {
-            let Some(target) = copies.node(&splitter.target) else { continue };
-            let via = via_of(&fresh.connections, (source, port), (target, splitter.target_port));
+            let via = via_of(&fresh.connections, (source, port), (splitter.target, splitter.target_port));
             if let Some(via) = via.filter(|via| via.splitter != splitter.index) {
                 map.insert(via.splitter, splitter.index);
             }
         }
-        let output = fresh.operators.get_mut(source).and_then(|operator| operator.outputs.get_mut(port as usize));
-        let Some(output) = output.filter(|_| !map.is_empty()) else { continue };
+        if map.is_empty() {
+            continue;
+        }
+        let operator = fresh.operators.get_mut(source).map(Shared::to_mut);
+        let Some(output) = operator.and_then(|operator| operator.outputs.get_mut(port as usize)) else { continue };
         let mut present = BTreeSet::new();
         visit(&mut output.splitters, &mut |index| {
             present.insert(*index);
@@ -275,15 +340,15 @@ fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
 }
 
 /// Step 6, with exactly the fresh pools as the result (10.6): a pool keeps the number that its name had.
-fn renumber_host_pools(fresh: &mut Topology, prior: &Numbering) {
+fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest =
-        prior.host_pools.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
+        prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
     // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and so on.
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
-    for (name, index) in &prior.host_pools {
+    for (name, index) in prior {
         by_name.entry(name).or_default().push_back(*index);
         by_index.insert(*index, name);
     }
@@ -311,7 +376,7 @@ fn renumber_host_pools(fresh: &mut Topology, prior: &Numbering) {
         if let Some(&pool) = map.get(&location.pool) {
             let mut resources = (*operator.resources).clone();
             resources.pool = Some(crate::logical::PoolLocation { pool, ..location });
-            operator.resources = Arc::new(resources);
+            operator.to_mut().resources = Arc::new(resources);
         }
     }
 }
@@ -334,7 +399,7 @@ pub fn difference(before: &Topology, after: &Topology, region: u64) -> Differenc
     if width(before) == width(after) {
         return Difference::default();
     }
-    let in_region = |operator: &Operator| operator.channels.iter().any(|channel| channel.region == region);
+    let in_region = |operator: &Shared<Operator>| operator.channels.iter().any(|channel| channel.region == region);
     let inside: PrimaryMap<Node, bool> = after.operators.values().map(in_region).collect();
     let mut changed: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(inside.len());
     let mut stays: SecondaryMap<Node, bool> = SecondaryMap::with_capacity(before.operators.len());
@@ -358,7 +423,7 @@ pub fn difference(before: &Topology, after: &Topology, region: u64) -> Differenc
             changed[if inside[source] { target } else { source }] = true;
         }
     }
-    let names = |nodes: &mut dyn Iterator<Item = &Operator>| nodes.map(|operator| operator.name.clone()).collect();
+    let names = |nodes: &mut dyn Iterator<Item = &Shared<Operator>>| nodes.map(|operator| operator.name.clone()).collect();
     let mut changed: Vec<String> = names(&mut changed.iter().filter(|(_, is)| **is).map(|(n, _)| &after.operators[n]));
     let mut removed: Vec<String> =
         names(&mut before.operators.iter().filter(|(node, _)| !stays[*node]).map(|(_, operator)| operator));

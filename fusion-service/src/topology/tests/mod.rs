@@ -3,5 +3,6 @@
 mod errors;
 mod hostile;
 mod properties;
+mod regrowth;
 mod results;
 mod sketch;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// An application of up to three levels: sources, operators and composites in a row, some of them parallel, with broadcasts, hashes,
 /// fan-out, fan-in and feedback.
-fn applications() -> impl Strategy<Value = Sketch> {
+pub(super) fn applications() -> impl Strategy<Value = Sketch> {
     let operator = (0..3_usize, 1..4_u32, 0..4_u8, 0..4_usize, any::<bool>());
     let inner = proptest::collection::vec(operator, 1..4);
     (proptest::collection::vec((inner, 0..4_u32, any::<bool>()), 1..4)).prop_map(|composites| {

@@ -360,6 +360,13 @@ impl Sketch {
         expand(&application, &parameters, budget)
     }
 
+    /// The topology for other widths, made from the one that is running.
+    pub(super) fn expand_again(&self, before: &Topology) -> Result<Topology, Error> {
+        let bindings = bind(&before.application, &self.given)?;
+        let parameters = Parameters { bindings, widths: self.widths.clone(), ..Parameters::default() };
+        crate::topology::expand_again(before, &parameters, &Budget::default())
+    }
+
     pub(super) fn expand(&self) -> Result<Topology, Error> {
         self.expand_within(&Budget::default())
     }

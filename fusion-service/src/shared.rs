@@ -1,0 +1,56 @@
+//! Values that the generations of a job share.
+//!
+//! A resize leaves most operators and PEs as they are. The new generation refers to the same values instead of having copies, and whoever
+//! compares generations sees at once that they are the same ([`Shared::is`]).
+//!
+//! Knows: nothing of what it holds.
+
+use crate::heap::Heap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A value that does not change while several generations have it.
+#[derive(Clone, Debug, Default)]
+pub struct Shared<T>(Arc<T>);
+
+impl<T> Shared<T> {
+    /// A value that nobody else has yet.
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// Whether both are the same value, not only equal ones.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T: Clone> Shared<T> {
+    /// The value to be changed; a copy of it if others have it too.
+    pub fn to_mut(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: PartialEq> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other) || **self == **other
+    }
+}
+
+impl<T: Eq> Eq for Shared<T> {}
+
+impl<T: Heap> Heap for Shared<T> {
+    /// All of it, for each generation: the others may be gone tomorrow.
+    fn heap_bytes(&self) -> usize {
+        size_of::<T>() + (**self).heap_bytes()
+    }
+}

@@ -1,0 +1,184 @@
+//! A resize takes over what it does not change; that is only a faster way to the topology that an expansion gives.
+
+use super::properties::applications;
+use super::sketch::Sketch;
+use crate::topology::{Numbering, Topology, relabel, verify};
+use proptest::prelude::*;
+
+/// Everything that was made, as text.
+fn parts(topology: &Topology) -> [String; 5] {
+    let Topology { operators, connections, regions, host_pools, consistent_regions, .. } = topology;
+    [
+        format!("{operators:#?}"),
+        format!("{connections:?}"),
+        format!("{regions:?}"),
+        format!("{host_pools:?}"),
+        format!("{consistent_regions:?}"),
+    ]
+}
+
+/// Resizes step by step: (position of the region, width).
+fn compare(sketch: &Sketch, steps: &[(usize, i128)]) -> Result<(), TestCaseError> {
+    let mut before = sketch.expand().unwrap();
+    let mut wanted = sketch.clone();
+    for (which, width) in steps {
+        let Some(region) = before.regions.get(which % before.regions.len().max(1)) else { return Ok(()) };
+        wanted = wanted.override_width(&region.name, *width);
+        let expected = relabel(wanted.expand().unwrap(), &Numbering::of(&before));
+        let after = wanted.expand_again(&before).unwrap();
+        prop_assert_eq!(verify(&after), Ok(()));
+        prop_assert_eq!(parts(&after), parts(&expected));
+        before = after;
+    }
+    Ok(())
+}
+
+/// How many operators of the second topology are taken over from the first.
+fn shared(before: &Topology, after: &Topology) -> usize {
+    after.operators.values().filter(|operator| before.operators.values().any(|other| operator.is(other))).count()
+}
+
+/// Two regions in a row.
+fn row() -> Sketch {
+    let parts = Sketch::new().op("Src", 0, 1).op("A", 1, 1).op("B", 1, 1).op("Snk", 1, 0);
+    parts.chain(&["Src", "A", "B", "Snk"]).parallel("A", 2).parallel("B", 3)
+}
+
+/// One output port before two regions, of which one has another inside.
+fn fan() -> Sketch {
+    Sketch::new()
+        .op("Src", 0, 1)
+        .composite("C", 1, 0)
+        .op("C.A", 1, 0)
+        .composite("D", 1, 0)
+        .op("D.A", 1, 0)
+        .op("D.B", 1, 0)
+        .chain(&["Src", "C", "C.A"])
+        .chain(&["Src", "D", "D.A"])
+        .chain(&["D", "D.B"])
+        .parallel("C", 2)
+        .parallel("C.A", 2)
+        .parallel("D", 2)
+        .parallel("D.B", 2)
+}
+
+/// Imports inside a region and outside.
+fn imports() -> Sketch {
+    let streams = "<nameBasedImport applicationName='a' streamName='s_getChannel()'/>";
+    Sketch::new()
+        .op("First", 1, 0)
+        .import("I", streams, "")
+        .composite("C", 0, 0)
+        .import("C.I", streams, "")
+        .op("C.A", 1, 0)
+        .op("Other", 0, 0)
+        .connect("I:0", "First:0")
+        .connect("C.I:0", "C.A:0")
+        .parallel("C", 2)
+        .parallel("Other", 2)
+}
+
+/// What channels send is exported behind the merger; so is what an operator sends that is in no channel.
+fn exports() -> Sketch {
+    Sketch::new()
+        .op("A", 0, 1)
+        .composite("C", 0, 1)
+        .op("C.P", 0, 1)
+        .stream(0, "C")
+        .export("E", "", "streamName='a_getChannel()'")
+        .export("F", "", "streamName='p_getChannel()'")
+        .op("Other", 0, 0)
+        .chain(&["A", "E"])
+        .chain(&["C.P", "C", "F"])
+        .parallel("C.P", 2)
+        .parallel("Other", 2)
+}
+
+fn pools() -> Sketch {
+    let place = "<poolLocation poolIndex='1' inpoolIndex='0'/>";
+    let sketch =
+        Sketch::new().pool(1, "Pool", &["t", "u"]).op("P", 0, 0).resources(place).op("Q", 0, 0).resources(place);
+    let sketch = sketch.op("R", 0, 0).resources(place);
+    let by = |sketch: Sketch, name: &str, tags: &str| {
+        sketch.parallel_by(name, "<constantWidth>2</constantWidth>", "Hash", tags)
+    };
+    let sketch = by(by(sketch, "P", "<replicateHostTag name='t'/>"), "Q", "<replicateHostTag name='u'/>");
+    by(sketch, "R", "")
+}
+
+fn placeholders() -> Sketch {
+    let host = "<hostLocation hostname='h_getChannel()_getMaxChannels()'/><coLocation colocId='byChannel(x, 0)'/>";
+    Sketch::new().op("A", 0, 0).resources(host).op("B", 0, 0).parallel("A", 2).parallel("B", 2)
+}
+
+/// Consistent regions that meet behind two parallel ones.
+fn consistent() -> Sketch {
+    Sketch::new()
+        .declare(0, "periodic")
+        .declare(1, "periodic")
+        .op("A", 0, 1)
+        .consistent(1, "isStartOfRegion")
+        .op("B", 0, 1)
+        .consistent(0, "isStartOfRegion")
+        .op("J", 2, 1)
+        .consistent(0, "")
+        .op("K", 1, 0)
+        .consistent(0, "")
+        .op("Z", 0, 0)
+        .connect("A:0", "J:0")
+        .connect("B:0", "J:1")
+        .connect("J:0", "K:0")
+        .parallel("A", 2)
+        .parallel("J", 2)
+        .parallel("Z", 2)
+}
+
+fn views() -> Sketch {
+    let view = "<splAnnotation tag='view'><value key='name' type=''>v</value></splAnnotation>";
+    let parts = Sketch::new().composite("C", 0, 0).op("C.A", 0, 0).with(view).op("B", 0, 0).with(view);
+    parts.parallel("C", 2).parallel("B", 2)
+}
+
+#[test]
+fn whatever_an_operator_has() {
+    let sketches = [row(), fan(), imports(), exports(), pools(), placeholders(), consistent(), views()];
+    for (number, sketch) in sketches.iter().enumerate() {
+        let regions = sketch.expand().unwrap().regions.len();
+        assert!(regions > 1, "{number}");
+        for first in 0..regions {
+            for second in 0..regions {
+                let steps = [(first, 3), (second, 4), (first, 1), (second, 1), (first, 2), (second, 2)];
+                compare(sketch, &steps).unwrap_or_else(|error| panic!("{number}, {steps:?}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_no_changed_region_concerns_is_shared() {
+    // Operators as they were, region whose width grows by one, operators that are taken over.
+    for (sketch, region, expected) in [
+        // The source, and nothing of A, whose channels feed B.
+        (row(), "B", 2),
+        (row(), "A", 4),
+        (imports(), "Other", 0),
+        (exports(), "Other", 0),
+        (placeholders(), "A", 2),
+        (placeholders(), "B", 0),
+        (consistent(), "Z", 6),
+    ] {
+        let before = sketch.expand().unwrap();
+        let width = before.regions.iter().find(|r| r.name == region).unwrap().width + 1;
+        let after = sketch.clone().override_width(region, width.into()).expand_again(&before).unwrap();
+        assert_eq!(shared(&before, &after), expected, "{region} of {before}");
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::property_cases(48))]
+
+    #[test]
+    fn any_application(sketch in applications(), steps in prop::collection::vec((0..8_usize, 1..5_i128), 1..5)) {
+        compare(&sketch, &steps)?;
+    }
+}
