@@ -204,7 +204,7 @@ heap_fields! {
     plan::SplitterTree { operator, port, indexes }
     plan::Element { id, content_id, runtime_id, bytes, operators, inputs, outputs }
     plan::Plan {
-        compiler, adl, layout, application_name, application_scope, regions, host_pools, consistent_regions, elements,
+        compiler, adl, application_name, application_scope, regions, host_pools, consistent_regions, elements,
         isolated, automatic, change, warnings,
     }
     plan::PlannedRegion { region, channels_have_own_pes, touches_consistent_region }
@@ -212,7 +212,7 @@ heap_fields! {
     plan::RemovedElement { id, content_id, runtime_id, reason }
     plan::Warning { reason, message }
     plan::ProcessingElement {
-        id, fate, reason, content_id, runtime_id, bytes, operators, operator_indexes, restartable, port_labels, exports,
+        id, content_id, runtime_id, bytes, operators, operator_indexes, restartable, port_labels, exports,
         imports, placement, environment, consistent_regions,
     }
     plan::ExportedPort { port_id, operator_index, operator_port, via, export }

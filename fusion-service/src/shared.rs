@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A value that does not change while several generations have it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
@@ -29,6 +29,12 @@ impl<T: Clone> Shared<T> {
     /// The value to be changed; a copy of it if others have it too.
     pub fn to_mut(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
     }
 }
 

@@ -114,7 +114,7 @@ fn resizes(criterion: &mut Criterion, application: &Application, name: &str, job
         resize(job, black_box(&widths), Policy::Sticky, &InUse::default(), &budget).expect("it is resized")
     };
     let source = application.parse();
-    let layout = &job.plan().layout;
+    let layout = &job.layout().to_bytes();
     // Somebody waits for the answer, not for the memory to be given back.
     group(criterion, "resize", 0).bench_function(name, |bencher| {
         bencher.iter_batched(|| (), |()| again(black_box(job)), BatchSize::PerIteration);

@@ -3,6 +3,7 @@
 //! The topology shares such values between channels; so do the pieces: one per value, found by its address while they are made.
 
 use super::fragments::unwritable;
+use super::same::refers_to_distant_operators;
 use super::sheet::{Fragment, Sheet};
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
@@ -161,8 +162,7 @@ impl Copies {
     fn new(topology: &Topology) -> Self {
         let mut copies: HashMap<u64, Vec<u32>> = HashMap::new();
         let written = &topology.application.operators;
-        let asked = written.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME));
-        if asked {
+        if refers_to_distant_operators(&topology.application) {
             for operator in topology.operators.values() {
                 copies.entry(written[operator.logical].index).or_default().push(operator.index);
             }

@@ -202,6 +202,19 @@ impl Elements {
         }
     }
 
+    /// Gives a PE the port ids and threads of a PE of another generation, that has the same operators with the same ports.
+    pub fn take_over(&mut self, pe: Pe, other: &Self, of: Pe) {
+        for (&operator, &earlier) in self.partition.operators(pe).iter().zip(other.members(of)) {
+            self.flags[operator] = other.flags[earlier];
+            let inputs = self.first_input[operator.index()] as usize..self.first_input[operator.index() + 1] as usize;
+            for (input, known) in self.inputs[inputs].iter_mut().zip(&other.inputs[other.input_range(earlier)]) {
+                (input.pe_port, input.threaded) = (known.pe_port, known.threaded);
+            }
+            let slots = self.slot_range(operator);
+            self.slots[slots].copy_from_slice(&other.slots[other.slot_range(earlier)]);
+        }
+    }
+
     /// Gives a PE input port its id.
     pub fn set_input_id(&mut self, port: PeInput, id: u32) {
         let input = self.input(port.operator, port.port);
@@ -246,7 +259,7 @@ impl Elements {
     }
 
     /// The PE of an operator.
-    pub(super) fn pe(&self, operator: Node) -> Pe {
+    pub fn pe(&self, operator: Node) -> Pe {
         self.partition.pe(operator)
     }
 
@@ -340,10 +353,9 @@ impl Elements {
 
     /// Connections that begin at an operator, by port and target.
     pub(super) fn leaving(&self, operator: Node) -> &[Connection] {
-        let range = self.output_range(operator);
-        let slot = |output: usize| self.outputs.get(output).map_or(self.slots.len(), |o| o.first_slot as usize);
+        let slots = self.slot_range(operator);
         // Slots are in order of operators, and `outgoing_start` counts connections in order of slots.
-        let (start, end) = (self.outgoing_start[slot(range.start)], self.outgoing_start[slot(range.end)]);
+        let (start, end) = (self.outgoing_start[slots.start], self.outgoing_start[slots.end]);
         &self.topology.connections[start as usize..end as usize]
     }
 
@@ -372,6 +384,13 @@ impl Elements {
 
     fn output_range(&self, operator: Node) -> Range<usize> {
         self.first_output[operator.index()] as usize..self.first_output[operator.index() + 1] as usize
+    }
+
+    /// Slots of all output ports of an operator.
+    fn slot_range(&self, operator: Node) -> Range<usize> {
+        let outputs = self.output_range(operator);
+        let first = |output: usize| self.outputs.get(output).map_or(self.slots.len(), |o| o.first_slot as usize);
+        first(outputs.start)..first(outputs.end)
     }
 
     fn splitters_of(&self, output: &Output) -> &[SplitterSlots] {

@@ -10,14 +10,25 @@ use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::heap::heap_fields;
 use crate::logical::{self, Checkpointing, OperatorKind, Primitive, Runtime};
+use crate::shared::Shared;
 use crate::topology::Topology;
 use cranelift_entity::PrimaryMap;
+use std::ops::Deref;
 
 type Page<'a> = Sheet<'a, true>;
 
-/// Pieces of the whole job.
+/// Pieces of the documents of one generation of a job.
 #[derive(Debug)]
 pub(crate) struct Fragments {
+    /// Those that do not depend on widths.
+    job: Shared<Job>,
+    /// What some channels share.
+    channels: Channels,
+}
+
+/// Pieces that all generations of a job have.
+#[derive(Debug)]
+pub(crate) struct Job {
     /// From behind the document's numbers to the end of the root's start tag.
     pub(super) root: Fragment,
     /// `libraries`, `hostpools`, `tupleTypes`, `envVars`.
@@ -34,8 +45,6 @@ pub(crate) struct Fragments {
     pub(super) metrics: Vec<Fragment>,
     /// What the channels of an operator share.
     operators: PrimaryMap<logical::OperatorId, Option<Box<Operator>>>,
-    /// What some channels share.
-    channels: Channels,
 }
 
 /// Pieces that all channels of an operator share.
@@ -75,9 +84,8 @@ pub(super) struct Port {
 }
 
 heap_fields! {
-    Fragments {
-        root, head, toolkits, tuple_types, definitions, capabilities, metrics, operators, channels,
-    }
+    Fragments { job, channels }
+    Job { root, head, toolkits, tuple_types, definitions, capabilities, metrics, operators }
     Operator {
         attributes, shared_object, checkpointing, jvm_arguments, inputs, input_order, outputs, output_order, definition,
     }
@@ -87,6 +95,31 @@ heap_fields! {
 impl Fragments {
     /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
     pub(super) fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
+        let job = Shared::new(Job::new(topology, job_name, job_id, budget)?);
+        Ok(Self { job, channels: Channels::new(topology, budget)? })
+    }
+
+    /// The pieces for another generation of the same job.
+    pub(super) fn again(&self, topology: &Topology, budget: &Budget) -> Result<Self, Error> {
+        Ok(Self { job: self.job.clone(), channels: Channels::new(topology, budget)? })
+    }
+
+    /// What an operator shares with some of its channels.
+    pub(super) fn channels(&self) -> &Channels {
+        &self.channels
+    }
+}
+
+impl Deref for Fragments {
+    type Target = Job;
+
+    fn deref(&self) -> &Job {
+        &self.job
+    }
+}
+
+impl Job {
+    fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
         let application = &*topology.application;
         let whole = |what: &'static str| move |illegal| unwritable(what, illegal);
         let tuple_contents = application
@@ -145,18 +178,12 @@ impl Fragments {
                 .collect::<Result<_, _>>()
                 .map_err(whole("a custom metric"))?,
             operators,
-            channels: Channels::new(topology, budget)?,
         })
     }
 
     /// What the channels of an operator share; nothing if the ADL does not say what the operator is.
     pub(super) fn operator(&self, operator: logical::OperatorId) -> Option<&Operator> {
         self.operators.get(operator)?.as_deref()
-    }
-
-    /// What an operator shares with some of its channels.
-    pub(super) fn channels(&self) -> &Channels {
-        &self.channels
     }
 
     /// Bytes that every document has at least.

@@ -23,7 +23,7 @@ mod tuple_type;
 pub use difference::{Difference, Key, Step, What, differences};
 pub use document::WriteError;
 pub use elements::Elements;
-pub use same::{same_document, same_job};
+pub use same::{refers_to_distant_operators, same_document, same_job};
 
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
@@ -56,7 +56,15 @@ impl Writer {
     /// Prepares what all documents share. Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the
     /// documents would be larger than the budget allows, as far as that can be said without writing them.
     pub fn new(e: &Elements, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
-        let fragments = Fragments::new(e.topology(), job_name, job_id, budget)?;
+        Self::within(Fragments::new(e.topology(), job_name, job_id, budget)?, e, budget)
+    }
+
+    /// The same for another generation of a job, for which [`same_job`] holds.
+    pub fn again(&self, e: &Elements, budget: &Budget) -> Result<Self, Error> {
+        Self::within(self.fragments.again(e.topology(), budget)?, e, budget)
+    }
+
+    fn within(fragments: Fragments, e: &Elements, budget: &Budget) -> Result<Self, Error> {
         let least = fragments.bytes_per_document().saturating_mul(e.pes().len() as u64)
             + e.topology().connections.len() as u64 * BYTES_PER_CONNECTION
             + e.topology().operators.len() as u64 * BYTES_PER_OPERATOR;
@@ -66,11 +74,12 @@ impl Writer {
         Ok(Self { fragments })
     }
 
-    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known` is not measured again.
+    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order and PE, is not measured
+    /// again.
     pub fn measure_all(
         &self,
         e: &Elements,
-        mut known: impl FnMut(Pe) -> Option<Measure>,
+        mut known: impl FnMut(usize, Pe) -> Option<Measure>,
         budget: &Budget,
     ) -> Result<Vec<Measure>, Error> {
         let (mut problems, mut refused) = (Problems::default(), 0);
@@ -78,9 +87,9 @@ impl Writer {
         let mut measures = Vec::with_capacity(e.pes().len());
         let mut sheet = Sheet::<true>::new(None);
         let mut pace = budget.pace();
-        for &pe in e.pes() {
+        for (position, &pe) in e.pes().iter().enumerate() {
             pace.steps(16)?;
-            let measure = match known(pe) {
+            let measure = match known(position, pe) {
                 Some(measure) => measure,
                 None => match self.measure_on(&mut sheet, e, pe, left, budget) {
                     // Others may have problems of their own; not so if there is too much text.

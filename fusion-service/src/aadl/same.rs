@@ -4,9 +4,11 @@
 //! answer may be a wrong "no", which costs time, but never a wrong "yes": everything that [`super::document`] and [`super::operator`] read is
 //! compared here.
 
+use super::channels::EVENT_TIME;
 use super::elements::Elements;
 use super::is_event_time;
 use crate::fuser::Pe;
+use crate::logical::Application;
 use crate::topology::{Connection, Node};
 use std::sync::Arc;
 
@@ -17,6 +19,11 @@ pub fn same_job(a: &Elements, b: &Elements) -> bool {
         && a.data_directory == b.data_directory
         && a.display == b.display
         && a.host_pools == b.host_pools
+}
+
+/// Whether documents may name operators that are anywhere in the job: by event time (aadl 2.6).
+pub fn refers_to_distant_operators(application: &Application) -> bool {
+    application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
 }
 
 /// Whether two PEs of the same id have the same document, given that [`same_job`] holds.

@@ -7,7 +7,7 @@ use super::names::{NAMED, Names, template};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{Decisions, Pe};
-use crate::plan::{self, Compiled, ProcessingElement};
+use crate::plan::{self, Compiled, PlannedElement};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -75,7 +75,7 @@ pub(super) fn groups(
 fn alike(
     now: &Compiled,
     pe: Pe,
-    element: &ProcessingElement,
+    element: &PlannedElement,
     decisions: &Decisions,
     words: &Words<'_>,
     comparing: bool,

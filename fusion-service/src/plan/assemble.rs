@@ -4,22 +4,25 @@ use super::element::{PodNeeds, pod_needs, processing_elements};
 use super::layout::{self, Digest, Layout, SplitterTree};
 use super::ports::{self, InUse};
 use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
+use super::settled::{Earlier, Settled};
 use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, change, consistent, placement};
 use crate::aadl::{Elements, Measure, Writer};
 use crate::budget::Budget;
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
+use crate::shared::Shared;
 use crate::topology::{Numbering, Splitter, Topology};
 use cranelift_entity::{EntityRef, PrimaryMap};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A job whose PEs and ports have numbers.
-pub(super) struct Assembled {
+pub(super) struct Assembled<'b> {
     pub(super) bound: Bound,
     pub(super) elements: Elements,
     pub(super) found: Option<u32>,
     pub(super) automatic: Option<Automatic>,
+    settled: Settled<'b>,
 }
 
 /// Which operators share a PE, and what the PEs are called.
@@ -38,38 +41,67 @@ pub(super) fn from_scratch(
     topology: Topology,
     fusion: &CheckedFusion,
     budget: &Budget,
-) -> Result<Assembled, Error> {
+) -> Result<Assembled<'static>, Error> {
     let topology = Arc::new(topology);
     let graph = Graph::from_topology(&topology)?;
     let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let ids = partition.pes().map(|pe| pe.index() as u64).collect();
     let grouping = Grouping { partition, ids, found, automatic };
-    Assembled::new(bound, &topology, &graph, grouping, None, &InUse::default(), budget)
+    Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)
 }
 
-impl Assembled {
+impl Grouping {
+    /// The PEs, with nothing known about them.
+    pub(super) fn elements(self, topology: &Arc<Topology>) -> Grouped<'static> {
+        let Self { partition, ids, found, automatic } = self;
+        let elements = Elements::new(Arc::clone(topology), partition, ids);
+        Grouped { elements, found, automatic, settled: Settled::default() }
+    }
+}
+
+/// PEs, and what is known about them from before.
+pub(super) struct Grouped<'b> {
+    elements: Elements,
+    found: Option<u32>,
+    automatic: Option<Automatic>,
+    settled: Settled<'b>,
+}
+
+impl Grouped<'_> {
+    /// The same where they come from a job whose operators were `earlier`.
+    pub(super) fn after<'b>(self, before: &'b Compiled, earlier: &Earlier) -> Grouped<'b> {
+        let settled = Settled::find(before, earlier, &self.elements);
+        Grouped { elements: self.elements, found: self.found, automatic: self.automatic, settled }
+    }
+}
+
+impl<'b> Assembled<'b> {
     /// Numbers the ports and finds out about threads.
     pub(super) fn new(
         bound: Bound,
-        topology: &Arc<Topology>,
         graph: &Graph<'_>,
-        grouping: Grouping,
+        grouped: Grouped<'b>,
         prior: Option<&Layout>,
         in_use: &InUse,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let Grouping { partition, ids, found, automatic } = grouping;
-        let mut elements = Elements::new(Arc::clone(topology), partition, ids);
-        ports::assign(&mut elements, graph, prior, in_use, budget)?;
-        let pes: Vec<Pe> = elements.pes().to_vec();
+        let Grouped { mut elements, found, automatic, settled } = grouped;
+        let all: Vec<Pe> = elements.pes().to_vec();
+        for (&pe, (before, earlier)) in all.iter().enumerate().filter_map(|(at, pe)| Some((pe, settled.get(at)?))) {
+            if let Some(&earlier) = before.elements.pes().get(earlier) {
+                elements.take_over(pe, &before.elements, earlier);
+            }
+        }
+        let open = unsettled(&elements, &settled);
+        ports::assign(&mut elements, &open, graph, prior, in_use, budget)?;
         let mut pace = budget.pace();
-        for pe in pes {
+        for pe in open {
             pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
             let threads = fuser::threads(graph, elements.partition(), pe);
             elements.set_threads(pe, &threads);
         }
-        Ok(Self { bound, elements, found, automatic })
+        Ok(Self { bound, elements, found, automatic, settled })
     }
 
     /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the problems of all
@@ -81,9 +113,17 @@ impl Assembled {
         prior: Option<change::Prior<'_>>,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let measured = Writer::new(&self.elements, &request.job_name, request.job_id, budget).and_then(|writer| {
-            let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
-            let measures = writer.measure_all(&self.elements, |pe| known.as_ref()?.measure(pe), budget)?;
+        let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
+        let writer = match &known {
+            Some(known) => known.writer().again(&self.elements, budget),
+            None => Writer::new(&self.elements, &request.job_name, request.job_id, budget),
+        };
+        let measured = writer.and_then(|writer| {
+            let known = |position, pe| match self.settled.get(position) {
+                Some((before, earlier)) => before.layout.elements.get(earlier).map(|element| element.measure()),
+                None => known.as_ref()?.measure(pe),
+            };
+            let measures = writer.measure_all(&self.elements, known, budget)?;
             Ok((writer, measures))
         });
         let mut problems = Problems::default();
@@ -100,7 +140,7 @@ impl Assembled {
     fn around(&self) -> Result<(Vec<ConsistentRegion>, Vec<PodNeeds>), Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
-        let needs = problems.keep(pod_needs(&self.elements))?;
+        let needs = problems.keep(pod_needs(&self.elements, &unsettled(&self.elements, &self.settled)))?;
         problems.into_result()?;
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
@@ -116,15 +156,14 @@ impl Assembled {
         budget: &Budget,
     ) -> Result<Compiled, Error> {
         let (consistent_regions, needs) = self.around()?;
-        let Self { bound, elements, found, automatic } = self;
-        let mut list = processing_elements(&elements, measures, needs, budget)?;
+        let Self { bound, elements, found, automatic, settled } = self;
+        let mut list = processing_elements(&elements, &settled, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
-        let layout = layout_of(source.digest, request.digest(), found, &elements, measures);
-        let change = prior.map(|prior| change::change(prior, &elements, &mut list));
+        let layout = layout_of((source.digest, request.digest()), found, &elements, &settled, measures);
+        let change = prior.map(|prior| change::change(prior, &elements, &settled, &mut list));
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
-            layout: layout.to_bytes(),
             application_name: topology.application.name.clone(),
             application_scope: topology.application.scope.clone(),
             regions: regions(&elements),
@@ -148,16 +187,21 @@ impl Assembled {
     }
 }
 
+/// PEs about which something has to be found out, ascending id.
+fn unsettled(elements: &Elements, settled: &Settled<'_>) -> Vec<Pe> {
+    elements.pes().iter().enumerate().filter(|(at, _)| settled.get(*at).is_none()).map(|(_, &pe)| pe).collect()
+}
+
 fn layout_of(
-    adl: Digest,
-    request: Digest,
+    (adl, request): (Digest, Digest),
     automatic: Option<u32>,
     elements: &Elements,
+    settled: &Settled<'_>,
     measures: &[Measure],
 ) -> Layout {
     let topology = elements.topology();
     let index = |node| topology.operators[node].index;
-    let list = elements.pes().iter().zip(measures).map(|(&pe, measure)| layout::Element {
+    let made = |pe: Pe, measure: &Measure| layout::Element {
         id: elements.id(pe),
         content_id: measure.content_id,
         runtime_id: measure.runtime_id,
@@ -169,6 +213,10 @@ fn layout_of(
         outputs: (elements.output_ports(pe))
             .map(|(id, port)| layout::OutputPort { operator: index(port.operator), port: port.port, via: port.via, id })
             .collect(),
+    };
+    let list = elements.pes().iter().zip(measures).enumerate().map(|(position, (&pe, measure))| {
+        let known = settled.get(position).and_then(|(before, earlier)| before.layout.elements.get(earlier));
+        known.map_or_else(|| Shared::new(made(pe, measure)), Shared::clone)
     });
     Layout {
         adl,
@@ -225,17 +273,23 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
     let topology = elements.topology();
     let touching = regions_touching_consistent_ones(topology);
     let mut shared: BTreeSet<u64> = BTreeSet::new();
+    // By region: a channel of it, and the operators in that channel.
+    let mut channels: Vec<(u64, u32, usize)> = Vec::new();
     for &pe in elements.pes() {
         let members = elements.members(pe);
         // An operator by itself shares nothing.
         if members.len() == 1 {
             continue;
         }
-        let mut members_in: BTreeMap<(u64, u32), usize> = BTreeMap::new();
+        channels.clear();
         for channel in members.iter().flat_map(|&node| &topology.operators[node].channels) {
-            *members_in.entry((channel.region, channel.global)).or_default() += 1;
+            // Neighbours are mostly in the same regions.
+            match channels.iter_mut().rev().find(|(region, _, _)| *region == channel.region) {
+                Some((_, global, count)) => *count += usize::from(*global == channel.global),
+                None => channels.push((channel.region, channel.global, 1)),
+            }
         }
-        shared.extend(members_in.iter().filter(|(_, count)| **count < members.len()).map(|((region, _), _)| *region));
+        shared.extend(channels.iter().filter(|(_, _, count)| *count < members.len()).map(|(region, _, _)| *region));
     }
     let planned = topology.regions.iter().map(|region| PlannedRegion {
         region: region.clone(),

@@ -1,11 +1,13 @@
 //! What a resize does to each PE, and why.
 
-use super::element::{Fate, ProcessingElement};
-use super::layout::Layout;
+use super::element::{Fate, PlannedElement};
+use super::layout::{self, Layout};
+use super::settled::Settled;
 use super::{COMPILER, Change, Compiled, RemovedElement};
 use crate::aadl::{self, Elements, Measure};
 use crate::error::excerpt;
 use crate::fuser::Pe;
+use crate::shared::Shared;
 use crate::topology::{Difference, Node, Topology};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -33,38 +35,31 @@ pub(super) struct Known<'e> {
     now: &'e Elements,
 }
 
-impl Known<'_> {
+impl<'e> Known<'e> {
+    /// What wrote them.
+    pub(super) fn writer(&self) -> &'e aadl::Writer {
+        &self.before.writer
+    }
+
     /// Ids and size of the document of a PE, if it is the same as before.
     pub(super) fn measure(&self, pe: Pe) -> Option<Measure> {
         let id = self.now.id(pe);
         let before = self.before.elements();
         let same = aadl::same_document(before, before.find(id)?, self.now, pe);
-        let element = self.before.layout().element(id).filter(|_| same)?;
-        Some(Measure { content_id: element.content_id, runtime_id: element.runtime_id, bytes: element.bytes })
+        Some(self.before.layout().element(id).filter(|_| same)?.measure())
     }
 }
 
 /// PEs before a resize.
 pub(super) enum PriorElements<'a> {
-    /// Of a compiled job, with what identifies their documents, in order of the layout.
-    Compiled(&'a Compiled, Vec<Digests>),
+    /// Of a compiled job. If another compiler made it: what their documents are as this one writes them, in order of the layout.
+    Compiled(&'a Compiled, Option<Vec<Measure>>),
     /// Only their ids are known.
     Ids(BTreeSet<u64>),
 }
 
-/// What identifies a document: content id, runtime id.
-pub(super) type Digests = ([u8; 32], [u8; 32]);
-
-/// The documents before, as this compiler writes them, in order of the layout: `measured` are theirs if another compiler made it.
-pub(super) fn digests(layout: &Layout, measured: Option<&[Measure]>) -> Vec<Digests> {
-    match measured {
-        Some(measured) => measured.iter().map(|m| (m.content_id, m.runtime_id)).collect(),
-        None => layout.elements.iter().map(|e| (e.content_id, e.runtime_id)).collect(),
-    }
-}
-
-/// Says what becomes of each PE; `list` has them by ascending id.
-pub(super) fn change(prior: Prior<'_>, now: &Elements, list: &mut [ProcessingElement]) -> Change {
+/// Says what becomes of each PE; `list` has them by ascending id, and knows it of those that are settled.
+pub(super) fn change(prior: Prior<'_>, now: &Elements, settled: &Settled<'_>, list: &mut [PlannedElement]) -> Change {
     let mut removed = Vec::new();
     match &prior.elements {
         PriorElements::Ids(ids) => {
@@ -80,18 +75,22 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, list: &mut [ProcessingEle
                 reason: String::new(),
             }));
         }
-        PriorElements::Compiled(before, digests) => {
+        PriorElements::Compiled(before, measured) => {
             let recorded = &before.layout().elements;
-            for element in list.iter_mut() {
-                let position = recorded.binary_search_by_key(&element.id, |recorded| recorded.id).ok();
-                let known = position.and_then(|position| recorded.get(position).zip(digests.get(position)));
-                let Some((recorded, (content_id, runtime_id))) = known else {
+            for (position, element) in list.iter_mut().enumerate() {
+                if settled.get(position).is_some() {
+                    continue;
+                }
+                let Ok(position) = recorded.binary_search_by_key(&element.id, |recorded| recorded.id) else {
                     element.reason = format!("holds {}", names(element.operators.iter().map(String::as_str)));
                     continue;
                 };
-                element.fate = if *runtime_id != element.runtime_id {
+                let recorded = &recorded[position];
+                let known = measured.as_ref().and_then(|measured| measured.get(position).copied());
+                let known = known.unwrap_or_else(|| recorded.measure());
+                element.fate = if known.runtime_id != element.runtime_id {
                     Fate::Restarted
-                } else if *content_id == element.content_id && recorded.content_id == element.content_id {
+                } else if known.content_id == element.content_id && recorded.content_id == element.content_id {
                     Fate::Kept
                 } else {
                     Fate::KeptUnobservable
@@ -100,7 +99,13 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, list: &mut [ProcessingEle
                     element.reason = reason(before, now, element);
                 }
             }
-            for element in recorded.iter().filter(|element| !is_in(list, element.id)) {
+            // Both ascend.
+            let mut present = list.iter().map(|element| element.id).peekable();
+            let is_gone = |element: &&Shared<layout::Element>| {
+                while present.next_if(|id| *id < element.id).is_some() {}
+                present.next_if(|id| *id == element.id).is_none()
+            };
+            for element in recorded.iter().filter(is_gone) {
                 removed.push(RemovedElement {
                     id: element.id,
                     content_id: element.content_id,
@@ -113,7 +118,7 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, list: &mut [ProcessingEle
     Change { operators: prior.difference, removed }
 }
 
-fn is_in(list: &[ProcessingElement], id: u64) -> bool {
+fn is_in(list: &[PlannedElement], id: u64) -> bool {
     list.binary_search_by_key(&id, |element| element.id).is_ok()
 }
 
@@ -135,7 +140,7 @@ fn names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
 }
 
 /// Why the PE restarts: the first thing that explains it.
-fn reason(before: &Compiled, now: &Elements, element: &ProcessingElement) -> String {
+fn reason(before: &Compiled, now: &Elements, element: &PlannedElement) -> String {
     let (Some(old), Some(new)) = (before.elements().find(element.id), now.find(element.id)) else {
         return String::new();
     };

@@ -1,22 +1,43 @@
 //! One PE of a plan: what its controller needs to know besides the document.
 
 use super::placement::{self, Placement};
+use super::settled::Settled;
 use crate::aadl::{Elements, Measure};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
+use crate::heap::heap_fields;
+use crate::shared::Shared;
 use crate::topology::{Export, Imports, Via};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+/// A PE of a plan, and what the plan does to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedElement {
+    /// What becomes of it.
+    pub fate: Fate,
+    /// Why it is added or restarted, for people; empty otherwise.
+    pub reason: String,
+    /// The PE; generations that leave it as it is share it.
+    element: Shared<ProcessingElement>,
+}
+
+impl Deref for PlannedElement {
+    type Target = ProcessingElement;
+
+    fn deref(&self) -> &ProcessingElement {
+        &self.element
+    }
+}
+
+heap_fields! { PlannedElement { fate, reason, element } }
 
 /// A PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessingElement {
     /// Id, unique in the job.
     pub id: u64,
-    /// What becomes of it.
-    pub fate: Fate,
-    /// Why it is added or restarted, for people; empty otherwise.
-    pub reason: String,
     /// SHA-256 of its document.
     pub content_id: [u8; 32],
     /// SHA-256 of what a running PE can observe of its document.
@@ -108,34 +129,42 @@ pub struct ImportedPort {
 }
 
 /// What the pod of a PE gets from the operators in it.
+#[derive(Default)]
 pub(super) struct PodNeeds {
     placement: Placement,
     environment: BTreeMap<String, String>,
 }
 
-/// What the pods of all PEs get, in order of ids.
+/// What the pods of these PEs get.
 ///
 /// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their environment.
-pub(super) fn pod_needs(elements: &Elements) -> Result<Vec<PodNeeds>, Error> {
+pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
-    let placements = problems.keep(placement::placements(elements))?.unwrap_or_default();
-    let environments: Vec<_> = (elements.pes().iter()).map(|&pe| environment(elements, pe, &mut problems)).collect();
+    let placements = problems.keep(placement::placements(elements, pes))?.unwrap_or_default();
+    let environments: Vec<_> = pes.iter().map(|&pe| environment(elements, pe, &mut problems)).collect();
     problems.into_result()?;
     let needs = |(placement, environment)| PodNeeds { placement, environment };
     Ok(placements.into_iter().zip(environments).map(needs).collect())
 }
 
-/// All PEs, ascending id, as added.
+/// All PEs, ascending id: those that are settled as they were, and kept; the others as added, with what they need, in order.
 pub(super) fn processing_elements(
     elements: &Elements,
+    settled: &Settled<'_>,
     measures: &[Measure],
     needs: Vec<PodNeeds>,
     budget: &Budget,
-) -> Result<Vec<ProcessingElement>, Error> {
+) -> Result<Vec<PlannedElement>, Error> {
     let topology = elements.topology();
     let mut pace = budget.pace();
     let mut list = Vec::with_capacity(measures.len());
-    for ((&pe, measure), PodNeeds { placement, environment }) in elements.pes().iter().zip(measures).zip(needs) {
+    let mut needs = needs.into_iter();
+    for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
+        if let Some(known) = settled.get(position).and_then(|(before, earlier)| before.plan.elements.get(earlier)) {
+            list.push(PlannedElement { fate: Fate::Kept, reason: String::new(), element: known.element.clone() });
+            continue;
+        }
+        let PodNeeds { placement, environment } = needs.next().unwrap_or_default();
         let members = elements.members(pe);
         pace.steps(u32::try_from(members.len() * 8).unwrap_or(u32::MAX))?;
         let mut operators: Vec<String> = members.iter().map(|&node| topology.operators[node].name.clone()).collect();
@@ -143,10 +172,8 @@ pub(super) fn processing_elements(
         let regions: BTreeSet<u64> =
             members.iter().filter_map(|&node| topology.operators[node].consistent_region).collect();
         let (port_labels, imports) = inputs(elements, pe);
-        list.push(ProcessingElement {
+        let element = Shared::new(ProcessingElement {
             id: elements.id(pe),
-            fate: Fate::Added,
-            reason: String::new(),
             content_id: measure.content_id,
             runtime_id: measure.runtime_id,
             bytes: measure.bytes,
@@ -162,6 +189,7 @@ pub(super) fn processing_elements(
             environment,
             consistent_regions: regions.into_iter().collect(),
         });
+        list.push(PlannedElement { fate: Fate::Added, reason: String::new(), element });
     }
     Ok(list)
 }

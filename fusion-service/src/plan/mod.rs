@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`submit`], [`resize`], [`replay`] and [`restore`] are pure functions; [`check`] says all that is wrong, of all stages at once. A [`Plan`] says which PEs there are, what they need around them, and
-//! what becomes of each; texts are written later, by [`Compiled::render`], from the plan's layout alone if need be. The [`Layout`] keeps numbers stable:
+//! what becomes of each; texts are written later, by [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers stable:
 //! operator indexes, splitters, host pools, PE ids, PE port ids. A PE restarts only if something changed that a running PE can observe.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
@@ -27,12 +27,13 @@ mod ports;
 mod request;
 mod resize;
 mod restore;
+mod settled;
 #[cfg(test)]
 mod tests;
 
 pub use check::{Checked, check};
 pub use consistent::{ConsistentRegion, Member, Trigger};
-pub use element::{ExportedPort, Fate, ImportedPort, PortLabel, ProcessingElement};
+pub use element::{ExportedPort, Fate, ImportedPort, PlannedElement, PortLabel, ProcessingElement};
 pub use layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree};
 pub use placement::Placement;
 pub use ports::{InUse, PortsInUse};
@@ -61,8 +62,6 @@ pub struct Plan {
     pub compiler: String,
     /// SHA-256 of the ADL.
     pub adl: Digest,
-    /// The layout, encoded.
-    pub layout: Vec<u8>,
     /// Name of the application.
     pub application_name: String,
     /// Its scope.
@@ -74,7 +73,7 @@ pub struct Plan {
     /// Consistent regions, ascending index.
     pub consistent_regions: Vec<ConsistentRegion>,
     /// PEs, ascending id.
-    pub elements: Vec<ProcessingElement>,
+    pub elements: Vec<PlannedElement>,
     /// Operators that want a host for their PE alone, with the id of that PE, sorted.
     pub isolated: Vec<(String, u64)>,
     /// How automatic fusion found the number of PEs.
@@ -129,7 +128,7 @@ pub struct Warning {
 
 impl Plan {
     /// The PE of this id.
-    pub fn element(&self, id: u64) -> Option<&ProcessingElement> {
+    pub fn element(&self, id: u64) -> Option<&PlannedElement> {
         let position = self.elements.binary_search_by_key(&id, |element| element.id).ok()?;
         self.elements.get(position)
     }
@@ -158,7 +157,7 @@ impl Compiled {
         &self.plan
     }
 
-    /// The layout, decoded.
+    /// The layout that belongs to the plan.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -25,15 +25,15 @@ pub struct Placement {
     pub pool: Option<PoolLocation>,
 }
 
-/// Placement of all PEs, in order of ids. Operators with the same host or pool may share a PE; different ones are an error.
+/// Placement of these PEs. Operators with the same host or pool may share a PE; different ones are an error.
 ///
 /// Problems at stages `host-placement` and `host-pool-location`, in this order.
-pub(super) fn placements(elements: &Elements) -> Result<Vec<Placement>, Error> {
+pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placement>, Error> {
     let topology = elements.topology();
     let (mut hosts, mut pools) = (Problems::default(), Problems::default());
     // What all channels of two operators have alike is told once.
     let mut told = BTreeSet::new();
-    let placements = elements.pes().iter().map(|&pe| {
+    let placements = pes.iter().map(|&pe| {
         let operators = || elements.members(pe).iter().map(|&node| &*topology.operators[node]);
         let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
             .unwrap_or_else(|(a, b)| {

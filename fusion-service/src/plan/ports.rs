@@ -32,9 +32,10 @@ pub struct InUse {
 /// The largest id. TCP ports end at 65535, but that is for whoever opens them to say.
 const MOST: u32 = u32::MAX - 1;
 
-/// Gives every port of every PE its id: that of `prior` where it has one, else a free one.
+/// Gives every port of these PEs its id: that of `prior` where it has one, else a free one.
 pub(super) fn assign(
     elements: &mut Elements,
+    pes: &[Pe],
     graph: &Graph<'_>,
     prior: Option<&layout::Layout>,
     in_use: &InUse,
@@ -42,8 +43,7 @@ pub(super) fn assign(
 ) -> Result<(), Error> {
     let mut pace = budget.pace();
     let nobody = PortsInUse::default();
-    let pes: Vec<Pe> = elements.pes().to_vec();
-    for pe in pes {
+    for &pe in pes {
         let id = elements.id(pe);
         let ports = fuser::ports(graph, elements.partition(), pe);
         pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;

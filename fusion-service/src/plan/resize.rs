@@ -7,9 +7,8 @@ use super::ports::InUse;
 use super::request::{Bound, Request, ResolvedFusion, Source};
 use crate::budget::Budget;
 use crate::error::{Error, Problems};
-use crate::fuser::{self, Graph, Identified, PeId, Running};
-use crate::topology::{self, Difference, Node, Numbering, Topology, find_region, relabel};
-use cranelift_entity::PrimaryMap;
+use crate::fuser::{self, Graph, Identified, Running};
+use crate::topology::{self, Numbering, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,14 +52,18 @@ pub fn resize(
     let bound = Bound { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
-    let difference = difference(before, &topology);
+    let earlier = topology::earlier(before, &topology);
+    let changes = topology::changes(before, &topology, &earlier);
     let graph = Graph::from_topology(&topology)?;
     let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let grouping = match policy {
         Policy::Sticky => {
-            let pe_of = pe_of(&topology, prior);
-            let running =
-                Running { pe_of: &pe_of, restarting: &restarting(prior, &difference), taken: &in_use.elements };
+            let id = |node| prior.elements.id(prior.elements.pe(node));
+            let pe_of = earlier.values().map(|earlier| earlier.map(id)).collect();
+            // They hold an operator that is gone or sees other neighbours.
+            let changed = changes.changed.iter().filter_map(|&node| earlier[node]);
+            let restarting = changed.chain(changes.removed.iter().copied()).map(id).collect();
+            let running = Running { pe_of: &pe_of, restarting: &restarting, taken: &in_use.elements };
             let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
             Grouping { partition, ids, found, automatic }
         }
@@ -71,48 +74,17 @@ pub fn resize(
             Grouping { partition, ids, found, automatic }
         }
     };
-    let assembled = Assembled::new(bound, &topology, &graph, grouping, Some(&prior.layout), in_use, budget)?;
+    let grouped = grouping.elements(&topology).after(prior, &earlier);
+    let assembled = Assembled::new(bound, &graph, grouped, Some(&prior.layout), in_use, budget)?;
     // A plan of another compiler: what its documents are worth is said by writing them again (decisions, "A new compiler version").
     let measured = if change::by_another_compiler(&prior.layout) {
-        Some(prior.writer.measure_all(&prior.elements, |_| None, budget)?)
+        Some(prior.writer.measure_all(&prior.elements, |_, _| None, budget)?)
     } else {
         None
     };
-    let digests = change::digests(&prior.layout, measured.as_deref());
-    let prior = Prior { difference, elements: PriorElements::Compiled(prior, digests) };
+    let difference = changes.names(before, &topology);
+    let prior = Prior { difference, elements: PriorElements::Compiled(prior, measured) };
     assembled.finish(source, request, Some(prior), budget)
-}
-
-/// What happens to operators, over all regions whose width changes.
-fn difference(before: &Topology, after: &Topology) -> Difference {
-    let mut all = Difference::default();
-    for (old, new) in before.regions.iter().zip(&after.regions) {
-        if old.width != new.width {
-            let one = topology::difference(before, after, old.index);
-            all.added.extend(one.added);
-            all.changed.extend(one.changed);
-            all.removed.extend(one.removed);
-        }
-    }
-    for names in [&mut all.added, &mut all.changed, &mut all.removed] {
-        names.sort_unstable();
-        names.dedup();
-    }
-    all
-}
-
-/// The PE of every operator that exists already.
-fn pe_of(topology: &Topology, prior: &Compiled) -> PrimaryMap<Node, Option<PeId>> {
-    let elements = &prior.elements;
-    let id = |node| elements.id(elements.partition().pe(node));
-    topology::earlier(prior.topology(), topology).values().map(|earlier| earlier.map(id)).collect()
-}
-
-/// PEs that cannot go on as they are: they hold an operator that is gone or sees other neighbours.
-fn restarting(prior: &Compiled, difference: &Difference) -> BTreeSet<PeId> {
-    let touched: BTreeSet<&str> = difference.changed.iter().chain(&difference.removed).map(String::as_str).collect();
-    let holds = |names: &[String]| names.iter().any(|name| touched.contains(name.as_str()));
-    prior.plan.elements.iter().filter(|e| holds(&e.operators)).map(|e| e.id).collect()
 }
 
 /// A resize alone, with a prior state given from outside (plan command, "input.json").
@@ -137,9 +109,9 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let bound = Bound::new(source, request)?;
     let before = bound.expand(source, existing(source, &replay.prior_widths), budget)?;
     let fresh = bound.expand(source, existing(source, &replay.current_widths), budget)?;
-    let region = find_region(&fresh.regions, &replay.region)?.index;
+    find_region(&fresh.regions, &replay.region)?;
     let topology = Arc::new(relabel(fresh, &Numbering::of(&before)));
-    let difference = topology::difference(&before, &topology, region);
+    let difference = topology::difference(&before, &topology);
     drop(before);
     let graph = Graph::from_topology(&topology)?;
     let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
@@ -147,7 +119,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let previous = replay.previous_elements.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));
     let ids = fuser::match_ids(&graph, &partition, previous, &BTreeSet::new())?;
     let grouping = Grouping { partition, ids, found, automatic };
-    let assembled = Assembled::new(bound, &topology, &graph, grouping, None, &InUse::default(), budget)?;
+    let assembled = Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)?;
     let elements = PriorElements::Ids(replay.previous_elements.keys().copied().collect());
     assembled.finish(source, request, Some(Prior { difference, elements }), budget)
 }

@@ -60,7 +60,8 @@ pub fn restore(
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
     let grouping = Grouping { partition, ids, automatic: None, found: layout.automatic };
-    let assembled = Assembled::new(bound, &topology, &graph, grouping, Some(&layout), &InUse::default(), budget)?;
+    let assembled =
+        Assembled::new(bound, &graph, grouping.elements(&topology), Some(&layout), &InUse::default(), budget)?;
     let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, budget)?;
     let measures: Vec<Measure> = (layout.elements.iter())
         .map(|e| Measure { content_id: e.content_id, runtime_id: e.runtime_id, bytes: e.bytes })
@@ -72,7 +73,6 @@ pub fn restore(
         return Err(foreign("it has other PE ports"));
     }
     compiled.plan.compiler.clone_from(&layout.compiler);
-    compiled.plan.layout = layout.to_bytes();
     Ok(compiled)
 }
 

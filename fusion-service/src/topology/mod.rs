@@ -52,7 +52,7 @@ mod widths;
 
 pub use expand::{expand, expand_again};
 pub use parameters::{Configuration, Parameters};
-pub use relabel::{Difference, NumberedSplitter, Numbering, difference, earlier, relabel};
+pub use relabel::{Changes, Difference, NumberedSplitter, Numbering, changes, difference, earlier, relabel};
 pub use verify::verify;
 pub use widths::{Pattern, WidthSource, find_region, width_source};
 

@@ -103,9 +103,8 @@ fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<Item = Spli
     let compare = |a: &Connection, b: &Connection| {
         let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
         let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
-        let rest = |operator: &Operator, connection: &Connection| {
-            (written[operator.logical].index, connection.target_port)
-        };
+        let rest =
+            |operator: &Operator, connection: &Connection| (written[operator.logical].index, connection.target_port);
         channels.then_with(|| rest(one, a).cmp(&rest(other, b)))
     };
     // Per splitter of the port: its end with the least channels.
@@ -342,8 +341,7 @@ fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
 /// Step 6, with exactly the fresh pools as the result (10.6): a pool keeps the number that its name had.
 fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
-    let largest =
-        prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
+    let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
     // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and so on.
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
@@ -392,45 +390,75 @@ pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<N
     earlier.collect()
 }
 
-/// What becomes of operators when a topology is replaced by one with another width of `region` and the same numbers, as [`relabel`] gives
-/// them (topology 6.3 steps 1 and 2). Empty when the width is the same.
-pub fn difference(before: &Topology, after: &Topology, region: u64) -> Difference {
-    let width = |topology: &Topology| topology.regions.iter().find(|r| r.index == region).map(|r| r.width);
-    if width(before) == width(after) {
-        return Difference::default();
-    }
-    let in_region = |operator: &Shared<Operator>| operator.channels.iter().any(|channel| channel.region == region);
-    let inside: PrimaryMap<Node, bool> = after.operators.values().map(in_region).collect();
-    let mut changed: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(inside.len());
-    let mut stays: SecondaryMap<Node, bool> = SecondaryMap::with_capacity(before.operators.len());
-    let mut added = Vec::new();
-    for (earlier, (node, operator)) in earlier(before, after).values().zip(&after.operators) {
-        let is_changed = match earlier {
-            Some(earlier) => {
-                stays[*earlier] = true;
-                inside[node] || operator.name != before.operators[*earlier].name
+/// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as [`relabel`] gives them
+/// (topology 6.3 steps 1 and 2). Nothing when the widths are the same. `earlier` is what [`earlier`] says of the two.
+pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, Option<Node>>) -> Changes {
+    let resized = before.regions.iter().zip(&after.regions).filter(|(old, new)| old.width != new.width);
+    let mut stays: PrimaryMap<Node, bool> = before.operators.keys().map(|_| false).collect();
+    let mut changed: PrimaryMap<Node, bool> = after.operators.keys().map(|_| false).collect();
+    let mut is_resized = false;
+    for (region, _) in resized {
+        is_resized = true;
+        let inside =
+            |operator: &Shared<Operator>| operator.channels.iter().any(|channel| channel.region == region.index);
+        let inside: PrimaryMap<Node, bool> = after.operators.values().map(inside).collect();
+        for (node, inside) in &inside {
+            changed[node] |= *inside;
+        }
+        for connection in &after.connections {
+            let (source, target) = (connection.source, connection.target);
+            if inside[source] != inside[target] {
+                changed[if inside[source] { target } else { source }] = true;
             }
-            None => {
-                added.push(operator.name.clone());
-                false
-            }
-        };
-        changed.push(is_changed);
-    }
-    for connection in &after.connections {
-        let (source, target) = (connection.source, connection.target);
-        if inside[source] != inside[target] {
-            changed[if inside[source] { target } else { source }] = true;
         }
     }
-    let names = |nodes: &mut dyn Iterator<Item = &Shared<Operator>>| nodes.map(|operator| operator.name.clone()).collect();
-    let mut changed: Vec<String> = names(&mut changed.iter().filter(|(_, is)| **is).map(|(n, _)| &after.operators[n]));
-    let mut removed: Vec<String> =
-        names(&mut before.operators.iter().filter(|(node, _)| !stays[*node]).map(|(_, operator)| operator));
-    added.sort_unstable();
-    removed.sort_unstable();
-    changed.sort_unstable();
-    changed.dedup();
-    changed.retain(|name| added.binary_search(name).is_err());
-    Difference { added, changed, removed }
+    let mut changes = Changes::default();
+    if !is_resized {
+        return changes;
+    }
+    for (node, earlier) in earlier {
+        let Some(earlier) = *earlier else {
+            changes.added.push(node);
+            continue;
+        };
+        stays[earlier] = true;
+        let (was, is) = (&before.operators[earlier], &after.operators[node]);
+        if changed[node] || (!is.is(was) && is.name != was.name) {
+            changes.changed.push(node);
+        }
+    }
+    changes.removed = stays.iter().filter(|(_, stays)| !**stays).map(|(node, _)| node).collect();
+    changes
+}
+
+/// What a resize does to operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Operators of channels that are new; of the topology after.
+    pub added: Vec<Node>,
+    /// Operators that are inside a region that is resized, or see other neighbours; of the topology after.
+    pub changed: Vec<Node>,
+    /// Operators of channels that are gone; of the topology before.
+    pub removed: Vec<Node>,
+}
+
+impl Changes {
+    /// The same by name.
+    pub fn names(&self, before: &Topology, after: &Topology) -> Difference {
+        let names = |nodes: &[Node], topology: &Topology| {
+            let mut names: Vec<String> = nodes.iter().map(|&node| topology.operators[node].name.clone()).collect();
+            names.sort_unstable();
+            names
+        };
+        Difference {
+            added: names(&self.added, after),
+            changed: names(&self.changed, after),
+            removed: names(&self.removed, before),
+        }
+    }
+}
+
+/// [`changes`] by name.
+pub fn difference(before: &Topology, after: &Topology) -> Difference {
+    changes(before, after, &earlier(before, after)).names(before, after)
 }

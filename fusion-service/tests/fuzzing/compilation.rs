@@ -68,9 +68,10 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
     assert_eq!(placed.len(), unique.len(), "an operator is in two PEs");
     assert_eq!(unique, operators, "an operator is in no PE");
 
-    let layout = Layout::from_bytes(&plan.layout).expect("a new layout can be read");
+    let bytes = compiled.layout().to_bytes();
+    let layout = Layout::from_bytes(&bytes).expect("a new layout can be read");
     assert_eq!(&layout, compiled.layout());
-    assert_eq!(layout.to_bytes(), plan.layout);
+    assert_eq!(layout.to_bytes(), bytes);
     let texts = texts(compiled);
     for element in &plan.elements {
         let text = &texts[&element.id];
@@ -81,8 +82,8 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
             panic!("PE {} is not well-formed: {error}\n{text}", element.id);
         }
     }
-    let restored = plan::restore(source, request, &plan.layout, &budget()).expect("a new layout can be restored");
-    assert_eq!(restored.plan().layout, plan.layout);
+    let restored = plan::restore(source, request, &bytes, &budget()).expect("a new layout can be restored");
+    assert_eq!(restored.layout().to_bytes(), bytes);
     assert_eq!(self::texts(&restored), texts, "another replica writes other texts");
     texts
 }

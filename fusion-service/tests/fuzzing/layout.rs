@@ -48,7 +48,7 @@ pub(crate) fn run(data: &[u8]) {
     let budget = compilation::budget();
     let Ok(job) = plan::restore(&JOB.source, &JOB.request, &bytes, &budget) else { return };
     assert_eq!(job.layout(), &layout);
-    assert_eq!(job.plan().layout, canonical);
+    assert_eq!(job.layout().to_bytes(), canonical);
     topology::verify(job.topology()).unwrap();
     // Documents are either those that the layout names, or an error says that they are not.
     for element in &job.plan().elements {
@@ -66,10 +66,10 @@ pub(crate) fn run(data: &[u8]) {
             let widths = [(region.to_owned(), i128::from(width))];
             let Ok(next) = plan::resize(&job, &widths, policy, &InUse::default(), &budget) else { continue };
             topology::verify(next.topology()).unwrap();
-            let layout = Layout::from_bytes(&next.plan().layout).expect("a new layout can be read");
+            let layout = Layout::from_bytes(&next.layout().to_bytes()).expect("a new layout can be read");
             assert_eq!(&layout, next.layout());
-            let again = plan::restore(&JOB.source, &JOB.request, &next.plan().layout, &budget);
-            assert_eq!(again.expect("a new layout can be restored").plan().layout, next.plan().layout);
+            let again = plan::restore(&JOB.source, &JOB.request, &next.layout().to_bytes(), &budget);
+            assert_eq!(again.expect("a new layout can be restored").layout().to_bytes(), next.layout().to_bytes());
         }
     }
 }

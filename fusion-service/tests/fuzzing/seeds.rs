@@ -122,7 +122,7 @@ fn bundles(documents: &[Seed]) -> Vec<Seed> {
 fn layouts() -> Vec<Vec<u8>> {
     let job = &layout::JOB;
     let submitted = plan::submit(&job.source, &job.request, &compilation::budget()).unwrap();
-    let mut plans = vec![submitted.plan().layout.clone()];
+    let mut plans = vec![submitted.layout().to_bytes()];
     let mut current = submitted;
     for (region, width, policy) in [
         ("Paid", 4, Policy::Sticky),
@@ -132,7 +132,7 @@ fn layouts() -> Vec<Vec<u8>> {
     ] {
         let widths = [(region.to_owned(), width)];
         current = plan::resize(&current, &widths, policy, &InUse::default(), &compilation::budget()).unwrap();
-        plans.push(current.plan().layout.clone());
+        plans.push(current.layout().to_bytes());
     }
     let message = |layout: &Vec<u8>| zstd::decode_all(layout.strip_prefix(layout::MAGIC).unwrap()).unwrap();
     let mut inputs: Vec<Vec<u8>> = plans.iter().map(message).collect();

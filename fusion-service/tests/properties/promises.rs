@@ -17,7 +17,7 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
     let resize = |job: &Compiled, region: &str, width: i128| {
         plan::resize(job, &[(region.to_owned(), width)], Policy::Sticky, &InUse::default(), budget)
     };
-    let restore = |job: &Compiled| plan::restore(&source, &request, &job.plan().layout, budget).unwrap();
+    let restore = |job: &Compiled| plan::restore(&source, &request, &job.layout().to_bytes(), budget).unwrap();
 
     // Each thread reads and submits for itself, next to one that uses what has been read.
     let cold = || application.open().and_then(|(source, request)| plan::submit(&source, &request, budget)).unwrap();

@@ -1,6 +1,8 @@
 //! `context.json` (plan command, "Files of a step with a plan").
 
-use crate::plan::{Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, ProcessingElement};
+use crate::plan::{
+    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, ProcessingElement,
+};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
@@ -176,7 +178,7 @@ impl Serialize for Elements<'_> {
 struct Element<'p> {
     plan: &'p Plan,
     job: u64,
-    element: &'p ProcessingElement,
+    element: &'p PlannedElement,
 }
 
 impl Serialize for Element<'_> {

@@ -5,6 +5,7 @@ use super::super::{FusionOption, Layout, LayoutError, RestoreError, restore};
 use super::application::{any_application, operator, row};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
+use crate::shared::Shared;
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use proptest::prelude::*;
 
@@ -72,7 +73,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
                     operators: numbered,
                 },
                 splitter_trees: vec![SplitterTree { operator: 0, port: 2, indexes: vec![3, 1, 2] }],
-                elements: list,
+                elements: list.into_iter().map(Shared::new).collect(),
             }
         })
 }
@@ -112,7 +113,7 @@ proptest! {
     fn a_restored_job_has_the_same_texts(items in any_application(), manual in 0..4_i128) {
         let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
         let job = submitted(&items, fusion.clone());
-        let again = restore(&source(&items), &request(fusion), &job.plan().layout, &Budget::default()).unwrap();
+        let again = restore(&source(&items), &request(fusion), &job.layout().to_bytes(), &Budget::default()).unwrap();
         prop_assert_eq!(texts(&again), texts(&job));
         prop_assert_eq!(again.layout(), job.layout());
     }
@@ -125,7 +126,7 @@ fn large_layouts_are_small() {
     let ports: usize = job.layout().elements.iter().map(|e| e.inputs.len() + e.outputs.len()).sum();
     assert!(ports > 90_000);
     // Two digests for each of 602 PEs, which nothing can compress, and little else.
-    let bytes = job.plan().layout.len();
+    let bytes = job.layout().to_bytes().len();
     assert!(bytes < 602 * 64 + 12_000, "{bytes} bytes");
 }
 
@@ -142,7 +143,7 @@ fn what_does_not_belong_together_is_refused() {
     };
 
     let other = row(vec![operator("S"), operator("P").parallel(3), operator("T")]);
-    let error = restore(&source(&other), &request, &job.plan().layout, &budget).unwrap_err();
+    let error = restore(&source(&other), &request, &job.layout().to_bytes(), &budget).unwrap_err();
     assert!(matches!(error, RestoreError::Layout(LayoutError::Foreign(_))), "{error}");
 
     type Edit = fn(&mut Layout);
@@ -154,7 +155,7 @@ fn what_does_not_belong_together_is_refused() {
         ("another width", |layout| layout.widths[0].1 = 1),
         ("a splitter that is not there", |layout| layout.numbering.splitters[0].index = 5),
         ("a host pool that is not there", |layout| layout.numbering.host_pools.push(("Zoo".to_owned(), 9))),
-        ("a missing port", |layout| layout.elements[0].outputs.clear()),
+        ("a missing port", |layout| layout.elements[0].to_mut().outputs.clear()),
     ];
     for (what, edit) in edits {
         let mut layout = job.layout().clone();
@@ -164,11 +165,13 @@ fn what_does_not_belong_together_is_refused() {
     }
 
     let inconsistent: [(&str, Edit); 5] = [
-        ("an operator in two PEs", |layout| layout.elements[0].operators = layout.elements[1].operators.clone()),
-        ("a PE without operators", |layout| layout.elements[0].operators.clear()),
+        ("an operator in two PEs", |layout| {
+            layout.elements[0].to_mut().operators = layout.elements[1].operators.clone();
+        }),
+        ("a PE without operators", |layout| layout.elements[0].to_mut().operators.clear()),
         ("PEs out of order", |layout| layout.elements.swap(0, 1)),
         ("an operator index twice", |layout| layout.numbering.operators[0].1 = layout.numbering.operators[1].1),
-        ("a port id twice", |layout| layout.elements[0].outputs[0].id = layout.elements[0].outputs[1].id),
+        ("a port id twice", |layout| layout.elements[0].to_mut().outputs[0].id = layout.elements[0].outputs[1].id),
     ];
     for (what, edit) in inconsistent {
         let mut layout = job.layout().clone();
@@ -180,7 +183,7 @@ fn what_does_not_belong_together_is_refused() {
 #[test]
 fn versions_are_told_apart() {
     let items = row(vec![operator("S"), operator("T")]);
-    let mut bytes = submitted(&items, FusionOption::Legacy).plan().layout.clone();
+    let mut bytes = submitted(&items, FusionOption::Legacy).layout().to_bytes();
     bytes[4] = 9;
     assert_eq!(Layout::from_bytes(&bytes), Err(LayoutError::Version(9)));
 }

@@ -6,8 +6,8 @@ use crate::{
     fuser::Automatic,
     logical::HostPool,
     plan::{
-        Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedRegion, PortLabel,
-        ProcessingElement, RemovedElement, Warning,
+        Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, PlannedRegion,
+        PortLabel, RemovedElement, Warning,
     },
 };
 use bytes::Bytes;
@@ -57,7 +57,7 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     Ok(pb::Plan {
         compiler: plan.compiler.clone(),
         adl_sha256: Bytes::copy_from_slice(&plan.adl),
-        layout: Bytes::copy_from_slice(&plan.layout),
+        layout: job.layout().to_bytes().into(),
         application_name: plan.application_name.clone(),
         application_scope: plan.application_scope.clone(),
         parallel_regions: plan.regions.iter().map(region).collect(),
@@ -132,7 +132,7 @@ fn removed(gone: &RemovedElement) -> pb::ProcessingElement {
     }
 }
 
-fn element(plan: &Plan, job_id: u64, pe: &ProcessingElement) -> Result<pb::ProcessingElement, Error> {
+fn element(plan: &Plan, job_id: u64, pe: &PlannedElement) -> Result<pb::ProcessingElement, Error> {
     let fate = match pe.fate {
         Fate::Added => pb::Fate::Added,
         Fate::Kept => pb::Fate::Kept,

@@ -105,7 +105,7 @@ proptest! {
         let fresh = sketch.clone().override_width(&region.name, width).expand().unwrap();
         let wanted = edges(&fresh);
         let result = relabel(fresh, &numbering);
-        let changes = difference(&prior, &result, region.index);
+        let changes = difference(&prior, &result);
         prop_assert_eq!(verify(&result), Ok(()));
         prop_assert_eq!(edges(&result), wanted);
         let after = Numbering::of(&result);
