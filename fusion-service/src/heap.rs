@@ -212,8 +212,8 @@ heap_fields! {
     plan::RemovedElement { id, content_id, runtime_id, reason }
     plan::Warning { reason, message }
     plan::ProcessingElement {
-        id, content_id, runtime_id, bytes, operators, operator_indexes, restartable, port_labels, exports,
-        imports, placement, environment, consistent_regions,
+        operators, operator_indexes, restartable, port_labels, exports, imports, placement, environment,
+        consistent_regions,
     }
     plan::ExportedPort { port_id, operator_index, operator_port, via, export }
     plan::ImportedPort { port_id, operator_index, operator_port, imports }

@@ -3,12 +3,13 @@
 //! The topology shares such values between channels; so do the pieces: one per value, found by its address while they are made.
 
 use super::fragments::unwritable;
-use super::same::refers_to_distant_operators;
+use super::same::{Generations, refers_to_distant_operators};
 use super::sheet::{Fragment, Sheet};
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
 use crate::heap::heap_fields;
 use crate::logical::Resources;
+use crate::shared::Shared;
 use crate::topology::{Annotation, AnnotationValue, Node, Topology};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ const INPUT_CONNECTIONS: &str = "inputConnections";
 /// Pieces by operator.
 #[derive(Debug)]
 pub(super) struct Channels {
-    pieces: Vec<Fragment>,
+    pieces: Vec<Shared<Fragment>>,
     of: PrimaryMap<Node, [u32; 3]>,
 }
 
@@ -35,15 +36,35 @@ heap_fields! { Channels { pieces, of } }
 impl Channels {
     /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
     pub(super) fn new(topology: &Topology, budget: &Budget) -> Result<Self, Error> {
+        Self::make(topology, None, budget)
+    }
+
+    /// The same for another generation; what it shares with the one before has the pieces that it had.
+    pub(super) fn again(&self, generations: &Generations<'_>, budget: &Budget) -> Result<Self, Error> {
+        Self::make(generations.now, Some((self, generations)), budget)
+    }
+
+    fn make(topology: &Topology, before: Option<(&Self, &Generations<'_>)>, budget: &Budget) -> Result<Self, Error> {
         let mut pieces = Vec::new();
         let copies = Copies::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
+        // Pieces of the generation before that are here as well.
+        let mut taken: Vec<Option<u32>> = before.map_or_else(Vec::new, |(before, _)| vec![None; before.pieces.len()]);
         let mut known: HashMap<usize, u32> = HashMap::new();
         // Neighbouring channels mostly share a value: look there before asking the table.
         let mut last: SecondaryMap<_, [(usize, u32); 3]> = SecondaryMap::new();
         let mut pace = budget.pace();
-        for operator in topology.operators.values() {
+        for (node, operator) in &topology.operators {
             pace.steps(4)?;
+            if let Some((before, earlier)) = before.and_then(|(all, both)| Some((all, both.same(node)?))) {
+                of.push(before.of[earlier].map(|piece| {
+                    *taken[piece as usize].get_or_insert_with(|| {
+                        pieces.push(before.pieces[piece as usize].clone());
+                        pieces.len() as u32 - 1
+                    })
+                }));
+                continue;
+            }
             let mut own = [0; 3];
             let before = &mut last[operator.logical];
             let addresses = [
@@ -61,9 +82,9 @@ impl Channels {
                                 1 => runtime_constants(&operator.runtime_constants),
                                 _ => annotations(&operator.annotations, &copies),
                             };
-                            pieces.push(piece.map_err(|illegal| {
+                            pieces.push(Shared::new(piece.map_err(|illegal| {
                                 unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
-                            })?);
+                            })?));
                             let number = pieces.len() as u32 - 1;
                             known.insert(address, number);
                             number

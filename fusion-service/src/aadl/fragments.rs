@@ -4,6 +4,7 @@
 //! pieces are made here once per job, so that writing a document is copying bytes and formatting numbers.
 
 use super::channels::Channels;
+use super::same::{Generations, refers_to_distant_operators};
 use super::sheet::{Fragment, Sheet};
 use super::tuple_type;
 use crate::budget::Budget;
@@ -100,8 +101,13 @@ impl Fragments {
     }
 
     /// The pieces for another generation of the same job.
-    pub(super) fn again(&self, topology: &Topology, budget: &Budget) -> Result<Self, Error> {
-        Ok(Self { job: self.job.clone(), channels: Channels::new(topology, budget)? })
+    pub(super) fn again(&self, generations: &Generations<'_>, budget: &Budget) -> Result<Self, Error> {
+        let topology = generations.now;
+        let channels = match refers_to_distant_operators(&topology.application) {
+            true => Channels::new(topology, budget)?,
+            false => self.channels.again(generations, budget)?,
+        };
+        Ok(Self { job: self.job.clone(), channels })
     }
 
     /// What an operator shares with some of its channels.

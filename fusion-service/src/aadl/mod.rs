@@ -23,7 +23,7 @@ mod tuple_type;
 pub use difference::{Difference, Key, Step, What, differences};
 pub use document::WriteError;
 pub use elements::Elements;
-pub use same::{refers_to_distant_operators, same_document, same_job};
+pub use same::{Generations, refers_to_distant_operators, same_document, same_job};
 
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
@@ -60,8 +60,8 @@ impl Writer {
     }
 
     /// The same for another generation of a job, for which [`same_job`] holds.
-    pub fn again(&self, e: &Elements, budget: &Budget) -> Result<Self, Error> {
-        Self::within(self.fragments.again(e.topology(), budget)?, e, budget)
+    pub fn again(&self, generations: &Generations<'_>, e: &Elements, budget: &Budget) -> Result<Self, Error> {
+        Self::within(self.fragments.again(generations, budget)?, e, budget)
     }
 
     fn within(fragments: Fragments, e: &Elements, budget: &Budget) -> Result<Self, Error> {

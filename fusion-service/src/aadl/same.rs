@@ -9,8 +9,28 @@ use super::elements::Elements;
 use super::is_event_time;
 use crate::fuser::Pe;
 use crate::logical::Application;
-use crate::topology::{Connection, Node};
+use crate::topology::{Connection, Node, Topology};
+use cranelift_entity::PrimaryMap;
 use std::sync::Arc;
+
+/// Two generations of a job, and what every operator of the second was in the first.
+#[derive(Clone, Copy, Debug)]
+pub struct Generations<'g> {
+    /// The first.
+    pub before: &'g Topology,
+    /// The second.
+    pub now: &'g Topology,
+    /// By operator of the second, if it was there.
+    pub earlier: &'g PrimaryMap<Node, Option<Node>>,
+}
+
+impl Generations<'_> {
+    /// What an operator was, if it is the very same.
+    pub(super) fn same(&self, node: Node) -> Option<Node> {
+        let earlier = self.earlier.get(node).copied().flatten()?;
+        self.now.operators[node].is(&self.before.operators[earlier]).then_some(earlier)
+    }
+}
 
 /// Whether what all documents of a job have in common is the same: what [`super::fragments`] reads besides operators.
 pub fn same_job(a: &Elements, b: &Elements) -> bool {

@@ -46,22 +46,23 @@ impl<'a> Closures<'a> {
             .map(|specification| specification.declared.as_ref().map(|hosts| sets.intern(hosts.clone())))
             .collect();
         let demands = units.keys().map(|unit| {
-            let mut demands = Demands { declared: set_of[specification_of[unit] as usize], ..Demands::default() };
-            demands.conflict = demands.declared.is_some_and(|set| sets.is_empty(set));
-            let mut any = demands.declared.is_some();
+            let declared = set_of[specification_of[unit] as usize];
+            let conflict = declared.is_some_and(|set| sets.is_empty(set));
+            let mut demands: Option<Box<Demands<'a>>> =
+                declared.map(|_| Box::new(Demands { declared, conflict, ..Demands::default() }));
             for &node in units.operators(unit) {
                 let operator = &graph.operators()[node];
                 for &id in &operator.host_ex_locations {
+                    let demands = demands.get_or_insert_default();
                     demands.conflict |= differs(demands.ex_locations.insert(id, operator.name), operator.name);
-                    any = true;
                 }
                 if let Some((pool, place)) = operator.pool.and_then(|location| Some((location.pool, location.in_pool?)))
                 {
+                    let demands = demands.get_or_insert_default();
                     demands.conflict |= differs(demands.places.insert(pool, place), place);
-                    any = true;
                 }
             }
-            any.then(|| Box::new(demands))
+            demands
         });
         let demands = demands.collect();
         let sizes = units.keys().map(|_| 1).collect();

@@ -1,8 +1,7 @@
 //! From a topology and its PEs to a compiled job.
 
 use super::element::{PodNeeds, pod_needs, processing_elements};
-use super::layout::{self, Digest, Layout, SplitterTree};
-use super::ports::{self, InUse};
+use super::ports::{self, InUse, KnownPorts};
 use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
 use super::settled::{Earlier, Settled};
 use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, change, consistent, placement};
@@ -10,8 +9,7 @@ use crate::aadl::{Elements, Measure, Writer};
 use crate::budget::Budget;
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
-use crate::shared::Shared;
-use crate::topology::{Numbering, Splitter, Topology};
+use crate::topology::Topology;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -82,7 +80,7 @@ impl<'b> Assembled<'b> {
         bound: Bound,
         graph: &Graph<'_>,
         grouped: Grouped<'b>,
-        prior: Option<&Layout>,
+        prior: Option<KnownPorts<'_>>,
         in_use: &InUse,
         budget: &Budget,
     ) -> Result<Self, Error> {
@@ -94,7 +92,7 @@ impl<'b> Assembled<'b> {
             }
         }
         let open = unsettled(&elements, &settled);
-        ports::assign(&mut elements, &open, graph, prior, in_use, budget)?;
+        ports::assign(&mut elements, &open, graph, prior.as_ref(), in_use, budget)?;
         let mut pace = budget.pace();
         for pe in open {
             pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
@@ -115,12 +113,12 @@ impl<'b> Assembled<'b> {
     ) -> Result<Compiled, Error> {
         let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
         let writer = match &known {
-            Some(known) => known.writer().again(&self.elements, budget),
+            Some(known) => known.writer(budget),
             None => Writer::new(&self.elements, &request.job_name, request.job_id, budget),
         };
         let measured = writer.and_then(|writer| {
             let known = |position, pe| match self.settled.get(position) {
-                Some((before, earlier)) => before.layout.elements.get(earlier).map(|element| element.measure()),
+                Some((before, earlier)) => before.plan.elements.get(earlier).map(|element| element.measure()),
                 None => known.as_ref()?.measure(pe),
             };
             let measures = writer.measure_all(&self.elements, known, budget)?;
@@ -159,7 +157,6 @@ impl<'b> Assembled<'b> {
         let Self { bound, elements, found, automatic, settled } = self;
         let mut list = processing_elements(&elements, &settled, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
-        let layout = layout_of((source.digest, request.digest()), found, &elements, &settled, measures);
         let change = prior.map(|prior| change::change(prior, &elements, &settled, &mut list));
         let plan = Plan {
             compiler: COMPILER.to_owned(),
@@ -181,7 +178,7 @@ impl<'b> Assembled<'b> {
             bindings: bound.bindings,
             elements,
             writer,
-            layout,
+            found,
             plan,
         })
     }
@@ -190,83 +187,6 @@ impl<'b> Assembled<'b> {
 /// PEs about which something has to be found out, ascending id.
 fn unsettled(elements: &Elements, settled: &Settled<'_>) -> Vec<Pe> {
     elements.pes().iter().enumerate().filter(|(at, _)| settled.get(*at).is_none()).map(|(_, &pe)| pe).collect()
-}
-
-fn layout_of(
-    (adl, request): (Digest, Digest),
-    automatic: Option<u32>,
-    elements: &Elements,
-    settled: &Settled<'_>,
-    measures: &[Measure],
-) -> Layout {
-    let topology = elements.topology();
-    let index = |node| topology.operators[node].index;
-    let made = |pe: Pe, measure: &Measure| layout::Element {
-        id: elements.id(pe),
-        content_id: measure.content_id,
-        runtime_id: measure.runtime_id,
-        bytes: measure.bytes,
-        operators: elements.members(pe).iter().map(|&node| index(node)).collect(),
-        inputs: (elements.input_ports(pe))
-            .map(|(id, port)| layout::InputPort { operator: index(port.operator), port: port.port, id })
-            .collect(),
-        outputs: (elements.output_ports(pe))
-            .map(|(id, port)| layout::OutputPort { operator: index(port.operator), port: port.port, via: port.via, id })
-            .collect(),
-    };
-    let list = elements.pes().iter().zip(measures).enumerate().map(|(position, (&pe, measure))| {
-        let known = settled.get(position).and_then(|(before, earlier)| before.layout.elements.get(earlier));
-        known.map_or_else(|| Shared::new(made(pe, measure)), Shared::clone)
-    });
-    Layout {
-        adl,
-        request,
-        compiler: COMPILER.to_owned(),
-        automatic,
-        widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),
-        numbering: Numbering::of(topology),
-        splitter_trees: splitter_trees(topology),
-        elements: list.collect(),
-    }
-}
-
-/// Trees of which some splitter carries no connection itself: [`Numbering`] does not have these.
-fn splitter_trees(topology: &Topology) -> Vec<SplitterTree> {
-    let mut trees = Vec::new();
-    for (node, operator) in &topology.operators {
-        for (port, output) in (0_u32..).zip(&operator.outputs) {
-            if output.splitters.is_empty() {
-                continue;
-            }
-            let indexes = pre_order(&output.splitters);
-            let start = topology.connections.partition_point(|c| (c.source, c.source_port) < (node, port));
-            let own = topology.connections[start..].iter();
-            let mut own = own.take_while(|c| (c.source, c.source_port) == (node, port)).filter_map(|c| c.via());
-            let all_carry = match indexes.as_slice() {
-                [only] => own.any(|via| via.splitter == *only),
-                several => {
-                    let carrying: BTreeSet<u32> = own.map(|via| via.splitter).collect();
-                    several.iter().all(|index| carrying.contains(index))
-                }
-            };
-            if !all_carry {
-                trees.push(SplitterTree { operator: operator.index, port, indexes });
-            }
-        }
-    }
-    trees
-}
-
-/// Numbers of the splitters of a port, each before those under its channels.
-pub(super) fn pre_order(splitters: &[Splitter]) -> Vec<u32> {
-    let mut indexes = Vec::new();
-    // Depth is bounded by the nesting of regions in the ADL.
-    let mut open: Vec<&Splitter> = splitters.iter().rev().collect();
-    while let Some(splitter) = open.pop() {
-        indexes.push(splitter.index);
-        open.extend(splitter.nested.iter().rev().map(|(_, nested)| nested));
-    }
-    indexes
 }
 
 fn regions(elements: &Elements) -> Vec<PlannedRegion> {

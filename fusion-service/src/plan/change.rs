@@ -1,13 +1,12 @@
 //! What a resize does to each PE, and why.
 
 use super::element::{Fate, PlannedElement};
-use super::layout::{self, Layout};
-use super::settled::Settled;
-use super::{COMPILER, Change, Compiled, RemovedElement};
+use super::settled::{Earlier, Settled};
+use super::{COMPILER, Change, Compiled, Plan, RemovedElement};
 use crate::aadl::{self, Elements, Measure};
-use crate::error::excerpt;
+use crate::budget::Budget;
+use crate::error::{Error, excerpt};
 use crate::fuser::Pe;
-use crate::shared::Shared;
 use crate::topology::{Difference, Node, Topology};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,14 +17,16 @@ pub(super) struct Prior<'a> {
     pub(super) difference: Difference,
     /// PEs before.
     pub(super) elements: PriorElements<'a>,
+    /// What every operator was, if it was there.
+    pub(super) earlier: Earlier,
 }
 
 impl<'a> Prior<'a> {
     /// Documents that need not be made again, if there can be any.
     pub(super) fn known<'e>(&'e self, now: &'e Elements) -> Option<Known<'e>> {
         let PriorElements::Compiled(before, _) = &self.elements else { return None };
-        let comparable = !by_another_compiler(before.layout()) && aadl::same_job(before.elements(), now);
-        comparable.then_some(Known { before, now })
+        let comparable = !by_another_compiler(before.plan()) && aadl::same_job(before.elements(), now);
+        comparable.then_some(Known { before, now, earlier: &self.earlier })
     }
 }
 
@@ -33,12 +34,15 @@ impl<'a> Prior<'a> {
 pub(super) struct Known<'e> {
     before: &'e Compiled,
     now: &'e Elements,
+    earlier: &'e Earlier,
 }
 
-impl<'e> Known<'e> {
-    /// What wrote them.
-    pub(super) fn writer(&self) -> &'e aadl::Writer {
-        &self.before.writer
+impl Known<'_> {
+    /// What writes the documents now.
+    pub(super) fn writer(&self, budget: &Budget) -> Result<aadl::Writer, Error> {
+        let (before, now) = (self.before.topology(), self.now.topology());
+        let generations = aadl::Generations { before, now, earlier: self.earlier };
+        self.before.writer.again(&generations, self.now, budget)
     }
 
     /// Ids and size of the document of a PE, if it is the same as before.
@@ -46,13 +50,13 @@ impl<'e> Known<'e> {
         let id = self.now.id(pe);
         let before = self.before.elements();
         let same = aadl::same_document(before, before.find(id)?, self.now, pe);
-        Some(self.before.layout().element(id).filter(|_| same)?.measure())
+        Some(self.before.plan().element(id).filter(|_| same)?.measure())
     }
 }
 
 /// PEs before a resize.
 pub(super) enum PriorElements<'a> {
-    /// Of a compiled job. If another compiler made it: what their documents are as this one writes them, in order of the layout.
+    /// Of a compiled job. If another compiler made it: what their documents are as this one writes them, in order of ids.
     Compiled(&'a Compiled, Option<Vec<Measure>>),
     /// Only their ids are known.
     Ids(BTreeSet<u64>),
@@ -76,7 +80,7 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, settled: &Settled<'_>, li
             }));
         }
         PriorElements::Compiled(before, measured) => {
-            let recorded = &before.layout().elements;
+            let recorded = &before.plan().elements;
             for (position, element) in list.iter_mut().enumerate() {
                 if settled.get(position).is_some() {
                     continue;
@@ -101,7 +105,7 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, settled: &Settled<'_>, li
             }
             // Both ascend.
             let mut present = list.iter().map(|element| element.id).peekable();
-            let is_gone = |element: &&Shared<layout::Element>| {
+            let is_gone = |element: &&PlannedElement| {
                 while present.next_if(|id| *id < element.id).is_some() {}
                 present.next_if(|id| *id == element.id).is_none()
             };
@@ -227,7 +231,7 @@ fn gone(before: &Compiled, now: &Elements, id: u64) -> String {
     format!("{} {now}", names(stay.into_iter()))
 }
 
-/// Whether documents of this layout have to be made again to be compared.
-pub(super) fn by_another_compiler(layout: &Layout) -> bool {
-    layout.compiler != COMPILER
+/// Whether documents of this plan have to be made again to be compared.
+pub(super) fn by_another_compiler(plan: &Plan) -> bool {
+    plan.compiler != COMPILER
 }

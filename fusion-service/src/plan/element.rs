@@ -12,14 +12,22 @@ use crate::topology::{Export, Imports, Via};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-/// A PE of a plan, and what the plan does to it.
+/// A PE of a plan: its document, and what the plan does to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedElement {
+    /// Id, unique in the job.
+    pub id: u64,
+    /// SHA-256 of its document.
+    pub content_id: [u8; 32],
+    /// SHA-256 of what a running PE can observe of its document.
+    pub runtime_id: [u8; 32],
+    /// Bytes of its document.
+    pub bytes: u64,
     /// What becomes of it.
     pub fate: Fate,
     /// Why it is added or restarted, for people; empty otherwise.
     pub reason: String,
-    /// The PE; generations that leave it as it is share it.
+    /// What else there is to say of it; generations that leave it as it is share that.
     element: Shared<ProcessingElement>,
 }
 
@@ -31,19 +39,11 @@ impl Deref for PlannedElement {
     }
 }
 
-heap_fields! { PlannedElement { fate, reason, element } }
+heap_fields! { PlannedElement { id, content_id, runtime_id, bytes, fate, reason, element } }
 
-/// A PE.
+/// What is in a PE and what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessingElement {
-    /// Id, unique in the job.
-    pub id: u64,
-    /// SHA-256 of its document.
-    pub content_id: [u8; 32],
-    /// SHA-256 of what a running PE can observe of its document.
-    pub runtime_id: [u8; 32],
-    /// Bytes of its document.
-    pub bytes: u64,
     /// Names of its operators, sorted.
     pub operators: Vec<String>,
     /// Indexes of its operators, ascending.
@@ -62,6 +62,13 @@ pub struct ProcessingElement {
     pub environment: BTreeMap<String, String>,
     /// Indexes of the consistent regions that it takes part in.
     pub consistent_regions: Vec<u64>,
+}
+
+impl PlannedElement {
+    /// What identifies its document.
+    pub(super) fn measure(&self) -> Measure {
+        Measure { content_id: self.content_id, runtime_id: self.runtime_id, bytes: self.bytes }
+    }
 }
 
 /// What a resize does to a PE.
@@ -161,7 +168,12 @@ pub(super) fn processing_elements(
     let mut needs = needs.into_iter();
     for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
         if let Some(known) = settled.get(position).and_then(|(before, earlier)| before.plan.elements.get(earlier)) {
-            list.push(PlannedElement { fate: Fate::Kept, reason: String::new(), element: known.element.clone() });
+            list.push(PlannedElement {
+                fate: Fate::Kept,
+                reason: String::new(),
+                element: known.element.clone(),
+                ..*known
+            });
             continue;
         }
         let PodNeeds { placement, environment } = needs.next().unwrap_or_default();
@@ -173,10 +185,6 @@ pub(super) fn processing_elements(
             members.iter().filter_map(|&node| topology.operators[node].consistent_region).collect();
         let (port_labels, imports) = inputs(elements, pe);
         let element = Shared::new(ProcessingElement {
-            id: elements.id(pe),
-            content_id: measure.content_id,
-            runtime_id: measure.runtime_id,
-            bytes: measure.bytes,
             operators,
             operator_indexes: members.iter().map(|&node| topology.operators[node].index).collect(),
             restartable: members.iter().all(|&node| {
@@ -189,7 +197,9 @@ pub(super) fn processing_elements(
             environment,
             consistent_regions: regions.into_iter().collect(),
         });
-        list.push(PlannedElement { fate: Fate::Added, reason: String::new(), element });
+        let Measure { content_id, runtime_id, bytes } = *measure;
+        let (id, fate, reason) = (elements.id(pe), Fate::Added, String::new());
+        list.push(PlannedElement { id, content_id, runtime_id, bytes, fate, reason, element });
     }
     Ok(list)
 }

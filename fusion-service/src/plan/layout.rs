@@ -10,8 +10,6 @@
 //! ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what they stand for and their ids
 //! are unique per element and direction; splitters name operators that exist.
 
-use crate::aadl::Measure;
-use crate::shared::Shared;
 use crate::topology::{Numbering, Via};
 use std::collections::BTreeSet;
 
@@ -35,8 +33,8 @@ pub struct Layout {
     pub numbering: Numbering,
     /// Numbers of all splitters, in pre-order, of output ports where [`Numbering`] does not say all.
     pub splitter_trees: Vec<SplitterTree>,
-    /// PEs, ascending id; generations share those that did not change.
-    pub elements: Vec<Shared<Element>>,
+    /// PEs, ascending id.
+    pub elements: Vec<Element>,
 }
 
 /// Numbers of the splitters of one output port.
@@ -67,13 +65,6 @@ pub struct Element {
     pub inputs: Vec<InputPort>,
     /// Output ports, ascending.
     pub outputs: Vec<OutputPort>,
-}
-
-impl Element {
-    /// What identifies its document.
-    pub(super) fn measure(&self) -> Measure {
-        Measure { content_id: self.content_id, runtime_id: self.runtime_id, bytes: self.bytes }
-    }
 }
 
 /// An input port of a PE.
@@ -121,7 +112,7 @@ impl Layout {
     /// The element of this id.
     pub fn element(&self, id: u64) -> Option<&Element> {
         let position = self.elements.binary_search_by_key(&id, |element| element.id).ok()?;
-        self.elements.get(position).map(|element| &**element)
+        self.elements.get(position)
     }
 
     /// The PE of each operator, by identity.

@@ -5,7 +5,6 @@
 //! taken apart without trusting any length or number in them.
 
 use super::layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree, VERSION};
-use crate::shared::Shared;
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use prost::Message as _;
 use std::io::Read as _;
@@ -331,7 +330,7 @@ fn from_message(message: Version1) -> Option<Layout> {
         splitter_trees: (message.trees.into_iter())
             .map(|t| SplitterTree { operator: t.operator, port: t.port, indexes: t.indexes })
             .collect(),
-        elements: layout_elements.into_iter().map(Shared::new).collect(),
+        elements: layout_elements,
     })
 }
 

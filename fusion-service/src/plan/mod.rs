@@ -24,6 +24,7 @@ mod layout;
 mod layout_bytes;
 mod placement;
 mod ports;
+mod record;
 mod request;
 mod resize;
 mod restore;
@@ -147,19 +148,15 @@ pub struct Compiled {
     bindings: Bindings,
     elements: Elements,
     writer: Writer,
-    layout: Layout,
     plan: Plan,
+    /// Number of PEs that automatic fusion found at the submission.
+    found: Option<u32>,
 }
 
 impl Compiled {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    /// The layout that belongs to the plan.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
     }
 
     /// The PEs with their operators and ports.
@@ -184,7 +181,7 @@ impl Compiled {
 
     /// How operators are grouped, with the number of PEs that was found for the job. `graph` is that of its topology.
     pub(crate) fn fusion(&self, graph: &Graph<'_>) -> Result<Fusion, Error> {
-        let checked = self.request.fusion.check(self.request.fusion_type, self.layout.automatic)?;
+        let checked = self.request.fusion.check(self.request.fusion_type, self.found)?;
         Ok(checked.resolve(graph)?.fusion)
     }
 
@@ -197,15 +194,15 @@ impl Compiled {
 
     /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names.
     pub fn render(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), RenderError> {
-        let element = self.layout.element(id).ok_or(RenderError::UnknownElement(id))?;
+        let element = self.plan.element(id).ok_or(RenderError::UnknownElement(id))?;
         let content_id = self.write(id, sink, budget)?;
         if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
     }
 
     /// Bytes of memory that it takes, its application not included. Linear in what the job has.
     pub fn weight(&self) -> u64 {
-        let Self { source: _, request: _, bindings: _, elements, writer, layout, plan } = self;
-        let asked = elements.heap_bytes() + writer.heap_bytes() + layout.heap_bytes() + plan.heap_bytes();
+        let Self { source: _, request: _, bindings: _, elements, writer, plan, found: _ } = self;
+        let asked = elements.heap_bytes() + writer.heap_bytes() + plan.heap_bytes();
         // An allocator rounds up and keeps books.
         let taken = asked + asked / 8 + size_of::<Self>();
         taken as u64

@@ -3,7 +3,7 @@
 use crate::aadl::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
-use crate::logical::{HostPool, PoolLocation};
+use crate::logical::{HostPool, OperatorKind, PoolLocation};
 use crate::topology::Operator;
 use std::collections::BTreeSet;
 
@@ -69,6 +69,12 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placemen
 /// Operators that want a host for their PE alone, with the id of that PE, sorted.
 pub(super) fn isolated(elements: &Elements) -> Vec<(String, u64)> {
     let topology = elements.topology();
+    // Mostly nobody does, and then there is no need to look at every channel.
+    let isolates =
+        |kind: &OperatorKind| matches!(kind, OperatorKind::Primitive(written) if written.resources.isolation);
+    if !topology.application.operators.values().any(|written| isolates(&written.kind)) {
+        return Vec::new();
+    }
     let mut isolated: Vec<(String, u64)> = (topology.operators.iter())
         .filter(|(_, operator)| operator.resources.isolation)
         .map(|(node, operator)| (operator.name.clone(), elements.id(elements.partition().pe(node))))

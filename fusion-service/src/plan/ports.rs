@@ -4,11 +4,13 @@
 //! splitter and channel, which are stable themselves. New ports get the smallest ids that are free, in order, because a PE listens on
 //! 10000 plus the id (decisions, "topology 1, 10.10"). At a submission that is the position of the port.
 
-use super::layout;
+use super::layout::{InputPort, Layout, OutputPort};
+use super::{Compiled, record};
 use crate::aadl::Elements;
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage};
-use crate::fuser::{self, Graph, Pe};
+use crate::fuser::{self, Graph, Pe, PeId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids of ports of one PE that must not be given to anybody else.
@@ -29,6 +31,28 @@ pub struct InUse {
     pub ports: BTreeMap<u64, PortsInUse>,
 }
 
+/// Ports that have ids already.
+pub(super) enum KnownPorts<'a> {
+    /// Those of a layout.
+    Layout(&'a Layout),
+    /// Those of a job before it is resized.
+    Compiled(&'a Compiled),
+}
+
+impl<'a> KnownPorts<'a> {
+    /// The ports of the PE of this id, in ascending order.
+    fn of(&self, id: PeId) -> (Cow<'a, [InputPort]>, Cow<'a, [OutputPort]>) {
+        match *self {
+            Self::Layout(layout) => layout.element(id).map_or_else(Default::default, |element| {
+                (Cow::Borrowed(element.inputs.as_slice()), Cow::Borrowed(element.outputs.as_slice()))
+            }),
+            Self::Compiled(job) => job.elements.find(id).map_or_else(Default::default, |pe| {
+                (Cow::Owned(record::inputs(&job.elements, pe)), Cow::Owned(record::outputs(&job.elements, pe)))
+            }),
+        }
+    }
+}
+
 /// The largest id. TCP ports end at 65535, but that is for whoever opens them to say.
 const MOST: u32 = u32::MAX - 1;
 
@@ -37,7 +61,7 @@ pub(super) fn assign(
     elements: &mut Elements,
     pes: &[Pe],
     graph: &Graph<'_>,
-    prior: Option<&layout::Layout>,
+    prior: Option<&KnownPorts<'_>>,
     in_use: &InUse,
     budget: &Budget,
 ) -> Result<(), Error> {
@@ -48,11 +72,10 @@ pub(super) fn assign(
         let ports = fuser::ports(graph, elements.partition(), pe);
         pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;
         let taken = in_use.ports.get(&id).unwrap_or(&nobody);
-        let before = prior.and_then(|prior| prior.element(id));
+        let (inputs, outputs) = prior.map_or_else(Default::default, |prior| prior.of(id));
         let index = |node| graph.operators()[node].index;
 
-        let known = before.map_or(&[][..], |before| &before.inputs);
-        let mut known = known.iter().peekable();
+        let mut known = inputs.iter().peekable();
         let kept: Vec<Option<u32>> = (ports.inputs.iter())
             .map(|port| {
                 let key = (index(port.operator), port.port);
@@ -64,8 +87,7 @@ pub(super) fn assign(
             elements.set_input_id(*port, id);
         }
 
-        let known = before.map_or(&[][..], |before| &before.outputs);
-        let mut known = known.iter().peekable();
+        let mut known = outputs.iter().peekable();
         let kept: Vec<Option<u32>> = (ports.outputs.iter())
             .map(|port| {
                 let key = (index(port.operator), port.port, port.via);

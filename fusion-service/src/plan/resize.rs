@@ -3,8 +3,9 @@
 use super::Compiled;
 use super::assemble::{Assembled, Grouping};
 use super::change::{self, Prior, PriorElements};
-use super::ports::InUse;
+use super::ports::{InUse, KnownPorts};
 use super::request::{Bound, Request, ResolvedFusion, Source};
+use super::settled::Earlier;
 use crate::budget::Budget;
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, Identified, Running};
@@ -33,7 +34,7 @@ pub fn resize(
     budget: &Budget,
 ) -> Result<Compiled, Error> {
     let (source, request) = (&prior.source, &prior.request);
-    let fusion = request.fusion.check(request.fusion_type, prior.layout.automatic)?;
+    let fusion = request.fusion.check(request.fusion_type, prior.found)?;
     let before = prior.topology();
     let mut wanted: Vec<(String, i128)> =
         before.regions.iter().map(|region| (region.name.clone(), i128::from(region.width))).collect();
@@ -75,15 +76,17 @@ pub fn resize(
         }
     };
     let grouped = grouping.elements(&topology).after(prior, &earlier);
-    let assembled = Assembled::new(bound, &graph, grouped, Some(&prior.layout), in_use, budget)?;
+    let assembled = Assembled::new(bound, &graph, grouped, Some(KnownPorts::Compiled(prior)), in_use, budget)?;
+    // What follows takes memory of its own.
+    drop(graph);
     // A plan of another compiler: what its documents are worth is said by writing them again (decisions, "A new compiler version").
-    let measured = if change::by_another_compiler(&prior.layout) {
+    let measured = if change::by_another_compiler(&prior.plan) {
         Some(prior.writer.measure_all(&prior.elements, |_, _| None, budget)?)
     } else {
         None
     };
     let difference = changes.names(before, &topology);
-    let prior = Prior { difference, elements: PriorElements::Compiled(prior, measured) };
+    let prior = Prior { difference, elements: PriorElements::Compiled(prior, measured), earlier };
     assembled.finish(source, request, Some(prior), budget)
 }
 
@@ -121,7 +124,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let grouping = Grouping { partition, ids, found, automatic };
     let assembled = Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)?;
     let elements = PriorElements::Ids(replay.previous_elements.keys().copied().collect());
-    assembled.finish(source, request, Some(Prior { difference, elements }), budget)
+    assembled.finish(source, request, Some(Prior { difference, elements, earlier: Earlier::new() }), budget)
 }
 
 /// The widths of regions that there are; others are ignored.

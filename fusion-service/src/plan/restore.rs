@@ -1,9 +1,10 @@
 //! A compiled job from its layout alone: on another replica, after a crash, for a resize.
 
 use super::Compiled;
-use super::assemble::{Assembled, Grouping, pre_order};
+use super::assemble::{Assembled, Grouping};
 use super::layout::{Layout, LayoutError};
-use super::ports::InUse;
+use super::ports::{InUse, KnownPorts};
+use super::record::pre_order;
 use super::request::{Bound, Request, Source};
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
@@ -60,19 +61,24 @@ pub fn restore(
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
     let grouping = Grouping { partition, ids, automatic: None, found: layout.automatic };
-    let assembled =
-        Assembled::new(bound, &graph, grouping.elements(&topology), Some(&layout), &InUse::default(), budget)?;
+    let assembled = Assembled::new(
+        bound,
+        &graph,
+        grouping.elements(&topology),
+        Some(KnownPorts::Layout(&layout)),
+        &InUse::default(),
+        budget,
+    )?;
     let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, budget)?;
     let measures: Vec<Measure> = (layout.elements.iter())
         .map(|e| Measure { content_id: e.content_id, runtime_id: e.runtime_id, bytes: e.bytes })
         .collect();
     let mut compiled = assembled.with_measures(source, request, writer, &measures, None, budget)?;
     // Everything that the layout says has been found again, ports included.
-    compiled.layout.compiler.clone_from(&layout.compiler);
-    if compiled.layout != layout {
+    compiled.plan.compiler.clone_from(&layout.compiler);
+    if compiled.layout() != layout {
         return Err(foreign("it has other PE ports"));
     }
-    compiled.plan.compiler.clone_from(&layout.compiler);
     Ok(compiled)
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Settled<'b> {
 impl<'b> Settled<'b> {
     /// Finds out which of `now` are settled.
     pub(super) fn find(before: &'b Compiled, earlier: &Earlier, now: &Elements) -> Self {
-        let comparable = !by_another_compiler(before.layout())
+        let comparable = !by_another_compiler(before.plan())
             && aadl::same_job(before.elements(), now)
             && !aadl::refers_to_distant_operators(&now.topology().application);
         if !comparable {

@@ -75,6 +75,7 @@ fn make(
         running.unchanged(&shape, &links, &ports, &written, (&numbered, &imported))
     });
     let mut operators: PrimaryMap<Node, Shared<Operator>> = PrimaryMap::with_capacity(numbered.len());
+    let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
     let mut pace = budget.pace();
     let mut imported = imported.into_iter().peekable();
     for (index, id, channel) in &numbered {
@@ -85,8 +86,10 @@ fn make(
             && let Some(operator) = running.take(node, &mut connector.connections)
         {
             operators.push(operator);
+            taken_over.push(true);
             continue;
         }
+        taken_over.push(false);
         let mut operator = written.operator(&shape, (*index, *id, *channel), &mut texts, &mut problems)?;
         for (position, port) in operator.outputs.iter_mut().enumerate() {
             let before = connector.connections.len();
@@ -107,7 +110,7 @@ fn make(
     }
     let connections = std::mem::take(&mut connector.connections);
     drop(connector);
-    let host_pools = replicate_host_pools(&shape, &order, &mut operators, &mut texts, &mut problems)?;
+    let host_pools = replicate_host_pools(&shape, &order, &taken_over, &mut operators, &mut texts, &mut problems)?;
     if !problems.is_empty() {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
@@ -121,10 +124,16 @@ fn make(
         connections: &connections,
     };
     let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
-    for (node, operator) in operators.iter_mut() {
+    let no_regions = regions.regions.is_empty() && before.is_none_or(|before| before.consistent_regions.is_empty());
+    let mut charged: SecondaryMap<OperatorId, bool> = SecondaryMap::with_capacity(written.len());
+    for ((node, operator), (_, id, _)) in operators.iter_mut().zip(&numbered) {
+        // What was taken over has its annotations. All channels have the same, and they are charged for once.
+        if std::mem::replace(&mut charged[*id], true) && no_regions && taken_over[node] {
+            continue;
+        }
         let membership = regions.members.get(node).and_then(Option::as_deref);
-        let Some(written) = &mut written[operator.logical] else { continue };
         let id = operator.logical;
+        let Some(written) = &mut written[id] else { continue };
         let annotations = written.annotations.fill(&shape, id, &operator.channels, membership, &mut texts)?;
         let region = membership.map(|membership| membership.region);
         let is_complete = operator.consistent_region == region && operator.annotations == annotations;
@@ -202,13 +211,15 @@ fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
 fn replicate_host_pools(
     shape: &Shape<'_>,
     order: &Order,
+    taken_over: &PrimaryMap<Node, bool>,
     operators: &mut PrimaryMap<Node, Shared<Operator>>,
     texts: &mut Texts,
     problems: &mut Problems,
 ) -> Result<Vec<HostPool>, Error> {
     let mut pools = HostPools::new(&shape.application.host_pools);
     let mut walk = Vec::new();
-    for (node, operator) in operators.iter() {
+    // What is taken over is in no such pool.
+    for (node, operator) in operators.iter().filter(|(node, _)| !taken_over[*node]) {
         if may_replicate(shape, operator.logical, &operator.resources) {
             let channel = operator.channels.first().map_or(0, |channel| channel.global);
             walk.push((order.walk_position(shape, operator.logical, channel), node));

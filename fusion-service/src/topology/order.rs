@@ -129,9 +129,7 @@ impl Order {
                 }
             }
         }
-        if !numbered.is_sorted() {
-            numbered.sort_unstable();
-        }
+        numbered = in_order(numbered);
         for pair in numbered.windows(2) {
             if let [(one, _, _), (other, id, _)] = pair
                 && one == other
@@ -176,6 +174,21 @@ impl Order {
         }
         position
     }
+}
+
+/// Sorted. Numbers mostly have no gaps, and then each says itself where it belongs.
+fn in_order(mut numbered: Vec<(u32, OperatorId, u32)>) -> Vec<(u32, OperatorId, u32)> {
+    let mut places = vec![None; numbered.len()];
+    for one in &numbered {
+        match places.get_mut(one.0 as usize) {
+            Some(place @ None) => *place = Some(*one),
+            _ => {
+                numbered.sort_unstable();
+                return numbered;
+            }
+        }
+    }
+    places.into_iter().flatten().collect()
 }
 
 /// Lists of a composite after expansion: originals in the order of the ADL, then copies region by region; composites before

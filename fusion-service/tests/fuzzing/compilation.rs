@@ -70,7 +70,7 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
 
     let bytes = compiled.layout().to_bytes();
     let layout = Layout::from_bytes(&bytes).expect("a new layout can be read");
-    assert_eq!(&layout, compiled.layout());
+    assert_eq!(layout, compiled.layout());
     assert_eq!(layout.to_bytes(), bytes);
     let texts = texts(compiled);
     for element in &plan.elements {

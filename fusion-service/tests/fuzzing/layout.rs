@@ -24,7 +24,7 @@ pub(crate) static JOB: LazyLock<Job> = LazyLock::new(|| {
     let source = Source::parse(ADL.as_bytes(), &compilation::budget()).expect("the application can be read");
     let request = Arc::new(compilation::request(&source, FusionOption::Manual(5)));
     let compiled = plan::submit(&source, &request, &compilation::budget()).expect("the application can be compiled");
-    let Layout { adl, request: digest, .. } = *compiled.layout();
+    let Layout { adl, request: digest, .. } = compiled.layout();
     Job { source, request, adl, digest }
 });
 
@@ -47,7 +47,7 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!(Layout::from_bytes(&canonical).as_ref(), Ok(&layout), "a layout changes when it is written");
     let budget = compilation::budget();
     let Ok(job) = plan::restore(&JOB.source, &JOB.request, &bytes, &budget) else { return };
-    assert_eq!(job.layout(), &layout);
+    assert_eq!(job.layout(), layout);
     assert_eq!(job.layout().to_bytes(), canonical);
     topology::verify(job.topology()).unwrap();
     // Documents are either those that the layout names, or an error says that they are not.
@@ -67,7 +67,7 @@ pub(crate) fn run(data: &[u8]) {
             let Ok(next) = plan::resize(&job, &widths, policy, &InUse::default(), &budget) else { continue };
             topology::verify(next.topology()).unwrap();
             let layout = Layout::from_bytes(&next.layout().to_bytes()).expect("a new layout can be read");
-            assert_eq!(&layout, next.layout());
+            assert_eq!(layout, next.layout());
             let again = plan::restore(&JOB.source, &JOB.request, &next.layout().to_bytes(), &budget);
             assert_eq!(again.expect("a new layout can be restored").layout().to_bytes(), next.layout().to_bytes());
         }

@@ -49,12 +49,13 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
 
     // Each region alone, wider and back.
     let (layout, before) = (current.layout(), texts(&current));
-    let home = homes(layout);
+    let home = homes(&layout);
     for planned in &current.plan().regions {
         let (name, width) = (&planned.region.name, i128::from(planned.region.width));
         let Ok(wide) = resize(&current, name, width + 2) else { continue };
         // A constraint that changes with the width wins over staying (fuser `sticky`): then there is no way back to promise.
-        let now = homes(wide.layout());
+        let wider = wide.layout();
+        let now = homes(&wider);
         if home.iter().any(|(identity, id)| now.get(identity) != Some(id)) {
             continue;
         }

@@ -1,8 +1,6 @@
 //! `context.json` (plan command, "Files of a step with a plan").
 
-use crate::plan::{
-    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, ProcessingElement,
-};
+use crate::plan::{Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
@@ -226,7 +224,7 @@ fn fate(fate: Fate) -> &'static str {
 
 struct Labels<'p> {
     job: u64,
-    element: &'p ProcessingElement,
+    element: &'p PlannedElement,
 }
 
 #[derive(Serialize)]

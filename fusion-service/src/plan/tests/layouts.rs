@@ -5,7 +5,6 @@ use super::super::{FusionOption, Layout, LayoutError, RestoreError, restore};
 use super::application::{any_application, operator, row};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
-use crate::shared::Shared;
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use proptest::prelude::*;
 
@@ -73,7 +72,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
                     operators: numbered,
                 },
                 splitter_trees: vec![SplitterTree { operator: 0, port: 2, indexes: vec![3, 1, 2] }],
-                elements: list.into_iter().map(Shared::new).collect(),
+                elements: list,
             }
         })
 }
@@ -155,10 +154,10 @@ fn what_does_not_belong_together_is_refused() {
         ("another width", |layout| layout.widths[0].1 = 1),
         ("a splitter that is not there", |layout| layout.numbering.splitters[0].index = 5),
         ("a host pool that is not there", |layout| layout.numbering.host_pools.push(("Zoo".to_owned(), 9))),
-        ("a missing port", |layout| layout.elements[0].to_mut().outputs.clear()),
+        ("a missing port", |layout| layout.elements[0].outputs.clear()),
     ];
     for (what, edit) in edits {
-        let mut layout = job.layout().clone();
+        let mut layout = job.layout();
         edit(&mut layout);
         let error = refused(what, &layout);
         assert!(matches!(error, LayoutError::Foreign(_)), "{what}: {error}");
@@ -166,15 +165,15 @@ fn what_does_not_belong_together_is_refused() {
 
     let inconsistent: [(&str, Edit); 5] = [
         ("an operator in two PEs", |layout| {
-            layout.elements[0].to_mut().operators = layout.elements[1].operators.clone();
+            layout.elements[0].operators = layout.elements[1].operators.clone();
         }),
-        ("a PE without operators", |layout| layout.elements[0].to_mut().operators.clear()),
+        ("a PE without operators", |layout| layout.elements[0].operators.clear()),
         ("PEs out of order", |layout| layout.elements.swap(0, 1)),
         ("an operator index twice", |layout| layout.numbering.operators[0].1 = layout.numbering.operators[1].1),
-        ("a port id twice", |layout| layout.elements[0].to_mut().outputs[0].id = layout.elements[0].outputs[1].id),
+        ("a port id twice", |layout| layout.elements[0].outputs[0].id = layout.elements[0].outputs[1].id),
     ];
     for (what, edit) in inconsistent {
-        let mut layout = job.layout().clone();
+        let mut layout = job.layout();
         edit(&mut layout);
         assert!(layout.verify().is_err(), "{what}");
     }

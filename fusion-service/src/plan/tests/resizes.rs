@@ -40,20 +40,21 @@ fn ports(layout: &Layout) -> BTreeMap<(u64, bool, String), u32> {
 /// What every resize promises, whatever came before.
 fn promises(before: &Compiled, after: &Compiled) -> Result<(), TestCaseError> {
     crate::topology::verify(after.topology()).map_err(TestCaseError::fail)?;
-    let (then, now) = (numbers(before.layout()), numbers(after.layout()));
+    let layouts = [before, after].map(Compiled::layout);
+    let [then, now] = layouts.each_ref().map(numbers);
     for (identity, (index, pe)) in &now {
         if let Some((earlier, home)) = then.get(identity) {
             prop_assert_eq!(index, earlier, "operator {:?} has another index", identity);
             prop_assert_eq!(pe, home, "operator {:?} moved", identity);
         }
     }
-    let (then, now) = (ports(before.layout()), ports(after.layout()));
+    let [then, now] = layouts.each_ref().map(ports);
     for (port, id) in &now {
         prop_assert!(then.get(port).is_none_or(|earlier| earlier == id), "port {:?} has another id", port);
     }
     let (then, now) = (texts(before), texts(after));
     for element in &after.plan().elements {
-        let earlier = before.layout().element(element.id);
+        let earlier = before.plan().element(element.id);
         let same = then.get(&element.id) == now.get(&element.id);
         let expected = match earlier {
             None => Fate::Added,
@@ -226,7 +227,7 @@ fn a_copied_host_pool_is_not_worth_a_restart() {
     assert!(after.plan().host_pools.iter().any(|pool| pool.name == "Gpus_0_2"));
     let other = after.plan().elements.iter().find(|element| element.operators == ["Other"]).unwrap();
     assert_eq!(other.fate, Fate::KeptUnobservable);
-    let earlier = before.layout().element(other.id).unwrap();
+    let earlier = before.plan().element(other.id).unwrap();
     assert_eq!(other.runtime_id, earlier.runtime_id);
     assert_ne!(other.content_id, earlier.content_id);
 }
@@ -241,11 +242,12 @@ fn ids_in_use_are_not_given_away() {
         let new: Vec<u64> =
             after.plan().elements.iter().filter(|e| e.fate == Fate::Added).map(|element| element.id).collect();
         assert_eq!(new, [10]);
-        let new = after.layout().element(10).unwrap();
+        let layout = after.layout();
+        let new = layout.element(10).unwrap();
         assert!(new.inputs.iter().all(|port| port.id != 0));
         assert!(new.outputs.iter().all(|port| port.id > 2));
         // A port that exists keeps its id, in use or not; a new one of the same PE does not get one that is.
-        let ids: Vec<u32> = after.layout().element(0).unwrap().outputs.iter().map(|port| port.id).collect();
+        let ids: Vec<u32> = layout.element(0).unwrap().outputs.iter().map(|port| port.id).collect();
         assert_eq!(ids, [0, 1, 3]);
     }
 }
@@ -273,12 +275,12 @@ fn rebalancing_keeps_ids_by_content() {
 fn a_new_compiler_restarts_nothing() {
     let items = pipeline();
     let job = submitted(&items, FusionOption::Legacy);
-    let mut layout = job.layout().clone();
+    let mut layout = job.layout();
     "0.0.0-older".clone_into(&mut layout.compiler);
     for element in &mut layout.elements {
         // An older compiler wrote something else.
-        element.to_mut().content_id[0] ^= 1;
-        element.to_mut().runtime_id[0] ^= 1;
+        element.content_id[0] ^= 1;
+        element.runtime_id[0] ^= 1;
     }
     let request = request(FusionOption::Legacy);
     let old = restore(&source(&items), &request, &layout.to_bytes(), &Budget::default()).unwrap();

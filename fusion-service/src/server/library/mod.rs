@@ -95,7 +95,7 @@ impl Compiler for Library {
     }
 
     fn measure(&self, job: &Compiled, pe: u64) -> Option<Measure> {
-        let element = job.layout().element(pe)?;
+        let element = job.plan().element(pe)?;
         Some(Measure { content_id: Digest::from(element.content_id).to_string(), size: element.bytes })
     }
 
