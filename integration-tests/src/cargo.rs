@@ -62,6 +62,11 @@ fn workspace() -> &'static Path {
     package.parent().unwrap_or(package)
 }
 
+/// The profile that this process was built with, if its path says so.
+pub(crate) fn profile() -> Option<String> {
+    std::env::current_exe().ok().as_deref().and_then(target_and_profile).map(|(_, profile)| profile)
+}
+
 /// Of `target/debug/deps/test-0123` and `target/debug/demo` the target directory and the profile.
 fn target_and_profile(executable: &Path) -> Option<(PathBuf, String)> {
     let mut folder = executable.parent()?;
@@ -114,6 +119,7 @@ mod tests {
             ("/w/target/debug/deps/integration-0123", "/w/target", "dev"),
             ("/w/target/debug/demo", "/w/target", "dev"),
             ("/elsewhere/release/soak", "/elsewhere", "release"),
+            ("/w/target/soak/soak", "/w/target", "soak"),
         ] {
             let found = target_and_profile(Path::new(executable)).unwrap();
             assert_eq!(found, (target.into(), profile.into()), "{executable}");

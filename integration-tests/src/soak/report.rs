@@ -39,7 +39,7 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         ("command", format!("`{}`", command(options))),
         ("commit", outcome.commit.clone()),
         ("machine", machine()),
-        ("build", if cfg!(debug_assertions) { "debug" } else { "release" }.to_owned()),
+        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
         ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
         ("duration", format!("{} s", outcome.took.as_secs())),
         ("jobs, frontends, replicas of the fusion service", format!("{}, {}, 2", options.jobs, options.frontends)),
