@@ -11,6 +11,7 @@
 //! | `render` | all texts from the plan | AADL text |
 //! | `memcpy`, `sha256` | copying and hashing the same texts: what no compiler can do without | AADL text |
 //! | `resize` | one more channel of one region, from the compiled job | - |
+//! | `layout` | the layout of that job, encoded: what goes out with its plan | - |
 //! | `restore-and-resize` | the same from the bytes of a layout, as a replica does that has only the parsed application | - |
 //! | `restore` | a compiled job from the bytes of its layout | - |
 
@@ -118,6 +119,9 @@ fn resizes(criterion: &mut Criterion, application: &Application, name: &str, job
     // Somebody waits for the answer, not for the memory to be given back.
     group(criterion, "resize", 0).bench_function(name, |bencher| {
         bencher.iter_batched(|| (), |()| again(black_box(job)), BatchSize::PerIteration);
+    });
+    group(criterion, "layout", 0).bench_function(name, |bencher| {
+        bencher.iter(|| black_box(job).layout().to_bytes());
     });
     let restored =
         || restore(&source, job.request(), black_box(layout), &budget).expect("the layout is that of the job");
