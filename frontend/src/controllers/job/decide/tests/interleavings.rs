@@ -96,16 +96,36 @@ fn happen(world: &mut World, happening: &Happening) {
     }
 }
 
+fn run(happenings: &[Happening]) {
+    let mut world = World::new();
+    for happening in happenings {
+        happen(&mut world, happening);
+    }
+    world.crash_at = None;
+    world.broken = world.broken && world.status.generation.is_none();
+    world.settle();
+    world.check_at_rest();
+}
+
+/// The regions are there before the generation is committed that they are made for.
+#[test]
+fn a_region_is_resized_before_the_first_generation_is_committed() {
+    let mut happenings = Vec::new();
+    for _ in 0..12 {
+        happenings.extend([Happening::Step(u64::MAX), Happening::FinishWork, Happening::Resize(0, 3)]);
+    }
+    for before in 0..happenings.len() {
+        // Once, at any time.
+        let others = |(at, happening): (usize, &Happening)| {
+            (at == before || !matches!(happening, Happening::Resize(..))).then(|| happening.clone())
+        };
+        run(&happenings.iter().enumerate().filter_map(others).collect::<Vec<_>>());
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_happens_the_end_is_what_is_desired(happenings in prop::collection::vec(happening(), 1..150)) {
-        let mut world = World::new();
-        for happening in &happenings {
-            happen(&mut world, happening);
-        }
-        world.crash_at = None;
-        world.broken = world.broken && world.status.generation.is_none();
-        world.settle();
-        world.check_at_rest();
+        run(&happenings);
     }
 }

@@ -257,6 +257,10 @@ impl World {
         }
         self.status = present(observed, decision, transition::apply(change, observed), true);
         self.memory.work.used(change);
+        if *change == Change::Commit {
+            // Only a committed generation has regions; what their objects say is wanted from here on.
+            self.want();
+        }
         self.wrote(format!("{change:?}").chars().take(60).collect())
     }
 
