@@ -5,9 +5,11 @@
 //!
 //! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of its splitters.
 
+use super::same::Generations;
 use crate::fuser::{OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
 use crate::heap::{heap_fields, no_heap};
-use crate::topology::{Connection, Node, Splitter, Topology, Via};
+use crate::logical::Application;
+use crate::topology::{Connection, Node, Operator, Splitter, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -92,46 +94,39 @@ impl Elements {
     /// The partition is one of the topology's operators; ids are different. Operators and ports of connections exist, as
     /// [`Topology`] promises.
     pub fn new(topology: Arc<Topology>, partition: Partition, ids: PrimaryMap<Pe, PeId>) -> Self {
-        let count = topology.operators.len();
+        Self::make(topology, partition, ids, None)
+    }
+
+    /// The same for another generation. Operators that it shares with `before` have the port ids and threads that they had, which may not
+    /// be right any more: see [`Elements::forget`].
+    pub fn again(
+        topology: Arc<Topology>,
+        partition: Partition,
+        ids: PrimaryMap<Pe, PeId>,
+        before: &Self,
+        earlier: &PrimaryMap<Node, Option<Node>>,
+    ) -> Self {
+        Self::make(topology, partition, ids, Some((before, earlier)))
+    }
+
+    fn make(
+        topology: Arc<Topology>,
+        partition: Partition,
+        ids: PrimaryMap<Pe, PeId>,
+        before: Option<(&Self, &PrimaryMap<Node, Option<Node>>)>,
+    ) -> Self {
         let mut by_id: Vec<Pe> = partition.pes().collect();
         by_id.sort_unstable_by_key(|&pe| ids[pe]);
-        let (mut first_input, mut first_output) = (Vec::with_capacity(count + 1), Vec::with_capacity(count + 1));
-        // Most operators have one of each.
-        let (mut inputs, mut outputs) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        let mut splitters = Vec::new();
-        let mut slot_count = 0_u32;
-        for operator in topology.operators.values() {
-            first_input.push(inputs.len() as u32);
-            first_output.push(outputs.len() as u32);
-            // Ports of an operator are those of the ADL; where they are not, the position stands for the index.
-            let written = operator.primitive(&topology.application);
-            inputs.extend((0_u32..).zip(&operator.inputs).map(|(port, _)| {
-                let index = written.and_then(|w| w.inputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
-                Input { index, pe_port: NONE, threaded: None }
-            }));
-            for (port, output) in (0_u32..).zip(&operator.outputs) {
-                let first_slot = slot_count;
-                let first_splitter = splitters.len();
-                slot_count += 1;
-                for splitter in &output.splitters {
-                    collect_splitters(splitter, &mut splitters);
-                }
-                let own = splitters.get_mut(first_splitter..).unwrap_or_default();
-                own.sort_unstable_by_key(|s: &SplitterSlots| s.index);
-                for splitter in own.iter_mut() {
-                    splitter.first_slot = slot_count;
-                    slot_count += splitter.width;
-                }
-                let index =
-                    written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
-                outputs.push(Output {
-                    index,
-                    first_slot,
-                    first_splitter: first_splitter as u32,
-                    splitters: own.len() as u32,
-                });
+        let generations =
+            before.map(|(before, earlier)| (before, Generations { before: &before.topology, now: &topology, earlier }));
+        let mut rows = Rows::with_capacity(topology.operators.len());
+        for (node, operator) in &topology.operators {
+            match generations.as_ref().and_then(|(before, both)| Some((before, both.same(node)?))) {
+                Some((before, earlier)) => rows.copy(before, earlier),
+                None => rows.add(operator, &topology.application),
             }
         }
+        let Rows { flags, mut first_input, inputs, mut first_output, outputs, splitters, slots } = rows;
         first_input.push(inputs.len() as u32);
         first_output.push(outputs.len() as u32);
 
@@ -139,7 +134,7 @@ impl Elements {
             partition,
             ids,
             by_id,
-            flags: (0..count).map(|_| OperatorFlags::default()).collect(),
+            flags,
             first_input,
             inputs,
             incoming_start: Vec::new(),
@@ -147,7 +142,7 @@ impl Elements {
             first_output,
             outputs,
             splitters,
-            slots: vec![NONE; slot_count as usize],
+            slots,
             outgoing_start: Vec::new(),
             outgoing: Vec::new(),
             topology,
@@ -202,16 +197,16 @@ impl Elements {
         }
     }
 
-    /// Gives a PE the port ids and threads of a PE of another generation, that has the same operators with the same ports.
-    pub fn take_over(&mut self, pe: Pe, other: &Self, of: Pe) {
-        for (&operator, &earlier) in self.partition.operators(pe).iter().zip(other.members(of)) {
-            self.flags[operator] = other.flags[earlier];
+    /// Takes the port ids and threads of a PE away.
+    pub fn forget(&mut self, pe: Pe) {
+        for &operator in self.partition.operators(pe) {
+            self.flags[operator] = OperatorFlags::default();
             let inputs = self.first_input[operator.index()] as usize..self.first_input[operator.index() + 1] as usize;
-            for (input, known) in self.inputs[inputs].iter_mut().zip(&other.inputs[other.input_range(earlier)]) {
-                (input.pe_port, input.threaded) = (known.pe_port, known.threaded);
+            for input in &mut self.inputs[inputs] {
+                (input.pe_port, input.threaded) = (NONE, None);
             }
             let slots = self.slot_range(operator);
-            self.slots[slots].copy_from_slice(&other.slots[other.slot_range(earlier)]);
+            self.slots[slots].fill(NONE);
         }
     }
 
@@ -396,6 +391,79 @@ impl Elements {
     fn splitters_of(&self, output: &Output) -> &[SplitterSlots] {
         let first = output.first_splitter as usize;
         &self.splitters[first..first + output.splitters as usize]
+    }
+}
+
+/// What [`Elements`] has of each operator, while it is put together.
+struct Rows {
+    flags: PrimaryMap<Node, OperatorFlags>,
+    first_input: Vec<u32>,
+    inputs: Vec<Input>,
+    first_output: Vec<u32>,
+    outputs: Vec<Output>,
+    splitters: Vec<SplitterSlots>,
+    slots: Vec<u32>,
+}
+
+impl Rows {
+    /// For so many operators; most have one port of each kind.
+    fn with_capacity(count: usize) -> Self {
+        Self {
+            flags: PrimaryMap::with_capacity(count),
+            first_input: Vec::with_capacity(count + 1),
+            inputs: Vec::with_capacity(count),
+            first_output: Vec::with_capacity(count + 1),
+            outputs: Vec::with_capacity(count),
+            splitters: Vec::new(),
+            slots: Vec::with_capacity(count),
+        }
+    }
+
+    fn add(&mut self, operator: &Operator, application: &Application) {
+        self.flags.push(OperatorFlags::default());
+        self.first_input.push(self.inputs.len() as u32);
+        self.first_output.push(self.outputs.len() as u32);
+        // Ports of an operator are those of the ADL; where they are not, the position stands for the index.
+        let written = operator.primitive(application);
+        self.inputs.extend((0_u32..).zip(&operator.inputs).map(|(port, _)| {
+            let index = written.and_then(|w| w.inputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
+            Input { index, pe_port: NONE, threaded: None }
+        }));
+        for (port, output) in (0_u32..).zip(&operator.outputs) {
+            let first_slot = self.slots.len() as u32;
+            let first_splitter = self.splitters.len();
+            let mut next = first_slot + 1;
+            for splitter in &output.splitters {
+                collect_splitters(splitter, &mut self.splitters);
+            }
+            let own = self.splitters.get_mut(first_splitter..).unwrap_or_default();
+            own.sort_unstable_by_key(|s: &SplitterSlots| s.index);
+            for splitter in own.iter_mut() {
+                splitter.first_slot = next;
+                next += splitter.width;
+            }
+            let splitters = own.len() as u32;
+            self.slots.resize(next as usize, NONE);
+            let index = written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
+            self.outputs.push(Output { index, first_slot, first_splitter: first_splitter as u32, splitters });
+        }
+    }
+
+    fn copy(&mut self, from: &Elements, operator: Node) {
+        self.flags.push(from.flags[operator]);
+        self.first_input.push(self.inputs.len() as u32);
+        self.inputs.extend_from_slice(&from.inputs[from.input_range(operator)]);
+        self.first_output.push(self.outputs.len() as u32);
+        let slots = from.slot_range(operator);
+        let (was, is) = (slots.start as u32, self.slots.len() as u32);
+        for output in &from.outputs[from.output_range(operator)] {
+            let first_splitter = self.splitters.len() as u32;
+            let moved =
+                |splitter: &SplitterSlots| SplitterSlots { first_slot: splitter.first_slot - was + is, ..*splitter };
+            self.splitters.extend(from.splitters_of(output).iter().map(moved));
+            self.outputs.push(Output { first_slot: output.first_slot - was + is, first_splitter, ..*output });
+        }
+        self.slots.extend_from_slice(&from.slots[slots]);
     }
 }
 

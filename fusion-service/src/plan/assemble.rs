@@ -56,6 +56,19 @@ impl Grouping {
         let elements = Elements::new(Arc::clone(topology), partition, ids);
         Grouped { elements, found, automatic, settled: Settled::default() }
     }
+
+    /// The same with what is known from a job whose operators were `earlier`.
+    pub(super) fn elements_after<'b>(
+        self,
+        topology: &Arc<Topology>,
+        before: &'b Compiled,
+        earlier: &Earlier,
+    ) -> Grouped<'b> {
+        let Self { partition, ids, found, automatic } = self;
+        let elements = Elements::again(Arc::clone(topology), partition, ids, &before.elements, earlier);
+        let settled = Settled::find(before, earlier, &elements);
+        Grouped { elements, found, automatic, settled }
+    }
 }
 
 /// PEs, and what is known about them from before.
@@ -64,14 +77,6 @@ pub(super) struct Grouped<'b> {
     found: Option<u32>,
     automatic: Option<Automatic>,
     settled: Settled<'b>,
-}
-
-impl Grouped<'_> {
-    /// The same where they come from a job whose operators were `earlier`.
-    pub(super) fn after<'b>(self, before: &'b Compiled, earlier: &Earlier) -> Grouped<'b> {
-        let settled = Settled::find(before, earlier, &self.elements);
-        Grouped { elements: self.elements, found: self.found, automatic: self.automatic, settled }
-    }
 }
 
 impl<'b> Assembled<'b> {
@@ -85,13 +90,8 @@ impl<'b> Assembled<'b> {
         budget: &Budget,
     ) -> Result<Self, Error> {
         let Grouped { mut elements, found, automatic, settled } = grouped;
-        let all: Vec<Pe> = elements.pes().to_vec();
-        for (&pe, (before, earlier)) in all.iter().enumerate().filter_map(|(at, pe)| Some((pe, settled.get(at)?))) {
-            if let Some(&earlier) = before.elements.pes().get(earlier) {
-                elements.take_over(pe, &before.elements, earlier);
-            }
-        }
         let open = unsettled(&elements, &settled);
+        open.iter().for_each(|&pe| elements.forget(pe));
         ports::assign(&mut elements, &open, graph, prior.as_ref(), in_use, budget)?;
         let mut pace = budget.pace();
         for pe in open {

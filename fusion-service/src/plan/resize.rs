@@ -75,7 +75,7 @@ pub fn resize(
             Grouping { partition, ids, found, automatic }
         }
     };
-    let grouped = grouping.elements(&topology).after(prior, &earlier);
+    let grouped = grouping.elements_after(&topology, prior, &earlier);
     let assembled = Assembled::new(bound, &graph, grouped, Some(KnownPorts::Compiled(prior)), in_use, budget)?;
     // What follows takes memory of its own.
     drop(graph);
