@@ -113,7 +113,7 @@ pub(crate) fn drawn(now: &Compiled, before: Option<&Compiled>, choice: &mut Choi
     let all = topology.operators.len() + before.map_or(0, |before| before.topology().operators.len());
     let small = all <= SMALL;
     let limits = match choice.below(3) {
-        0 => Limits::of_boxes(2 + choice.below(20) as usize),
+        0 => Limits { boxes: 2 + choice.below(20) as usize, edges: 1 + choice.below(20) as usize },
         1 if small => Limits::of_boxes(usize::MAX),
         _ => Limits::default(),
     };
@@ -163,12 +163,20 @@ fn written(drawing: &Drawing, limits: Limits, again: &Drawing) {
     assert!(lines.all(|line| matches!(line.matches('"').count(), 0 | 2)), "{mermaid}");
 }
 
-/// Every quote that opens on a line of DOT closes on it.
+/// Every quote that opens on a line of DOT closes on it, before the next attribute.
 fn has_closed_quotes(line: &str) -> bool {
-    let (mut open, mut escaped) = (false, false);
+    let (mut open, mut escaped, mut last) = (false, false, ' ');
     for character in line.chars() {
-        open ^= character == '"' && !escaped;
+        if character == '"' && !escaped {
+            if !open && !matches!(last, ' ' | '=') {
+                return false;
+            }
+            open = !open;
+        } else if !open && last == '"' && !matches!(character, ' ' | ',' | ';' | ']' | ':') {
+            return false;
+        }
         escaped = character == '\\' && !escaped;
+        last = character;
     }
     !open
 }
