@@ -113,7 +113,7 @@ pub(crate) struct Waiting {
     pub(crate) message: String,
 }
 
-/// A pod that the API server does not have any more.
+/// A pod that the API server does not have any more; or not yet, if its creation is not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Vanished {
     /// The last that was seen of it, if it was seen at all.

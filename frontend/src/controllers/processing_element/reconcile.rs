@@ -4,7 +4,7 @@
 //! * the status is written by compare-and-swap; after a conflict the PE is read, and decided about again;
 //! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded meanwhile; and only if the
 //!   API server does not have the pod before it any more, or says that it has ended;
-//! * that a pod is gone is believed to the API server only, not to the mirror.
+//! * that a pod is gone, or was not created yet, is believed to the API server only, not to the mirror.
 //!
 //! Everything else is the same however often it is done.
 
@@ -83,7 +83,7 @@ struct Turn {
     fresh: bool,
     /// Pods that the API server showed and that the mirror may not have yet.
     pods: Vec<observed::Pod>,
-    /// The launch count whose pod does not exist.
+    /// The launch count whose pod does not exist, as of the PE that was read or written last.
     vanished: Option<(u64, Vanished)>,
     refusal: Option<String>,
     /// The launch count before, once the API server was asked for its pod.
@@ -105,6 +105,12 @@ impl Turn {
     fn now_is(&mut self, pe: ProcessingElement) {
         self.pe = pe;
         self.fresh = true;
+    }
+
+    /// Somebody else may have written it, and created the pod that did not exist when it was looked for.
+    fn read_again(&mut self, pe: ProcessingElement) {
+        self.vanished = None;
+        self.now_is(pe);
     }
 
     fn status(&self) -> ProcessingElementStatus {
@@ -188,7 +194,7 @@ impl<C: Cluster> Reconciler<C> {
                 },
                 Step::Look => self.look(&mut turn).await?,
                 Step::Create if !turn.fresh => match self.cluster.processing_element(key).await? {
-                    Some(pe) => turn.now_is(pe),
+                    Some(pe) => turn.read_again(pe),
                     None => return Ok(Outcome::Done),
                 },
                 Step::Create if self.is_previous_in_the_way(&mut turn).await? => {}
@@ -225,7 +231,7 @@ impl<C: Cluster> Reconciler<C> {
             }
             Err(error) if error.is_conflict() => Ok(match self.cluster.processing_element(&turn.key).await? {
                 Some(pe) => {
-                    turn.now_is(pe);
+                    turn.read_again(pe);
                     Written::Outrun
                 }
                 None => Written::Gone,
@@ -308,7 +314,7 @@ impl<C: Cluster> Reconciler<C> {
                     self.figures.ended(last.outcome);
                 }
             }
-            Change::Adopted | Change::Created | Change::Removed(_) | Change::PutOff => {}
+            Change::Adopted | Change::Created | Change::Removed(_) | Change::RequestMet | Change::PutOff => {}
         }
     }
 

@@ -5,7 +5,7 @@ use super::{
         observed::{Job, Pod, Stage},
         pod,
     },
-    Change, Making, Step, current, obstacle, recorded, was_created,
+    Change, Fate, Making, Step, current, obstacle, recorded, was_created,
 };
 
 /// Why another pod is asked for; the first that holds.
@@ -51,6 +51,24 @@ impl LaunchReason {
 }
 
 impl Making<'_> {
+    /// A request to restart is met by a pod that is yet to be created. Only the API server knows that it is: after a lost answer, or while another
+    /// replica leads, there may be a pod that the mirror does not show and that the status does not know of. That one is noted, and then replaced.
+    pub(super) fn meet_request(&mut self) -> Option<Step> {
+        let yet_to_be_created = self.status.launch_count > 0 && !was_created(&self.status);
+        if !yet_to_be_created || !self.is_restart_requested() || obstacle(self.observed).is_some() {
+            return None;
+        }
+        match self.fate() {
+            Fate::Unknown => Some(Step::Look),
+            Fate::There(_) => None,
+            Fate::Gone(_) => {
+                self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
+                self.status.consecutive_restarts = 0;
+                Some(Step::Record(Change::RequestMet))
+            }
+        }
+    }
+
     /// Asks for another pod if there is a reason and nothing stands in the way.
     pub(super) fn launch(&mut self) -> Option<Step> {
         let reason = self.reason_to_launch()?;
@@ -86,12 +104,12 @@ impl Making<'_> {
         if status.launch_count == 0 {
             return Some(LaunchReason::First);
         }
-        if wanted.restart_requested.is_some() && wanted.restart_requested != status.restart_requested {
-            return Some(LaunchReason::Requested);
-        }
         if !was_created(status) {
-            // The pod that is about to be created has everything that is wanted.
+            // The pod that is about to be created has everything that is wanted; if it was created before, that is noted first.
             return None;
+        }
+        if self.is_restart_requested() {
+            return Some(LaunchReason::Requested);
         }
         if status.runtime_id.as_ref() != Some(&wanted.runtime_id) {
             return Some(LaunchReason::TextChanged);
@@ -108,6 +126,11 @@ impl Making<'_> {
             }
         }
         self.is_restart_due().then_some(LaunchReason::Ended)
+    }
+
+    fn is_restart_requested(&self) -> bool {
+        let requested = &self.observed.wanted.restart_requested;
+        requested.is_some() && *requested != self.status.restart_requested
     }
 
     /// The first launch of a PE is number 1. That of a PE which a user deleted, and which the job controller created again, is not: its operators must not

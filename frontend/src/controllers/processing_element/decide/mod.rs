@@ -9,7 +9,8 @@
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
 //! | removal | what is left of it was deleted, or is to be deleted now | record by whom |
-//! | launch | see [`LaunchReason`]; nothing stands in the way | launch count + 1 |
+//! | request | a restart was requested, and the pod of the launch count was never created | ask the API server; then record that it is met |
+//! | launch | the pod of the launch count was created, and see [`LaunchReason`]; nothing stands in the way | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
 //! | create | the pod of the launch count was never created, and no older one runs | create it |
 //!
@@ -24,6 +25,8 @@
 //! Invariants, checked by the properties in `tests`:
 //! * A launch count is moved by a compare-and-swap of the status and named before its pod is created; the name of the pod follows from PE and launch
 //!   count. So there are never two pods of one launch count, and no pod fires two restarts.
+//! * A launch count is moved only once the status says that the pod of the one before was created, so only that pod and older ones can stand in the
+//!   way of the next, however much of it all a controller has heard of.
 //! * How a pod ended is in the status before it is deleted, and policies are applied to what is recorded.
 //! * A pod is created only when older ones have ended, or should have long ago on a node that does not answer.
 //!
@@ -86,6 +89,8 @@ pub(crate) enum Change {
     Ended,
     /// What was left of it is deleted, or to be deleted.
     Removed(DeletedBy),
+    /// A restart was requested before the pod of the launch count was created.
+    RequestMet,
     /// Another pod is asked for.
     Launch(LaunchReason),
     /// The restart is put off.
@@ -203,6 +208,7 @@ impl<'a> Making<'a> {
             .or_else(|| self.note_created())
             .or_else(|| self.note_end())
             .or_else(|| self.note_removal())
+            .or_else(|| self.meet_request())
             .or_else(|| self.launch())
             .or_else(|| self.put_off())
             .or_else(|| self.create())

@@ -11,6 +11,7 @@ enum Act {
     Depose,
     DeposedTurn,
     Crash { calls: usize, after_effect: bool },
+    LoseAnswer { calls: usize, after_effect: bool },
     Meanwhile { calls: usize, deed: Deed },
     Deliver { pes: usize, pods: usize },
     Wait(i64),
@@ -45,6 +46,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Depose),
         2 => Just(Act::DeposedTurn),
         2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::Crash { calls, after_effect }),
+        2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::LoseAnswer { calls, after_effect }),
         2 => (0_usize..8, deed()).prop_map(|(calls, deed)| Act::Meanwhile { calls, deed }),
         6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Act::Deliver { pes, pods }),
         2 => prop_oneof![Just(1_i64), Just(11), Just(40), Just(310), Just(700)].prop_map(Act::Wait),
@@ -65,6 +67,10 @@ proptest! {
                 Act::DeposedTurn => world.turn_of_deposed(),
                 Act::Crash { calls, after_effect } => {
                     world.crash_after(calls, after_effect);
+                    world.turn();
+                }
+                Act::LoseAnswer { calls, after_effect } => {
+                    world.lose_answer_after(calls, after_effect);
                     world.turn();
                 }
                 Act::Meanwhile { calls, deed } => {

@@ -70,6 +70,54 @@ fn the_first_pod_survives_a_crash_at_every_call() {
     }
 }
 
+/// A pod was created, the controller does not know of it, and a user asks for a restart: the pod ends before the next one is created.
+fn is_restarted_once(mut world: World) {
+    settle(&mut world);
+    assert_eq!(launches(&world), (2, 0, Some(PePhase::Running)));
+}
+
+#[test]
+fn a_deposed_controller_does_not_run_ahead_of_the_pod_of_another_one() {
+    let mut world = World::new();
+    world.depose();
+    world.crash_after(2, false);
+    world.turn();
+    assert_eq!(world.pods().len(), 1);
+    world.happen(Deed::Request(0));
+    world.turn_of_deposed();
+    is_restarted_once(world);
+}
+
+#[test]
+fn a_controller_does_not_run_ahead_of_a_pod_whose_creation_was_not_answered() {
+    let mut world = World::new();
+    world.lose_answer_after(1, true);
+    world.turn();
+    assert_eq!(world.pods().len(), 1);
+    world.happen(Deed::Request(0));
+    // The mirror of pods lags behind that of PEs.
+    world.deliver(usize::MAX, 0);
+    world.turn();
+    is_restarted_once(world);
+}
+
+#[test]
+fn a_pod_that_was_not_created_yet_needs_no_restart() {
+    let mut world = World::new();
+    world.happen(Deed::Refuse(true));
+    world.turn();
+    for request in 0..3 {
+        world.happen(Deed::Request(request));
+        world.deliver(usize::MAX, usize::MAX);
+        world.turn();
+        let status = world.pe().status.unwrap();
+        let acted_on = status.restart_requested.clone();
+        assert_eq!((status.launch_count, acted_on), (1, Some(request.to_string())));
+    }
+    settle(&mut world);
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
+}
+
 #[test]
 fn a_pe_that_fails_again_and_again_is_restarted_ever_more_slowly() {
     let mut world = World::new();

@@ -140,6 +140,44 @@ fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
 }
 
 #[test]
+fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
+    use Change::{Created, Launch, RequestMet};
+    let asked = || {
+        edited(|o| {
+            o.status.launch_count = 3;
+            o.status.consecutive_restarts = 5;
+            o.wanted.restart_requested = Some("1".to_owned());
+            o.pods.clear();
+        })
+    };
+    let blocked = Observed { job: Job::Missing, ..asked() };
+    // The API server has the pod, although nobody has heard of it; or the pod before still runs.
+    let (unnoticed, replacing) = (pod(3), Observed { pods: vec![pod(2)], ..asked() });
+    let noticed = Observed { pods: vec![unnoticed], ..asked() };
+    // what is seen -> steps, launch count, request that was acted on
+    let table: [(&str, Observed, &[Step], u64, Option<&str>); 4] = [
+        ("not created", asked(), &[Step::Look, Step::Record(RequestMet), Step::Create], 3, Some("1")),
+        ("not created, waiting", replacing, &[Step::Look, Step::Record(RequestMet), Step::Rest], 3, Some("1")),
+        ("not created, blocked", blocked, &[Step::Rest], 3, None),
+        (
+            "created",
+            noticed,
+            &[Step::Record(Created), Step::Record(Launch(LaunchReason::Requested)), Step::Rest],
+            4,
+            Some("1"),
+        ),
+    ];
+    for (what, observed, steps, launch_count, request) in table {
+        let settled = settle(observed, unseen());
+        assert_eq!(settled.steps, steps, "{what}");
+        let status = settled.observed.status;
+        let expected = (launch_count, request, if request.is_some() { 0 } else { 5 });
+        let got = (status.launch_count, status.restart_requested.as_deref(), status.consecutive_restarts);
+        assert_eq!(got, expected, "{what}");
+    }
+}
+
+#[test]
 fn changed_options_are_shown_until_the_pod_is_replaced() {
     let outdated = |observed: &Observed| {
         let status = settle(observed.clone(), unseen()).observed.status;

@@ -36,7 +36,7 @@ impl State {
         }
         match &mut self.crash {
             _ if self.crashed => (false, false),
-            Some(Crash { calls_left: 0, after_effect }) => {
+            Some(Crash { calls_left: 0, after_effect, .. }) => {
                 self.crashed = true;
                 (*after_effect, false)
             }
@@ -68,11 +68,14 @@ impl State {
         assert_eq!(after.launch_count, before.launch_count + 1, "one launch at a time");
         let job = self.job.as_ref().unwrap().status.as_ref().unwrap();
         assert!(job.generation >= Some(existing.spec.generation), "the generation is committed");
-        let requested = existing.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
-        if before.launch_count == 0 || (requested.is_some() && requested != before.restart_requested.as_ref()) {
+        if before.launch_count == 0 {
             return;
         }
         assert_eq!(before.created_launch_count, before.launch_count, "the pod before was created");
+        let requested = existing.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
+        if requested.is_some() && requested != before.restart_requested.as_ref() {
+            return;
+        }
         if before.runtime_id.as_ref() != Some(&existing.spec.runtime_id) {
             return;
         }

@@ -91,7 +91,12 @@ impl World {
 
     /// The controller crashes after so many calls of its next turn, before or after the effect of the last one.
     pub(super) fn crash_after(&self, calls_left: usize, after_effect: bool) {
-        lock(&self.state).crash = Some(Crash { calls_left, after_effect });
+        lock(&self.state).crash = Some(Crash { calls_left, after_effect, survived: false });
+    }
+
+    /// A call of the next turn does not answer, and had its effect or not; the controller and its mirrors go on.
+    pub(super) fn lose_answer_after(&self, calls_left: usize, after_effect: bool) {
+        lock(&self.state).crash = Some(Crash { calls_left, after_effect, survived: true });
     }
 
     /// Something happens after so many calls of the next turn.
@@ -104,8 +109,9 @@ impl World {
         let result = block_on(self.reconciler.reconcile(&key(PE)));
         let crashed = {
             let mut state = lock(&self.state);
-            (state.crash, state.meanwhile) = (None, None);
-            std::mem::take(&mut state.crashed)
+            state.meanwhile = None;
+            let survived = state.crash.take().is_some_and(|crash| crash.survived);
+            std::mem::take(&mut state.crashed) && !survived
         };
         if crashed {
             {

@@ -46,6 +46,8 @@ pub(super) enum News {
 pub(super) struct Crash {
     pub(super) calls_left: usize,
     pub(super) after_effect: bool,
+    /// Only the answer of the last call is lost: the process goes on, with what it knows.
+    pub(super) survived: bool,
 }
 
 #[derive(Default)]
