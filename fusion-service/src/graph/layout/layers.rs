@@ -1,8 +1,8 @@
 //! In which layer each box is.
 //!
-//! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Links that do are drawn backwards and
-//! do not count further. Every other link goes to a later layer: by the longest way from the left at first, then boxes move to the right
-//! where that makes more lines shorter than longer.
+//! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Every other link goes to a later layer:
+//! by the longest way from the left at first, then boxes move to the right where that makes more lines shorter than longer. A link that
+//! goes back in the order often gets to a later layer all the same: only the layers say which links are drawn backwards.
 
 use super::level::Level;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,7 +14,7 @@ pub(super) struct Layers {
     pub(super) of: Vec<usize>,
     /// The last layer with boxes.
     pub(super) last: usize,
-    /// Links that go back to the same or an earlier layer.
+    /// Whether each link goes to the same or an earlier layer, so that it has to be drawn backwards.
     pub(super) back: Vec<bool>,
 }
 
@@ -27,9 +27,7 @@ pub(super) fn layers(level: &Level, loose: &[bool]) -> Layers {
     let sequence = sequence(level);
     let mut position = vec![0_usize; count];
     sequence.iter().enumerate().for_each(|(at, &item)| position[item] = at);
-    let back: Vec<bool> = (level.links.iter())
-        .map(|link| position[level.outs[link.out].item] >= position[level.ins[link.r#in].item])
-        .collect();
+    let back = not_onward(level, &position);
 
     let mut of = vec![1_usize; count];
     for &item in &sequence {
@@ -40,13 +38,20 @@ pub(super) fn layers(level: &Level, loose: &[bool]) -> Layers {
         }
     }
     let last = of.iter().zip(loose).filter(|(_, loose)| !**loose).map(|(layer, _)| *layer).max().unwrap_or(0);
-    to_the_right(level, &links_of, &back, &sequence, last, &mut of);
+    to_the_right(level, &links_of, &not_onward(level, &of), &sequence, last, &mut of);
     for (layer, loose) in of.iter_mut().zip(loose) {
         if *loose {
             *layer = 0;
         }
     }
+    let back = not_onward(level, &of);
     Layers { of, last, back }
+}
+
+/// The links whose target is not after their source, when items have these places.
+fn not_onward(level: &Level, places: &[usize]) -> Vec<bool> {
+    let links = level.links.iter();
+    links.map(|link| places[level.outs[link.out].item] >= places[level.ins[link.r#in].item]).collect()
 }
 
 /// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last, and in between
