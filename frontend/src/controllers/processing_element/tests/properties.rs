@@ -10,6 +10,7 @@ enum Act {
     Turn,
     Depose,
     DeposedTurn,
+    DeposedTurnAround { writes: usize },
     Crash { calls: usize, after_effect: bool },
     LoseAnswer { calls: usize, after_effect: bool },
     Meanwhile { calls: usize, deed: Deed },
@@ -45,6 +46,7 @@ fn act() -> impl Strategy<Value = Act> {
         8 => Just(Act::Turn),
         1 => Just(Act::Depose),
         2 => Just(Act::DeposedTurn),
+        2 => (0_usize..3).prop_map(|writes| Act::DeposedTurnAround { writes }),
         2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::Crash { calls, after_effect }),
         2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::LoseAnswer { calls, after_effect }),
         2 => (0_usize..8, deed()).prop_map(|(calls, deed)| Act::Meanwhile { calls, deed }),
@@ -65,6 +67,7 @@ proptest! {
                 }
                 Act::Depose => world.depose(),
                 Act::DeposedTurn => world.turn_of_deposed(),
+                Act::DeposedTurnAround { writes } => world.turn_of_deposed_around(writes),
                 Act::Crash { calls, after_effect } => {
                     world.crash_after(calls, after_effect);
                     world.turn();

@@ -101,6 +101,22 @@ fn a_controller_does_not_run_ahead_of_a_pod_whose_creation_was_not_answered() {
     is_restarted_once(world);
 }
 
+/// It is asked for by a controller that dies; the deposed one does not find it, and before it writes that, the one that leads creates it.
+#[test]
+fn a_pod_that_is_created_after_it_was_looked_for_is_not_taken_for_one_that_is_gone() {
+    let mut world = World::new();
+    world.crash_after(1, false);
+    world.turn();
+    world.happen(Deed::Request(0));
+    world.deliver(usize::MAX, usize::MAX);
+    world.depose();
+    world.turn_of_deposed_around(0);
+    let status = world.pe().status.unwrap();
+    assert_eq!((status.created_launch_count, status.last_termination), (1, None));
+    settle(&mut world);
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
+}
+
 #[test]
 fn a_pod_that_was_not_created_yet_needs_no_restart() {
     let mut world = World::new();

@@ -12,7 +12,7 @@ use super::{
         seen,
     },
     PE, policies,
-    state::{Crash, State, Truth, host, level, lock},
+    state::{Crash, State, Truth, TurnOfLeader, host, level, lock},
 };
 use crate::{
     api::{DeletedBy, ProcessingElement, Termination, TerminationOutcome, names},
@@ -156,6 +156,19 @@ fn not_found() -> Error {
 }
 
 impl Calls {
+    /// What is due before a write of the status.
+    fn before_write(&self) -> Option<TurnOfLeader> {
+        let mut state = lock(&self.0);
+        match &mut state.before_write {
+            Some((0, _)) => state.before_write.take().map(|(_, turn)| turn),
+            Some((writes, _)) => {
+                *writes -= 1;
+                None
+            }
+            None => None,
+        }
+    }
+
     fn call<T>(&self, effect: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
         let mut state = lock(&self.0);
         let (has_effect, answers) = state.call();
@@ -174,6 +187,9 @@ impl Cluster for Calls {
     }
 
     async fn write_status(&self, pe: &ProcessingElement) -> Result<ProcessingElement, Error> {
+        if let Some(turn) = self.before_write() {
+            turn.await;
+        }
         self.call(|state| state.write_status(pe))
     }
 

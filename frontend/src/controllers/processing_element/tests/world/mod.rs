@@ -43,9 +43,9 @@ const PE: &str = "flow-3";
 pub(super) struct World {
     state: Arc<Mutex<State>>,
     mirrors: Mirrors,
-    reconciler: Reconciler<Calls>,
+    reconciler: Arc<Reconciler<Calls>>,
     /// A controller that does not know yet that it does not lead any more, and hears of nothing.
-    deposed: Option<Reconciler<Calls>>,
+    deposed: Option<Arc<Reconciler<Calls>>>,
 }
 
 fn key(name: &str) -> Key {
@@ -136,6 +136,19 @@ impl World {
         if let Some(deposed) = &self.deposed {
             let _ = block_on(deposed.reconcile(&key(PE)));
         }
+    }
+
+    /// One turn of the replica that led before. After so many of its writes, before the next, the one that leads makes a turn, too.
+    ///
+    /// Between other calls it would not prove anything: that no creation arrives late is a matter of deadlines (leadership).
+    pub(super) fn turn_of_deposed_around(&self, writes: usize) {
+        let leader = Arc::clone(&self.reconciler);
+        let turn = async move {
+            let _ = leader.reconcile(&key(PE)).await;
+        };
+        lock(&self.state).before_write = Some((writes, Box::pin(turn)));
+        self.turn_of_deposed();
+        lock(&self.state).before_write = None;
     }
 
     /// The mirrors are told of so many changes.
@@ -248,7 +261,7 @@ impl World {
 }
 
 /// A controller whose mirrors are up to date.
-fn start(state: &Arc<Mutex<State>>) -> (Mirrors, Reconciler<Calls>) {
+fn start(state: &Arc<Mutex<State>>) -> (Mirrors, Arc<Reconciler<Calls>>) {
     let metrics = Metrics::new();
     let mirrors = Mirrors::new(&metrics);
     {
@@ -269,7 +282,7 @@ fn start(state: &Arc<Mutex<State>>) -> (Mirrors, Reconciler<Calls>) {
     let figures = Figures::new(&metrics);
     let calls = Calls(Arc::clone(state));
     let reconciler = Reconciler::new(calls, &mirrors, PodSettings::default(), Duration::ZERO, figures);
-    (mirrors, reconciler)
+    (mirrors, Arc::new(reconciler))
 }
 
 fn tell_text(mirrors: &Mirrors, there: bool) {

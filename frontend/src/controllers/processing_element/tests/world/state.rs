@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
+use futures::future::BoxFuture;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::ResourceExt;
 
@@ -50,6 +51,9 @@ pub(super) struct Crash {
     pub(super) survived: bool,
 }
 
+/// A turn of the controller that leads.
+pub(super) type TurnOfLeader = BoxFuture<'static, ()>;
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) second: i64,
@@ -67,6 +71,8 @@ pub(super) struct State {
     pub(super) crashed: bool,
     /// What a user does between two calls of the controller.
     pub(super) meanwhile: Option<(usize, Deed)>,
+    /// What the controller that leads does before so many writes of the deposed one.
+    pub(super) before_write: Option<(usize, TurnOfLeader)>,
     pub(super) writes: usize,
     pub(super) notices: Vec<Notice>,
     pub(super) refused: bool,
