@@ -207,6 +207,10 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub pod_name: Option<String>,
+    /// Uid of the pod, once its creation was recorded: one that was created for the same launch count before, and ended unnoticed, had the same name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub pod_uid: Option<String>,
     /// Content id that the pod was created with.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]

@@ -42,11 +42,12 @@ impl LastSeen {
         }
     }
 
-    /// The pod of a launch of this PE.
-    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64) -> Option<observed::Pod> {
+    /// The pod of a launch of this PE; the one with this uid if it is known.
+    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<observed::Pod> {
         let by_pe = self.lock();
-        let seen = by_pe.get(pe).filter(|seen| seen.owner == uid && seen.pod.launch_count == launch_count)?;
-        Some(seen.pod.clone())
+        let Seen { owner, pod } = by_pe.get(pe)?;
+        let is_it = owner == uid && pod.launch_count == launch_count && pod_uid.is_none_or(|uid| pod.uid == uid);
+        is_it.then(|| pod.clone())
     }
 
     /// The PE is gone.
@@ -130,11 +131,13 @@ mod tests {
         for (launch_count, phase) in [(4, "Running"), (4, "Failed"), (3, "Running")] {
             seen.note(&pod(launch_count, phase));
         }
-        assert!(seen.pod(&key, "p", 4).unwrap().has_failed());
-        assert_eq!(seen.pod(&key, "p", 3), None);
-        assert_eq!(seen.pod(&key, "another uid", 4), None);
+        assert!(seen.pod(&key, "p", 4, Some("u")).unwrap().has_failed());
+        assert!(seen.pod(&key, "p", 4, None).is_some());
+        assert_eq!(seen.pod(&key, "p", 4, Some("another of its name")), None);
+        assert_eq!(seen.pod(&key, "p", 3, None), None);
+        assert_eq!(seen.pod(&key, "another uid", 4, None), None);
         seen.forget(&key);
-        assert_eq!(seen.pod(&key, "p", 4), None);
+        assert_eq!(seen.pod(&key, "p", 4, None), None);
     }
 
     #[test]

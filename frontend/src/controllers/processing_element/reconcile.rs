@@ -246,13 +246,15 @@ impl<C: Cluster> Reconciler<C> {
         let launch_count = status.launch_count;
         let uid = turn.pe.uid().unwrap_or_default();
         let name = pod::name(&turn.key.name, &uid, launch_count);
+        let is_recorded = |pod: &Pod| status.pod_uid.is_none() || status.pod_uid == pod.uid();
         if let Some(pod) = self.cluster.pod(&turn.key.sibling(&name)).await?
             && is_controlled_by(pod.meta(), &turn.pe)
+            && is_recorded(&pod)
         {
             turn.pods.push(seen::read(&pod));
             return Ok(());
         }
-        let last_seen = self.last_seen.pod(&turn.key, &uid, launch_count);
+        let last_seen = self.last_seen.pod(&turn.key, &uid, launch_count, status.pod_uid.as_deref());
         let node = last_seen.as_ref().and_then(|pod| pod.node.clone()).or(status.node_name);
         let node_gone = match node {
             Some(node) => self.cluster.node_exists(&node).await? == Some(false),

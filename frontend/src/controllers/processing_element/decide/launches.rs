@@ -80,6 +80,7 @@ impl Making<'_> {
         let status = &mut self.status;
         status.launch_count = if reason == LaunchReason::First { first } else { status.launch_count.saturating_add(1) };
         status.pod_name = Some(pod::name(&wanted.name, &wanted.uid, status.launch_count));
+        status.pod_uid = None;
         (status.content_id, status.runtime_id, status.pod_template_hash) = (None, None, None);
         (status.node_name, status.running_since, status.next_restart_time) = (None, None, None);
         if wanted.restart_requested.is_some() {

@@ -137,9 +137,10 @@ pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
     observed.template.as_ref().err().cloned()
 }
 
-/// The pod of the launch count.
+/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is shown by a mirror that lags behind.
 pub(super) fn current<'a>(observed: &'a Observed, status: &ProcessingElementStatus) -> Option<&'a Pod> {
-    observed.pods.iter().find(|pod| pod.launch_count == status.launch_count)
+    let recorded = |pod: &Pod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+    observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))
 }
 
 /// How the pod of the launch count ended, if that is recorded.
@@ -242,6 +243,7 @@ impl<'a> Making<'a> {
         let status = &mut self.status;
         status.created_launch_count = pod.launch_count;
         status.pod_name = Some(pod.name.clone());
+        status.pod_uid = Some(pod.uid.clone());
         status.content_id.clone_from(&pod.content_id);
         status.runtime_id.clone_from(&pod.runtime_id);
         status.pod_template_hash.clone_from(&pod.template_hash);

@@ -117,6 +117,36 @@ fn a_pod_that_is_created_after_it_was_looked_for_is_not_taken_for_one_that_is_go
     assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
 }
 
+/// The first pod of a launch ends unnoticed, and the second one, of the same name, takes its place.
+#[test]
+fn the_end_of_an_unnoticed_pod_is_not_taken_for_that_of_the_next_one_of_its_name() {
+    // It was drained and gone before its creation was noted; somebody deletes the second one.
+    let mut world = World::new();
+    world.crash_after(1, true);
+    world.turn();
+    world.happen(Deed::Drain);
+    world.deliver(usize::MAX, usize::MAX);
+    world.turn();
+    assert_eq!(world.pods().len(), 1);
+    world.happen(Deed::Vanish);
+    settle(&mut world);
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Stopped)));
+    // The mirror hears only later that it failed, while the second one runs.
+    let mut world = World::new();
+    world.lose_answer_after(1, true);
+    world.turn();
+    for deed in [Deed::Run, Deed::End { code: 1 }, Deed::Vanish] {
+        world.happen(deed);
+    }
+    world.turn();
+    for _ in 0..4 {
+        world.deliver(1, 1);
+        world.turn();
+    }
+    settle(&mut world);
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
+}
+
 #[test]
 fn a_pod_that_was_not_created_yet_needs_no_restart() {
     let mut world = World::new();
