@@ -40,8 +40,10 @@ impl<'a> Graph<'a> {
             let mut threading = Threading::default();
             physical.threading_model.iter().for_each(|model| threading.add(model));
             own_models(&physical.annotations).for_each(|model| threading.add(model));
-            let mut ids =
-                |texts: &[String]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(text)).collect() };
+            let mut ids = |texts: &[String]| -> Box<[Symbol]> {
+                // Most operators have none.
+                if texts.is_empty() { Box::default() } else { texts.iter().map(|text| symbols.intern(text)).collect() }
+            };
             let (partition, resources) = (&physical.partition, &physical.resources);
             operators.push(Operator {
                 index: physical.index,

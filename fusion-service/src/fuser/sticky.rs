@@ -111,14 +111,13 @@ fn staying(composition: &Composition, homes: &PrimaryMap<Unit, Option<PeId>>) ->
     let rules = &composition.rules;
     // Within a PE only: what other PEs have bound to a host was decided when they were filled.
     let mut closures = composition.closures_without_groups();
-    let mut profiles: BTreeMap<PeId, Profile> = BTreeMap::new();
-    let mut pes: BTreeMap<PeId, Vec<Unit>> = BTreeMap::new();
+    let mut pes: BTreeMap<PeId, (Profile, Vec<Unit>)> = BTreeMap::new();
     for (unit, home) in homes {
         let Some(id) = *home else { continue };
         if rules.alone[unit] {
             continue;
         }
-        let (profile, units) = (profiles.entry(id).or_default(), pes.entry(id).or_default());
+        let (profile, units) = pes.entry(id).or_default();
         if let Some(&first) = units.first() {
             if !profile.accepts(rules.member(unit)) || !closures.bindable(first, unit) {
                 continue;
@@ -128,6 +127,7 @@ fn staying(composition: &Composition, homes: &PrimaryMap<Unit, Option<PeId>>) ->
         profile.add(rules.member(unit));
         units.push(unit);
     }
+    let mut pes: BTreeMap<PeId, Vec<Unit>> = pes.into_iter().map(|(id, (_, units))| (id, units)).collect();
     for (unit, home) in homes {
         if let Some(id) = *home
             && rules.alone[unit]

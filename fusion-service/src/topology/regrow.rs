@@ -6,7 +6,8 @@
 //!
 //! Knows: the shape for the new widths, the topology before. Must not know: what the operators are.
 //!
-//! Invariant (tested over generated applications): the result equals `relabel(expand(...), &Numbering::of(before))`.
+//! Invariants (tested over generated applications): the result equals `relabel(expand(...), &Numbering::of(before))`, but for the numbers of
+//! splitters that carry nothing, which a [`super::Numbering`] does not know; a width that grows and shrinks back gives the topology before.
 
 use super::connect::Ports;
 use super::imports::Imported;

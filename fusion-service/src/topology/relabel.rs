@@ -89,6 +89,7 @@ fn host_pools(topology: &Topology) -> Vec<(String, u64)> {
 }
 
 /// A splitter that carries connections: the connection by which it is recognised, and its number.
+#[derive(Clone, Copy)]
 struct SplitterEnd {
     source: Node,
     source_port: u32,
@@ -226,22 +227,73 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
 
 /// The same for a topology whose operators have their indexes already, with splitters and host pools to be numbered as they were `before`.
 pub(super) fn renumber(mut topology: Topology, before: &Topology, running: &Before<'_>) -> Topology {
-    let mut known = Vec::new();
     // What was taken over has its numbers.
-    for (earlier, _) in running.made_again(&topology) {
+    let made_again: Vec<(Node, Node)> = running.made_again(&topology).collect();
+    for (earlier, node) in made_again {
         let start = before.connections.partition_point(|connection| connection.source < earlier);
         let own = before.connections.get(start..).unwrap_or_default();
         let own = own.iter().take_while(|connection| connection.source == earlier).count();
-        let own = before.connections.get(start..start + own).unwrap_or_default();
-        for run in own.chunk_by(|a, b| a.source_port == b.source_port) {
-            known.extend(ends_of(before, run).filter_map(|end| {
+        let mut own = before.connections.get(start..start + own).unwrap_or_default();
+        for (port, was) in (0_u32..).zip(&before.operators[earlier].outputs) {
+            let (run, rest) = own.split_at(own.partition_point(|connection| connection.source_port <= port));
+            own = rest;
+            if was.splitters.is_empty() {
+                continue;
+            }
+            let ends = ends_of(before, run).filter_map(|end| {
                 Some(SplitterEnd { source: running.now(end.source)?, target: running.now(end.target)?, ..end })
-            }));
+            });
+            let mut known = carrying(&topology, ends);
+            if let Some(is) = topology.operators[node].outputs.get(port as usize) {
+                by_place(&was.splitters, &is.splitters, &mut known);
+            }
+            give_numbers(&mut topology, (node, port), known);
         }
     }
-    renumber_splitters(&mut topology, &known);
     renumber_host_pools(&mut topology, &host_pools(before));
     topology
+}
+
+/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one that was in its place.
+/// Most carry connections. Those that do not would get other numbers than before when a width grows and shrinks back.
+fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
+    let is = places(is);
+    if is.len() == known.len() {
+        return;
+    }
+    let was: BTreeMap<Place, u32> = places(was).into_iter().collect();
+    let mut taken: BTreeSet<u32> = known.values().copied().collect();
+    for (place, index) in is {
+        if let Some(earlier) = was.get(&place).filter(|_| !known.contains_key(&index))
+            && taken.insert(*earlier)
+        {
+            known.insert(index, *earlier);
+        }
+    }
+}
+
+/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the input port that it
+/// feeds, and how many of that kind hang there before it, as behind a broadcast.
+type Place = SmallVec<[(u32, u64, u64, u32); 2]>;
+
+/// The places of all splitters of a port, with their numbers.
+fn places(splitters: &[Splitter]) -> Vec<(Place, u32)> {
+    let mut places = Vec::new();
+    let mut siblings: BTreeMap<Place, u32> = BTreeMap::new();
+    // Depth is bounded by the nesting of regions in the ADL.
+    let mut open: Vec<(Place, u32, &Splitter)> = splitters.iter().rev().map(|one| (Place::new(), 0, one)).collect();
+    while let Some((mut place, channel, splitter)) = open.pop() {
+        place.push((channel, splitter.region, splitter.input_port, 0));
+        let before = siblings.entry(place.clone()).or_default();
+        if let Some((.., nth)) = place.last_mut() {
+            *nth = *before;
+        }
+        *before += 1;
+        let nested = splitter.nested.iter().rev();
+        open.extend(nested.map(|(channel, nested)| (place.clone(), *channel, nested)));
+        places.push((place, splitter.index));
+    }
+    places
 }
 
 /// Puts the arena in order of operator index again.
@@ -274,49 +326,57 @@ fn sort_by_index(topology: Topology) -> Topology {
     Topology { operators, connections, consistent_regions, ..topology }
 }
 
-/// Step 5: a splitter that carries connections keeps its number; one in the way moves behind all others.
+/// Step 5: a splitter that carries connections keeps its number.
 fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
     for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
         let Some(first) = known.first() else { continue };
-        let (source, port) = (first.source, first.source_port);
-        let mut map: BTreeMap<u32, u32> = BTreeMap::new();
-        for splitter in known {
-            let via = via_of(&fresh.connections, (source, port), (splitter.target, splitter.target_port));
-            if let Some(via) = via.filter(|via| via.splitter != splitter.index) {
-                map.insert(via.splitter, splitter.index);
-            }
+        let numbers = carrying(fresh, known.iter().copied());
+        give_numbers(fresh, (first.source, first.source_port), numbers);
+    }
+}
+
+/// The numbers of splitters by which connections go, and the numbers that they had.
+fn carrying(fresh: &Topology, known: impl Iterator<Item = SplitterEnd>) -> BTreeMap<u32, u32> {
+    let number = |known: SplitterEnd| {
+        let (source, target) = ((known.source, known.source_port), (known.target, known.target_port));
+        via_of(&fresh.connections, source, target).map(|via| (via.splitter, known.index))
+    };
+    known.filter_map(number).collect()
+}
+
+/// Gives splitters of a port their numbers; one in the way moves behind all others.
+fn give_numbers(fresh: &mut Topology, (source, port): (Node, u32), numbers: BTreeMap<u32, u32>) {
+    let mut map: BTreeMap<u32, u32> = numbers.into_iter().filter(|(is, was)| is != was).collect();
+    if map.is_empty() {
+        return;
+    }
+    let operator = fresh.operators.get_mut(source).map(Shared::to_mut);
+    let Some(output) = operator.and_then(|operator| operator.outputs.get_mut(port as usize)) else { return };
+    let mut present = BTreeSet::new();
+    visit(&mut output.splitters, &mut |index| {
+        present.insert(*index);
+    });
+    let mut next = present.iter().chain(map.values()).max().map_or(0, |largest| largest.saturating_add(1));
+    for wanted in map.values().copied().collect::<Vec<_>>() {
+        if present.contains(&wanted) && !map.contains_key(&wanted) {
+            map.insert(wanted, next);
+            next = next.saturating_add(1);
         }
-        if map.is_empty() {
-            continue;
+    }
+    visit(&mut output.splitters, &mut |index| {
+        if let Some(new) = map.get(index) {
+            *index = *new;
         }
-        let operator = fresh.operators.get_mut(source).map(Shared::to_mut);
-        let Some(output) = operator.and_then(|operator| operator.outputs.get_mut(port as usize)) else { continue };
-        let mut present = BTreeSet::new();
-        visit(&mut output.splitters, &mut |index| {
-            present.insert(*index);
-        });
-        let mut next = present.iter().chain(map.values()).max().map_or(0, |largest| largest.saturating_add(1));
-        for wanted in map.values().copied().collect::<Vec<_>>() {
-            if present.contains(&wanted) && !map.contains_key(&wanted) {
-                map.insert(wanted, next);
-                next = next.saturating_add(1);
-            }
+    });
+    let start = fresh.connections.partition_point(|c| (c.source, c.source_port) < (source, port));
+    for connection in fresh.connections.iter_mut().skip(start) {
+        if (connection.source, connection.source_port) != (source, port) {
+            break;
         }
-        visit(&mut output.splitters, &mut |index| {
-            if let Some(new) = map.get(index) {
-                *index = *new;
-            }
-        });
-        let start = fresh.connections.partition_point(|c| (c.source, c.source_port) < (source, port));
-        for connection in fresh.connections.iter_mut().skip(start) {
-            if (connection.source, connection.source_port) != (source, port) {
-                break;
-            }
-            if let Some(Via { splitter, channel }) = connection.via() {
-                let splitter = map.get(&splitter).copied().unwrap_or(splitter);
-                let target = (connection.target, connection.target_port);
-                *connection = Connection::new((source, port), target, Some(Via { splitter, channel }));
-            }
+        if let Some(Via { splitter, channel }) = connection.via() {
+            let splitter = map.get(&splitter).copied().unwrap_or(splitter);
+            let target = (connection.target, connection.target_port);
+            *connection = Connection::new((source, port), target, Some(Via { splitter, channel }));
         }
     }
 }
