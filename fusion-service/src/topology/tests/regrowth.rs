@@ -70,9 +70,12 @@ fn compare(sketch: &Sketch, steps: &[(usize, i128)]) -> Result<(), TestCaseError
         } else {
             prop_assert_eq!(parts(&unnumbered(&after)), parts(&unnumbered(&expected)));
         }
-        let wide = wanted.clone().override_width(&name, width + 2).expand_again(&after).unwrap();
-        let back = wanted.expand_again(&wide).unwrap();
-        prop_assert_eq!(parts(&back), parts(&after), "{} to {} and back", name, width + 2);
+        for region in &after.regions {
+            let width = i128::from(region.width) + 2;
+            let wide = wanted.clone().override_width(&region.name, width).expand_again(&after).unwrap();
+            let back = wanted.expand_again(&wide).unwrap();
+            prop_assert_eq!(parts(&back), parts(&after), "{} to {} and back", region.name, width);
+        }
         before = after;
     }
     Ok(())
@@ -184,6 +187,19 @@ fn views() -> Sketch {
     parts.parallel("C", 2).parallel("B", 2)
 }
 
+/// Three regions inside each other: of their splitters only the innermost carry connections.
+fn deep() -> Sketch {
+    Sketch::new()
+        .op("Src", 0, 1)
+        .composite("C", 1, 0)
+        .composite("C.D", 1, 0)
+        .op("C.D.E", 1, 0)
+        .chain(&["Src", "C", "C.D", "C.D.E"])
+        .parallel("C", 1)
+        .parallel("C.D", 2)
+        .parallel("C.D.E", 1)
+}
+
 /// Splitters into regions where nothing is connected.
 fn dead_ends() -> Sketch {
     Sketch::new()
@@ -204,7 +220,8 @@ fn dead_ends() -> Sketch {
 
 #[test]
 fn whatever_an_operator_has() {
-    let sketches = [row(), fan(), dead_ends(), imports(), exports(), pools(), placeholders(), consistent(), views()];
+    let sketches =
+        [row(), fan(), deep(), dead_ends(), imports(), exports(), pools(), placeholders(), consistent(), views()];
     for (number, sketch) in sketches.iter().enumerate() {
         let regions = sketch.expand().unwrap().regions.len();
         assert!(regions > 1, "{number}");
