@@ -148,6 +148,22 @@ fn the_end_of_an_unnoticed_pod_is_not_taken_for_that_of_the_next_one_of_its_name
 }
 
 #[test]
+fn a_pod_that_was_deleted_shortly_before_its_node_went_counts_as_lost_with_it() {
+    let mut world = World::new();
+    settle(&mut world);
+    // Failed pods are kept; one is on the same node.
+    for deed in [Deed::Policies(2), Deed::Evict] {
+        world.happen(deed);
+    }
+    settle(&mut world);
+    for deed in [Deed::Vanish, Deed::LoseNode { said: false }] {
+        world.happen(deed);
+    }
+    settle(&mut world);
+    assert_eq!(launches(&world), (3, 2, Some(PePhase::Running)));
+}
+
+#[test]
 fn a_pod_that_was_not_created_yet_needs_no_restart() {
     let mut world = World::new();
     world.happen(Deed::Refuse(true));

@@ -58,6 +58,7 @@ impl State {
                 let Some(mut pod) = self.newest(pending) else { return false };
                 let node = host(&pod).unwrap_or_else(|| "node".to_owned());
                 self.nodes.insert(node.clone());
+                self.truth.entry(seen::read(&pod).launch_count).or_default().node = Some(node.clone());
                 pod.spec.get_or_insert_default().node_name = Some(node);
                 self.set_phase(pod, "Running", None);
                 true
@@ -99,8 +100,10 @@ impl State {
                 let Some(mut pod) = self.newest(|pod| pod.node.is_some()) else { return false };
                 let read = seen::read(&pod);
                 self.nodes.remove(read.node.as_deref().unwrap_or_default());
-                let truth = self.truth.entry(read.launch_count).or_default();
-                (truth.node_gone, truth.by_other) = (true, true);
+                for truth in self.truth.values_mut().filter(|truth| truth.node == read.node) {
+                    truth.node_gone = true;
+                }
+                self.truth.entry(read.launch_count).or_default().by_other = true;
                 if said && read.end().is_none() {
                     self.disrupt(&mut pod, "DeletionByPodGC");
                     self.set_phase(pod, "Failed", None);

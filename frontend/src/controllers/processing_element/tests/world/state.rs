@@ -27,6 +27,9 @@ pub(super) struct Truth {
     pub(super) outcome: Option<TerminationOutcome>,
     /// Somebody other than the controller deleted it.
     pub(super) by_other: bool,
+    /// Where it ran.
+    pub(super) node: Option<String>,
+    /// Its node went with it or after it: whoever looks later cannot tell the two.
     pub(super) node_gone: bool,
     /// Where it had to run.
     pub(super) host: Option<String>,
