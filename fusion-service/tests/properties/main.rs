@@ -173,3 +173,10 @@ fn applications_of_the_generator() {
     });
     outcome.unwrap();
 }
+
+/// Its pools are copied for channels of a region inside another, whose numbers change with the width.
+#[test]
+fn copies_of_host_pools_come_back() {
+    let Some(generator) = generator() else { return };
+    promises::hold(&Case::generated(&generator, 7_010_795, "medium").read()).unwrap();
+}

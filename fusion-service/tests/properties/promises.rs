@@ -60,10 +60,21 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
             continue;
         }
         let back = resize(&wide, name, width).map_err(|error| TestCaseError::fail(error.to_string()))?;
-        prop_assert_eq!(texts(&back), before.clone(), "{} to {} and back to {}", name, width + 2, width);
+        let there_and_back = format!("{name} to {} and back to {width}", width + 2);
+        if back.plan().host_pools == current.plan().host_pools {
+            prop_assert_eq!(texts(&back), before.clone(), "{}", there_and_back);
+        } else {
+            // A copy of a host pool is known by its name, which has global channels in it (topology 6.3 step 6): it may have been away, and
+            // have another number now. That is in every text, but no running PE reads it (aadl 3.11).
+            prop_assert_eq!(runtime_ids(&back), runtime_ids(&current), "{}", there_and_back);
+        }
         prop_assert_eq!(&back.layout().widths, &layout.widths);
     }
     Ok(())
+}
+
+fn runtime_ids(job: &Compiled) -> BTreeMap<u64, [u8; 32]> {
+    job.plan().elements.iter().map(|element| (element.id, element.runtime_id)).collect()
 }
 
 /// The PE of each operator.
