@@ -4,42 +4,16 @@
 //! the global channel, a merger takes one away. The order is that of the reference, because of two paths between the same two ports
 //! the last one counts; splitters are numbered in pre-order.
 
+use super::copies::Copies;
 use super::links::{End, Links, Reach};
 use super::shape::{Shape, SplitterId};
 use super::{Connection, Merger, Node, Splitter, Via};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{OperatorId, OperatorKind, SplitterKind};
+use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::sync::Arc;
-
-/// The copies of every real operator: its node per global channel.
-#[derive(Default)]
-pub(super) struct Copies {
-    nodes: SecondaryMap<OperatorId, Vec<Node>>,
-}
-
-impl Copies {
-    /// From (operator index, operator, global channel), ascending.
-    pub(super) fn new(shape: &Shape<'_>, numbered: &[(u32, OperatorId, u32)]) -> Self {
-        let mut nodes: SecondaryMap<OperatorId, Vec<Node>> = SecondaryMap::new();
-        for (at, (_, id, channel)) in numbered.iter().enumerate() {
-            let copies = &mut nodes[*id];
-            if copies.is_empty() {
-                copies.resize(shape.scopes[shape.scope_of[*id]].channels as usize, Node::new(0));
-            }
-            if let Some(copy) = copies.get_mut(*channel as usize) {
-                *copy = Node::new(at);
-            }
-        }
-        Self { nodes }
-    }
-
-    /// The copy of an operator in a global channel.
-    pub(super) fn node(&self, id: OperatorId, channel: u32) -> Node {
-        self.nodes[id].get(channel as usize).copied().unwrap_or(Node::new(0))
-    }
-}
 
 /// Per output port, per connection of the ADL: what is behind it.
 pub(super) type Outputs = Vec<Vec<Reach>>;
@@ -199,7 +173,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
             match end {
                 End::Port(id, port) => {
                     let target = self.copies.node(id, channel);
-                    self.connections.push(Connection::new(self.source, (target, port), via));
+                    self.connections.extend(target.map(|target| Connection::new(self.source, (target, port), via)));
                 }
                 End::Export(id) => export = export.or(Some((id, channel))),
                 End::Merger(id) => {
@@ -269,12 +243,12 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         if let [End::Port(id, port)] = reach.ends.as_slice() {
             // Nearly always: each channel begins with one port of one operator.
-            let first = channel as usize * width as usize;
-            let targets = self.copies.nodes[*id].get(first..).unwrap_or_default();
-            let connection = |(target, channel): (&Node, u32)| {
-                Connection::new(self.source, (*target, *port), Some(Via { splitter: index, channel }))
+            let targets = self.copies.from(*id, channel * width).iter().zip(0..width);
+            let connection = |(target, channel): (&PackedOption<Node>, u32)| {
+                let via = Via { splitter: index, channel };
+                Some(Connection::new(self.source, (target.expand()?, *port), Some(via)))
             };
-            self.connections.extend(targets.iter().zip(0..width).map(connection));
+            self.connections.extend(targets.filter_map(connection));
             return;
         }
         for local in next..width {

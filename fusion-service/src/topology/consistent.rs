@@ -10,7 +10,8 @@
 //! share a region, even if nothing behind it takes part (adl 6 step 3).
 
 use super::annotations::resolve;
-use super::connect::{Copies, Ports};
+use super::connect::Ports;
+use super::copies::Copies;
 use super::links::{End, Links};
 use super::order::Order;
 use super::shape::Shape;
@@ -114,8 +115,9 @@ pub(super) fn find(
     let starts = search.starts(order);
     let mut region_of: SecondaryMap<Node, Option<usize>> = SecondaryMap::new();
     for (id, channel, region) in &starts {
-        let node = copies.node(*id, *channel);
-        search.join(&mut region_of, node, *region);
+        if let Some(node) = copies.node(*id, *channel) {
+            search.join(&mut region_of, node, *region);
+        }
     }
     let mut first: Vec<usize> = Vec::with_capacity(numbered.len() + 1);
     for at in 0..=numbered.len() {
@@ -127,7 +129,7 @@ pub(super) fn find(
     let mut between = Between::new();
     let mut pace = budget.pace();
     for (id, channel, region) in starts {
-        let mut stack = vec![copies.node(id, channel)];
+        let mut stack: Vec<Node> = copies.node(id, channel).into_iter().collect();
         while let Some(node) = stack.pop() {
             let at = node.index();
             let is_end = numbered.get(at).and_then(|(_, id, _)| entry(shape, *id)).is_none_or(|entry| entry.is_end);

@@ -7,13 +7,14 @@
 //!
 //! Everything above the second arrow costs what the document weighs, whatever the widths; limits are checked there.
 
-use super::connect::{Connector, Copies, Ports};
+use super::connect::{Connector, Ports};
+use super::copies::Copies;
 use super::links::Links;
 use super::locations::{HostPools, may_replicate};
 use super::operators::Written;
 use super::order::Order;
 use super::regrow::Before;
-use super::relabel::{Numbering, relabel, renumber};
+use super::relabel::{Numbering, relabel};
 use super::shape::{ScopeId, Shape};
 use super::texts::Texts;
 use super::widths::Overrides;
@@ -62,7 +63,7 @@ fn make(
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
     let mut running = before.and_then(|before| Before::new(&shape, before, &mut numbered));
-    let copies = Copies::new(&shape, &numbered);
+    let copies = Copies::new(numbered.iter().map(|(_, id, channel)| (*id, *channel)));
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let written = Written::all(&shape, parameters, &mut texts, &mut problems);
     let Some(mut written) = problems.keep(written)?.filter(|_| problems.is_empty()) else {
@@ -154,7 +155,7 @@ fn make(
     };
     Ok(match (before, running) {
         (None, _) => topology,
-        (Some(before), Some(running)) => renumber(topology, before, &running),
+        (Some(_), Some(running)) => running.renumber(topology),
         (Some(before), None) => relabel(topology, &Numbering::of(before)),
     })
 }

@@ -4,7 +4,7 @@
 //! is put on the output port that feeds it. Channel functions in names and property values are replaced as text; subscriptions and
 //! filters are expressions, in which they are replaced by numbers and constants are folded.
 
-use super::connect::Copies;
+use super::copies::Copies;
 use super::links::{End, Links};
 use super::locations::region_channel;
 use super::names;
@@ -73,7 +73,9 @@ pub(super) fn imports(
         for (target, port) in &import.targets {
             pace.step()?;
             texts.charge(bytes)?;
-            evaluated.add_to(imported.entry((copies.node(*target, channel), *port)).or_default());
+            if let Some(target) = copies.node(*target, channel) {
+                evaluated.add_to(imported.entry((target, *port)).or_default());
+            }
         }
     }
     Ok(imported.into_iter().collect())

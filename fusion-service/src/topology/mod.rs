@@ -13,13 +13,13 @@
 //! * `order`: the number of each copy of an operator, as a sum of offsets;
 //! * `links`: what each port reaches, through composites, and how often.
 //!
-//! The second makes what is asked for: `operators` with their `names`, `locations`, `annotations` and `threading`, `connect`ions and
-//! splitters, `imports` and exports, `consistent` regions.
+//! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`, `annotations` and
+//! `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions.
 //!
 //! A resize goes the same way, but takes over what it leaves as it is (`regrow`): [`expand_again`].
 //!
-//! Beside it: [`relabel`] carries numbers over from a running generation, [`difference`] tells what a resize does to operators,
-//! [`verify`] checks the invariants, and a topology prints itself.
+//! Beside it: [`relabel`] carries numbers over from a running generation (those of splitters: `splitter_numbers`), [`difference`] tells
+//! what a resize does to operators, [`verify`] checks the invariants, and a topology prints itself.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.
@@ -30,6 +30,8 @@
 mod annotations;
 mod connect;
 mod consistent;
+mod copies;
+mod difference;
 mod display;
 mod expand;
 mod imports;
@@ -43,6 +45,7 @@ mod parameters;
 mod regrow;
 mod relabel;
 mod shape;
+mod splitter_numbers;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -50,9 +53,10 @@ mod threading;
 mod verify;
 mod widths;
 
+pub use difference::{Changes, Difference, changes, difference, earlier};
 pub use expand::{expand, expand_again};
 pub use parameters::{Configuration, Parameters};
-pub use relabel::{Changes, Difference, NumberedSplitter, Numbering, changes, difference, earlier, relabel};
+pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
 pub use widths::{Pattern, WidthSource, find_region, width_source};
 

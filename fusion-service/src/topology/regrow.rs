@@ -10,10 +10,13 @@
 //! splitters that carry nothing, which a [`super::Numbering`] does not know; a width that grows and shrinks back gives the topology before.
 
 use super::connect::Ports;
+use super::copies::Copies;
 use super::imports::Imported;
 use super::links::{End, Links, Reach};
 use super::operators::Written;
+use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{ScopeId, Shape};
+use super::splitter_numbers::{SplitterEnd, by_place, carrying, ends_of, give_numbers};
 use super::{Connection, Node, Operator, Topology};
 use crate::logical::OperatorId;
 use crate::shared::Shared;
@@ -43,37 +46,21 @@ impl<'b> Before<'b> {
     /// Nothing if other regions were in force: then nothing can be taken over.
     pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
         let channels = channels_before(shape, topology)?;
-        let mut copies: SecondaryMap<OperatorId, Vec<PackedOption<Node>>> = SecondaryMap::new();
-        for (node, operator) in &topology.operators {
-            let (channel, count) = operator.channels.first().map_or((0, 1), |c| (c.global, c.global_max));
-            let copies = &mut copies[operator.logical];
-            if copies.is_empty() {
-                copies.resize(count as usize, PackedOption::default());
-            }
-            *copies.get_mut(channel as usize)? = node.into();
-        }
-        let indexes = topology.operators.as_values_slice();
-        let last = indexes.last().map(|operator| operator.index);
-        let mut next = numbered.last().map(|(index, _, _)| *index).max(last).map_or(0, |last| last.saturating_add(1));
+        let copies = Copies::of(topology);
+        let indexes: Vec<u32> = topology.operators.values().map(|operator| operator.index).collect();
+        let mut now: PrimaryMap<Node, PackedOption<Node>> = indexes.iter().map(|_| PackedOption::default()).collect();
+        let mut new = NewIndexes::new(indexes, numbered.last().map(|(index, _, _)| *index));
         let mut entries: Vec<((u32, OperatorId, u32), PackedOption<Node>)> = Vec::with_capacity(numbered.len());
         for &(fresh, id, channel) in numbered.iter() {
             let before = channels[shape.scope_of[id]]
                 .as_ref()
                 .map_or(Some(channel), |channels| channels.get(channel as usize).copied().flatten());
-            let earlier = before.and_then(|channel| copies[id].get(channel as usize)?.expand());
-            let index = match earlier {
-                Some(node) => topology.operators[node].index,
-                None if indexes.binary_search_by_key(&fresh, |operator| operator.index).is_err() => fresh,
-                None => {
-                    next = next.saturating_add(1);
-                    next - 1
-                }
-            };
+            let earlier = before.and_then(|channel| copies.node(id, channel));
+            let index = earlier.map_or_else(|| new.index(fresh), |node| topology.operators[node].index);
             entries.push(((index, id, channel), earlier.into()));
         }
         // Made of few runs that ascend.
         entries.sort_by_key(|((index, _, _), _)| *index);
-        let mut now: PrimaryMap<Node, PackedOption<Node>> = indexes.iter().map(|_| PackedOption::default()).collect();
         for (position, (_, earlier)) in entries.iter().enumerate() {
             if let Some(earlier) = earlier.expand() {
                 now[earlier] = Node::new(position).into();
@@ -148,7 +135,7 @@ impl<'b> Before<'b> {
     }
 
     /// Operators that were there and have been made again, with what they were.
-    pub(super) fn made_again(&self, topology: &Topology) -> impl Iterator<Item = (Node, Node)> {
+    fn made_again(&self, topology: &Topology) -> impl Iterator<Item = (Node, Node)> {
         self.earlier.iter().filter_map(|(node, earlier)| {
             let earlier = earlier.expand()?;
             (!topology.operators[node].is(&self.topology.operators[earlier])).then_some((earlier, node))
@@ -156,8 +143,38 @@ impl<'b> Before<'b> {
     }
 
     /// What has become of an operator.
-    pub(super) fn now(&self, earlier: Node) -> Option<Node> {
+    fn now(&self, earlier: Node) -> Option<Node> {
         self.now.get(earlier)?.expand()
+    }
+
+    /// Gives splitters and host pools of what was made the numbers that they had.
+    pub(super) fn renumber(&self, mut topology: Topology) -> Topology {
+        let before = self.topology;
+        // What was taken over has its numbers.
+        let made_again: Vec<(Node, Node)> = self.made_again(&topology).collect();
+        for (earlier, node) in made_again {
+            let start = before.connections.partition_point(|connection| connection.source < earlier);
+            let own = before.connections.get(start..).unwrap_or_default();
+            let own = own.iter().take_while(|connection| connection.source == earlier).count();
+            let mut own = before.connections.get(start..start + own).unwrap_or_default();
+            for (port, was) in (0_u32..).zip(&before.operators[earlier].outputs) {
+                let (run, rest) = own.split_at(own.partition_point(|connection| connection.source_port <= port));
+                own = rest;
+                if was.splitters.is_empty() {
+                    continue;
+                }
+                let ends = ends_of(before, run).filter_map(|end| {
+                    Some(SplitterEnd { source: self.now(end.source)?, target: self.now(end.target)?, ..end })
+                });
+                let mut known = carrying(&topology, ends);
+                if let Some(is) = topology.operators[node].outputs.get(port as usize) {
+                    by_place(&was.splitters, &is.splitters, &mut known);
+                }
+                give_numbers(&mut topology, (node, port), known);
+            }
+        }
+        renumber_host_pools(&mut topology, &host_pools(before));
+        topology
     }
 }
 

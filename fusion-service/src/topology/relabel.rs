@@ -4,14 +4,13 @@
 //! number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else has. The structure is that of the fresh topology;
 //! only numbers change, so what is not renumbered is equal to before, text and all.
 
-use super::regrow::Before;
-use super::{Connection, Identity, Node, Operator, Splitter, Topology, Via};
-use crate::logical::OperatorId;
+use super::copies::Copies;
+use super::splitter_numbers::{SplitterEnd, ends_of, renumber_splitters};
+use super::{Channel, Identity, Node, Operator, Topology};
+use crate::logical::{self, OperatorId};
 use crate::shared::Shared;
-use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
-use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The numbers of a generation: plain data, so that it can be stored.
@@ -41,17 +40,6 @@ pub struct NumberedSplitter {
     pub index: u32,
 }
 
-/// What a resize does to operators (topology 6.3 steps 1 and 2). Names, sorted: removed ones as they were, others as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
-    /// Operators of channels that are new.
-    pub added: Vec<String>,
-    /// Operators that are inside the region, or see other neighbours.
-    pub changed: Vec<String>,
-    /// Operators of channels that are gone.
-    pub removed: Vec<String>,
-}
-
 impl Numbering {
     /// The numbers of a topology.
     pub fn of(topology: &Topology) -> Self {
@@ -60,9 +48,9 @@ impl Numbering {
             topology.operators.values().map(|operator| operator.identity(application)).collect();
         // Copies by channel are nearly in order already, which makes sorting them cheap.
         let mut operators = Vec::with_capacity(identities.len());
-        for copies in Copies::of(topology).0.values() {
-            let copies = copies.nodes.iter().filter_map(|node| node.expand());
-            operators.extend(copies.map(|node| (identities[node].clone(), topology.operators[node].index)));
+        let copies = Copies::of(topology);
+        for (_, id) in by_adl_index(application) {
+            operators.extend(copies.all(id).map(|node| (identities[node].clone(), topology.operators[node].index)));
         }
         operators.sort_unstable();
 
@@ -82,218 +70,128 @@ impl Numbering {
 }
 
 /// Host pools by name, sorted.
-fn host_pools(topology: &Topology) -> Vec<(String, u64)> {
+pub(super) fn host_pools(topology: &Topology) -> Vec<(String, u64)> {
     let mut host_pools: Vec<_> = topology.host_pools.iter().map(|p| (p.name.clone(), p.index)).collect();
     host_pools.sort_unstable();
     host_pools
 }
 
-/// A splitter that carries connections: the connection by which it is recognised, and its number.
-#[derive(Clone, Copy)]
-struct SplitterEnd {
-    source: Node,
-    source_port: u32,
-    target: Node,
-    target_port: u32,
-    index: u32,
+/// Operators as written, ascending ADL index.
+fn by_adl_index(application: &logical::Application) -> Vec<(u64, OperatorId)> {
+    let mut operators: Vec<_> = application.operators.iter().map(|(id, operator)| (operator.index, id)).collect();
+    operators.sort_unstable();
+    operators
 }
 
-/// The splitters of a port, whose connections are `run`.
-fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<Item = SplitterEnd> + use<> {
-    let written = &topology.application.operators;
-    let compare = |a: &Connection, b: &Connection| {
-        let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
-        let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
-        let rest =
-            |operator: &Operator, connection: &Connection| (written[operator.logical].index, connection.target_port);
-        channels.then_with(|| rest(one, a).cmp(&rest(other, b)))
-    };
-    // Per splitter of the port: its end with the least channels.
-    let mut ends: BTreeMap<u32, Connection> = BTreeMap::new();
-    for connection in run {
-        let Some(via) = connection.via() else { continue };
-        let least = ends.entry(via.splitter).or_insert(*connection);
-        if compare(connection, least).is_lt() {
-            *least = *connection;
-        }
+/// The operators of a topology by what identifies them.
+struct ByIdentity<'t> {
+    topology: &'t Topology,
+    by_adl_index: Vec<(u64, OperatorId)>,
+    copies: Copies,
+}
+
+impl<'t> ByIdentity<'t> {
+    fn new(topology: &'t Topology) -> Self {
+        Self { topology, by_adl_index: by_adl_index(&topology.application), copies: Copies::of(topology) }
     }
-    ends.into_iter().map(|(index, connection)| SplitterEnd {
-        source: connection.source,
-        source_port: connection.source_port,
-        target: connection.target,
-        target_port: connection.target_port,
-        index,
-    })
-}
 
-/// The copies of every operator of the ADL, by its index.
-struct Copies(BTreeMap<u64, CopiesOf>);
-
-/// The copies of one operator.
-#[derive(Clone, Default)]
-struct CopiesOf {
-    /// Widths of the regions around it, innermost first.
-    widths: SmallVec<[u32; 4]>,
-    /// By global channel.
-    nodes: Vec<PackedOption<Node>>,
-}
-
-impl Copies {
-    fn of(topology: &Topology) -> Self {
-        let mut copies: SecondaryMap<OperatorId, CopiesOf> = SecondaryMap::new();
-        for (node, operator) in &topology.operators {
-            let CopiesOf { widths, nodes } = &mut copies[operator.logical];
-            let (channel, channels) = operator.channels.first().map_or((0, 1), |c| (c.global, c.global_max));
-            if nodes.is_empty() {
-                widths.extend(operator.channels.iter().map(|channel| channel.local_max));
-                nodes.resize(channels as usize, PackedOption::default());
-            }
-            if let Some(copy) = nodes.get_mut(channel as usize) {
-                *copy = node.into();
-            }
-        }
-        let written = &topology.application.operators;
-        let present = copies.iter_mut().filter(|(_, copies)| !copies.nodes.is_empty());
-        Self(present.map(|(id, copies)| (written[id].index, std::mem::take(copies))).collect())
+    /// All copies of the operator as written, if there are any.
+    fn copies(&self, identity: &Identity) -> Option<CopiesOf<'_>> {
+        let at = self.by_adl_index.binary_search_by_key(&identity.logical_index, |(index, _)| *index).ok()?;
+        let (_, id) = *self.by_adl_index.get(at)?;
+        // All copies are in the same regions.
+        let one = &self.topology.operators[self.copies.all(id).next()?];
+        Some(CopiesOf { copies: &self.copies, id, channels: &one.channels })
     }
 
     fn node(&self, identity: &Identity) -> Option<Node> {
-        self.0.get(&identity.logical_index)?.node(&identity.channels)
+        self.copies(identity)?.node(identity)
     }
 }
 
-impl CopiesOf {
-    /// The copy in these local channels, innermost first, if there is one.
-    fn node(&self, channels: &[u32]) -> Option<Node> {
-        if channels.len() != self.widths.len() {
+/// The copies of one operator as written.
+struct CopiesOf<'t> {
+    copies: &'t Copies,
+    id: OperatorId,
+    /// Of one of them.
+    channels: &'t [Channel],
+}
+
+impl CopiesOf<'_> {
+    fn node(&self, identity: &Identity) -> Option<Node> {
+        if identity.channels.len() != self.channels.len() {
             return None;
         }
-        let mut global = 0;
-        for (&channel, &width) in channels.iter().zip(&self.widths).rev() {
-            if channel >= width {
+        let mut global = 0_u32;
+        for (&local, channel) in identity.channels.iter().zip(self.channels).rev() {
+            if local >= channel.local_max {
                 return None;
             }
-            global = global * width as usize + channel as usize;
+            global = global.checked_mul(channel.local_max)?.checked_add(local)?;
         }
-        self.nodes.get(global)?.expand()
+        self.copies.node(self.id, global)
+    }
+}
+
+/// Indexes of operators that are new: what a fresh expansion gives them, or one above all others if an operator had that before.
+pub(super) struct NewIndexes {
+    /// Ascending.
+    taken: Vec<u32>,
+    next: u32,
+}
+
+impl NewIndexes {
+    /// `taken` are the indexes that operators had, ascending; `largest` is the largest of a fresh expansion.
+    pub(super) fn new(taken: Vec<u32>, largest: Option<u32>) -> Self {
+        let largest = largest.max(taken.last().copied());
+        Self { taken, next: largest.map_or(0, |largest| largest.saturating_add(1)) }
+    }
+
+    /// The index of the next new operator, in order of the indexes of a fresh expansion.
+    pub(super) fn index(&mut self, fresh: u32) -> u32 {
+        if self.taken.binary_search(&fresh).is_err() {
+            return fresh;
+        }
+        self.next = self.next.saturating_add(1);
+        self.next - 1
     }
 }
 
 /// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
-    let copies = Copies::of(&fresh);
-    let known = prior.splitters.iter().filter_map(|known| {
+    let known = ByIdentity::new(&fresh);
+    let splitters = prior.splitters.iter().filter_map(|splitter| {
         Some(SplitterEnd {
-            source: copies.node(&known.source)?,
-            source_port: known.source_port,
-            target: copies.node(&known.target)?,
-            target_port: known.target_port,
-            index: known.index,
+            source: known.node(&splitter.source)?,
+            source_port: splitter.source_port,
+            target: known.node(&splitter.target)?,
+            target_port: splitter.target_port,
+            index: splitter.index,
         })
     });
-    renumber_splitters(&mut fresh, &known.collect::<Vec<_>>());
-    renumber_host_pools(&mut fresh, &prior.host_pools);
-
-    // Step 3. New operators come in ascending fresh index: the order of the arena.
-    let mut known: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
+    let splitters: Vec<SplitterEnd> = splitters.collect();
+    // Step 3.
+    let mut index_of: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
     for same in prior.operators.chunk_by(|(a, _), (b, _)| a.logical_index == b.logical_index) {
-        let copies = same.first().and_then(|(identity, _)| copies.0.get(&identity.logical_index));
-        let Some(copies) = copies else { continue };
+        let Some(copies) = same.first().and_then(|(identity, _)| known.copies(identity)) else { continue };
         for (identity, index) in same {
-            if let Some(node) = copies.node(&identity.channels) {
-                known[node] = Some(*index);
+            if let Some(node) = copies.node(identity) {
+                index_of[node] = Some(*index);
             }
         }
     }
+    renumber_splitters(&mut fresh, &splitters);
+    renumber_host_pools(&mut fresh, &prior.host_pools);
     let mut taken: Vec<u32> = prior.operators.iter().map(|(_, index)| *index).collect();
     taken.sort_unstable();
-    let largest = fresh.operators.values().map(|o| o.index).chain(taken.last().copied()).max();
-    let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
+    let mut new = NewIndexes::new(taken, fresh.operators.values().map(|operator| operator.index).max());
     for (node, operator) in fresh.operators.iter_mut() {
-        let index = match known[node] {
-            Some(index) => index,
-            None if taken.binary_search(&operator.index).is_err() => operator.index,
-            None => {
-                next = next.saturating_add(1);
-                next - 1
-            }
-        };
+        let index = index_of[node].unwrap_or_else(|| new.index(operator.index));
         if index != operator.index {
             operator.to_mut().index = index;
         }
     }
     sort_by_index(fresh)
-}
-
-/// The same for a topology whose operators have their indexes already, with splitters and host pools to be numbered as they were `before`.
-pub(super) fn renumber(mut topology: Topology, before: &Topology, running: &Before<'_>) -> Topology {
-    // What was taken over has its numbers.
-    let made_again: Vec<(Node, Node)> = running.made_again(&topology).collect();
-    for (earlier, node) in made_again {
-        let start = before.connections.partition_point(|connection| connection.source < earlier);
-        let own = before.connections.get(start..).unwrap_or_default();
-        let own = own.iter().take_while(|connection| connection.source == earlier).count();
-        let mut own = before.connections.get(start..start + own).unwrap_or_default();
-        for (port, was) in (0_u32..).zip(&before.operators[earlier].outputs) {
-            let (run, rest) = own.split_at(own.partition_point(|connection| connection.source_port <= port));
-            own = rest;
-            if was.splitters.is_empty() {
-                continue;
-            }
-            let ends = ends_of(before, run).filter_map(|end| {
-                Some(SplitterEnd { source: running.now(end.source)?, target: running.now(end.target)?, ..end })
-            });
-            let mut known = carrying(&topology, ends);
-            if let Some(is) = topology.operators[node].outputs.get(port as usize) {
-                by_place(&was.splitters, &is.splitters, &mut known);
-            }
-            give_numbers(&mut topology, (node, port), known);
-        }
-    }
-    renumber_host_pools(&mut topology, &host_pools(before));
-    topology
-}
-
-/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one that was in its place.
-/// Most carry connections. Those that do not would get other numbers than before when a width grows and shrinks back.
-fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
-    let is = places(is);
-    if is.len() == known.len() {
-        return;
-    }
-    let was: BTreeMap<Place, u32> = places(was).into_iter().collect();
-    let mut taken: BTreeSet<u32> = known.values().copied().collect();
-    for (place, index) in is {
-        if let Some(earlier) = was.get(&place).filter(|_| !known.contains_key(&index))
-            && taken.insert(*earlier)
-        {
-            known.insert(index, *earlier);
-        }
-    }
-}
-
-/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the input port that it
-/// feeds, and how many of that kind hang there before it, as behind a broadcast.
-type Place = SmallVec<[(u32, u64, u64, u32); 2]>;
-
-/// The places of all splitters of a port, with their numbers.
-fn places(splitters: &[Splitter]) -> Vec<(Place, u32)> {
-    let mut places = Vec::new();
-    let mut siblings: BTreeMap<Place, u32> = BTreeMap::new();
-    // Depth is bounded by the nesting of regions in the ADL.
-    let mut open: Vec<(Place, u32, &Splitter)> = splitters.iter().rev().map(|one| (Place::new(), 0, one)).collect();
-    while let Some((mut place, channel, splitter)) = open.pop() {
-        place.push((channel, splitter.region, splitter.input_port, 0));
-        let before = siblings.entry(place.clone()).or_default();
-        if let Some((.., nth)) = place.last_mut() {
-            *nth = *before;
-        }
-        *before += 1;
-        let nested = splitter.nested.iter().rev();
-        open.extend(nested.map(|(channel, nested)| (place.clone(), *channel, nested)));
-        places.push((place, splitter.index));
-    }
-    places
 }
 
 /// Puts the arena in order of operator index again.
@@ -326,80 +224,8 @@ fn sort_by_index(topology: Topology) -> Topology {
     Topology { operators, connections, consistent_regions, ..topology }
 }
 
-/// Step 5: a splitter that carries connections keeps its number.
-fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
-    for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
-        let Some(first) = known.first() else { continue };
-        let numbers = carrying(fresh, known.iter().copied());
-        give_numbers(fresh, (first.source, first.source_port), numbers);
-    }
-}
-
-/// The numbers of splitters by which connections go, and the numbers that they had.
-fn carrying(fresh: &Topology, known: impl Iterator<Item = SplitterEnd>) -> BTreeMap<u32, u32> {
-    let number = |known: SplitterEnd| {
-        let (source, target) = ((known.source, known.source_port), (known.target, known.target_port));
-        via_of(&fresh.connections, source, target).map(|via| (via.splitter, known.index))
-    };
-    known.filter_map(number).collect()
-}
-
-/// Gives splitters of a port their numbers; one in the way moves behind all others.
-fn give_numbers(fresh: &mut Topology, (source, port): (Node, u32), numbers: BTreeMap<u32, u32>) {
-    let mut map: BTreeMap<u32, u32> = numbers.into_iter().filter(|(is, was)| is != was).collect();
-    if map.is_empty() {
-        return;
-    }
-    let operator = fresh.operators.get_mut(source).map(Shared::to_mut);
-    let Some(output) = operator.and_then(|operator| operator.outputs.get_mut(port as usize)) else { return };
-    let mut present = BTreeSet::new();
-    visit(&mut output.splitters, &mut |index| {
-        present.insert(*index);
-    });
-    let mut next = present.iter().chain(map.values()).max().map_or(0, |largest| largest.saturating_add(1));
-    for wanted in map.values().copied().collect::<Vec<_>>() {
-        if present.contains(&wanted) && !map.contains_key(&wanted) {
-            map.insert(wanted, next);
-            next = next.saturating_add(1);
-        }
-    }
-    visit(&mut output.splitters, &mut |index| {
-        if let Some(new) = map.get(index) {
-            *index = *new;
-        }
-    });
-    let start = fresh.connections.partition_point(|c| (c.source, c.source_port) < (source, port));
-    for connection in fresh.connections.iter_mut().skip(start) {
-        if (connection.source, connection.source_port) != (source, port) {
-            break;
-        }
-        if let Some(Via { splitter, channel }) = connection.via() {
-            let splitter = map.get(&splitter).copied().unwrap_or(splitter);
-            let target = (connection.target, connection.target_port);
-            *connection = Connection::new((source, port), target, Some(Via { splitter, channel }));
-        }
-    }
-}
-
-/// The splitter and channel of the connection between two ports.
-fn via_of(connections: &[Connection], source: (Node, u32), target: (Node, u32)) -> Option<Via> {
-    let ends = |c: &Connection| ((c.source, c.source_port), (c.target, c.target_port));
-    let position = connections.binary_search_by(|c| ends(c).cmp(&(source, target))).ok()?;
-    connections.get(position)?.via()
-}
-
-/// Calls `f` with the index of every splitter of a tree.
-fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
-    // Depth is bounded by the nesting of regions in the ADL.
-    let mut open: Vec<&mut Splitter> = splitters.iter_mut().collect();
-    while let Some(splitter) = open.pop() {
-        f(&mut splitter.index);
-        open.extend(splitter.nested.iter_mut().map(|(_, nested)| nested));
-    }
-}
-
 /// Step 6, with exactly the fresh pools as the result (10.6): a pool keeps the number that its name had.
-fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
+pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
@@ -437,88 +263,4 @@ fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
             operator.to_mut().resources = Arc::new(resources);
         }
     }
-}
-
-/// What every operator was before, if it was there. `after` has the numbers of `before`, as [`relabel`] gives them.
-pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<Node>> {
-    // Both arenas ascend by index, and an index that existed belongs to the same operator.
-    let mut known = before.operators.iter().map(|(node, operator)| (operator.index, node)).peekable();
-    let earlier = after.operators.values().map(|operator| {
-        while known.next_if(|(index, _)| *index < operator.index).is_some() {}
-        known.next_if(|(index, _)| *index == operator.index).map(|(_, node)| node)
-    });
-    earlier.collect()
-}
-
-/// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as [`relabel`] gives them
-/// (topology 6.3 steps 1 and 2). Nothing when the widths are the same. `earlier` is what [`earlier`] says of the two.
-pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, Option<Node>>) -> Changes {
-    let resized = before.regions.iter().zip(&after.regions).filter(|(old, new)| old.width != new.width);
-    let mut stays: PrimaryMap<Node, bool> = before.operators.keys().map(|_| false).collect();
-    let mut changed: PrimaryMap<Node, bool> = after.operators.keys().map(|_| false).collect();
-    let mut is_resized = false;
-    for (region, _) in resized {
-        is_resized = true;
-        let inside =
-            |operator: &Shared<Operator>| operator.channels.iter().any(|channel| channel.region == region.index);
-        let inside: PrimaryMap<Node, bool> = after.operators.values().map(inside).collect();
-        for (node, inside) in &inside {
-            changed[node] |= *inside;
-        }
-        for connection in &after.connections {
-            let (source, target) = (connection.source, connection.target);
-            if inside[source] != inside[target] {
-                changed[if inside[source] { target } else { source }] = true;
-            }
-        }
-    }
-    let mut changes = Changes::default();
-    if !is_resized {
-        return changes;
-    }
-    for (node, earlier) in earlier {
-        let Some(earlier) = *earlier else {
-            changes.added.push(node);
-            continue;
-        };
-        stays[earlier] = true;
-        let (was, is) = (&before.operators[earlier], &after.operators[node]);
-        if changed[node] || (!is.is(was) && is.name != was.name) {
-            changes.changed.push(node);
-        }
-    }
-    changes.removed = stays.iter().filter(|(_, stays)| !**stays).map(|(node, _)| node).collect();
-    changes
-}
-
-/// What a resize does to operators.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Operators of channels that are new; of the topology after.
-    pub added: Vec<Node>,
-    /// Operators that are inside a region that is resized, or see other neighbours; of the topology after.
-    pub changed: Vec<Node>,
-    /// Operators of channels that are gone; of the topology before.
-    pub removed: Vec<Node>,
-}
-
-impl Changes {
-    /// The same by name.
-    pub fn names(&self, before: &Topology, after: &Topology) -> Difference {
-        let names = |nodes: &[Node], topology: &Topology| {
-            let mut names: Vec<String> = nodes.iter().map(|&node| topology.operators[node].name.clone()).collect();
-            names.sort_unstable();
-            names
-        };
-        Difference {
-            added: names(&self.added, after),
-            changed: names(&self.changed, after),
-            removed: names(&self.removed, before),
-        }
-    }
-}
-
-/// [`changes`] by name.
-pub fn difference(before: &Topology, after: &Topology) -> Difference {
-    changes(before, after, &earlier(before, after)).names(before, after)
 }

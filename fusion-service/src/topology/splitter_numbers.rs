@@ -1,0 +1,163 @@
+//! Numbers of splitters, carried over to another generation (topology 6.3 step 5).
+//!
+//! A splitter is known by a connection that goes through it. One that carries none is known by where it is on its port, which takes the
+//! generation before itself; without it, such a splitter is numbered afresh.
+//!
+//! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised; whoever asks says which operator
+//! is which.
+
+use super::{Connection, Node, Operator, Splitter, Topology, Via};
+use crate::shared::Shared;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A splitter that carries connections: the connection by which it is recognised, and its number.
+#[derive(Clone, Copy)]
+pub(super) struct SplitterEnd {
+    pub(super) source: Node,
+    pub(super) source_port: u32,
+    pub(super) target: Node,
+    pub(super) target_port: u32,
+    /// Number of the splitter on its port.
+    pub(super) index: u32,
+}
+
+/// The splitters of a port, whose connections are `run`.
+pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<Item = SplitterEnd> + use<> {
+    let written = &topology.application.operators;
+    let compare = |a: &Connection, b: &Connection| {
+        let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
+        let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
+        let rest =
+            |operator: &Operator, connection: &Connection| (written[operator.logical].index, connection.target_port);
+        channels.then_with(|| rest(one, a).cmp(&rest(other, b)))
+    };
+    // Per splitter of the port: its end with the least channels.
+    let mut ends: BTreeMap<u32, Connection> = BTreeMap::new();
+    for connection in run {
+        let Some(via) = connection.via() else { continue };
+        let least = ends.entry(via.splitter).or_insert(*connection);
+        if compare(connection, least).is_lt() {
+            *least = *connection;
+        }
+    }
+    ends.into_iter().map(|(index, connection)| SplitterEnd {
+        source: connection.source,
+        source_port: connection.source_port,
+        target: connection.target,
+        target_port: connection.target_port,
+        index,
+    })
+}
+/// Step 5: a splitter that carries connections keeps its number.
+pub(super) fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
+    for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
+        let Some(first) = known.first() else { continue };
+        let numbers = carrying(fresh, known.iter().copied());
+        give_numbers(fresh, (first.source, first.source_port), numbers);
+    }
+}
+
+/// The numbers of splitters by which connections go, and the numbers that they had.
+pub(super) fn carrying(fresh: &Topology, known: impl Iterator<Item = SplitterEnd>) -> BTreeMap<u32, u32> {
+    let number = |known: SplitterEnd| {
+        let (source, target) = ((known.source, known.source_port), (known.target, known.target_port));
+        via_of(&fresh.connections, source, target).map(|via| (via.splitter, known.index))
+    };
+    known.filter_map(number).collect()
+}
+
+/// Gives splitters of a port their numbers; one in the way moves behind all others.
+pub(super) fn give_numbers(fresh: &mut Topology, (source, port): (Node, u32), numbers: BTreeMap<u32, u32>) {
+    let mut map: BTreeMap<u32, u32> = numbers.into_iter().filter(|(is, was)| is != was).collect();
+    if map.is_empty() {
+        return;
+    }
+    let operator = fresh.operators.get_mut(source).map(Shared::to_mut);
+    let Some(output) = operator.and_then(|operator| operator.outputs.get_mut(port as usize)) else { return };
+    let mut present = BTreeSet::new();
+    visit(&mut output.splitters, &mut |index| {
+        present.insert(*index);
+    });
+    let mut next = present.iter().chain(map.values()).max().map_or(0, |largest| largest.saturating_add(1));
+    for wanted in map.values().copied().collect::<Vec<_>>() {
+        if present.contains(&wanted) && !map.contains_key(&wanted) {
+            map.insert(wanted, next);
+            next = next.saturating_add(1);
+        }
+    }
+    visit(&mut output.splitters, &mut |index| {
+        if let Some(new) = map.get(index) {
+            *index = *new;
+        }
+    });
+    let start = fresh.connections.partition_point(|c| (c.source, c.source_port) < (source, port));
+    for connection in fresh.connections.iter_mut().skip(start) {
+        if (connection.source, connection.source_port) != (source, port) {
+            break;
+        }
+        if let Some(Via { splitter, channel }) = connection.via() {
+            let splitter = map.get(&splitter).copied().unwrap_or(splitter);
+            let target = (connection.target, connection.target_port);
+            *connection = Connection::new((source, port), target, Some(Via { splitter, channel }));
+        }
+    }
+}
+
+/// The splitter and channel of the connection between two ports.
+fn via_of(connections: &[Connection], source: (Node, u32), target: (Node, u32)) -> Option<Via> {
+    let ends = |c: &Connection| ((c.source, c.source_port), (c.target, c.target_port));
+    let position = connections.binary_search_by(|c| ends(c).cmp(&(source, target))).ok()?;
+    connections.get(position)?.via()
+}
+
+/// Calls `f` with the index of every splitter of a tree.
+fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
+    // Depth is bounded by the nesting of regions in the ADL.
+    let mut open: Vec<&mut Splitter> = splitters.iter_mut().collect();
+    while let Some(splitter) = open.pop() {
+        f(&mut splitter.index);
+        open.extend(splitter.nested.iter_mut().map(|(_, nested)| nested));
+    }
+}
+/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one that was in its place.
+/// Most carry connections. Those that do not would get other numbers than before when a width grows and shrinks back.
+pub(super) fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
+    let is = places(is);
+    if is.len() == known.len() {
+        return;
+    }
+    let was: BTreeMap<Place, u32> = places(was).into_iter().collect();
+    let mut taken: BTreeSet<u32> = known.values().copied().collect();
+    for (place, index) in is {
+        if let Some(earlier) = was.get(&place).filter(|_| !known.contains_key(&index))
+            && taken.insert(*earlier)
+        {
+            known.insert(index, *earlier);
+        }
+    }
+}
+
+/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the input port that it
+/// feeds, and how many of that kind hang there before it, as behind a broadcast.
+type Place = SmallVec<[(u32, u64, u64, u32); 2]>;
+
+/// The places of all splitters of a port, with their numbers.
+fn places(splitters: &[Splitter]) -> Vec<(Place, u32)> {
+    let mut places = Vec::new();
+    let mut siblings: BTreeMap<Place, u32> = BTreeMap::new();
+    // Depth is bounded by the nesting of regions in the ADL.
+    let mut open: Vec<(Place, u32, &Splitter)> = splitters.iter().rev().map(|one| (Place::new(), 0, one)).collect();
+    while let Some((mut place, channel, splitter)) = open.pop() {
+        place.push((channel, splitter.region, splitter.input_port, 0));
+        let before = siblings.entry(place.clone()).or_default();
+        if let Some((.., nth)) = place.last_mut() {
+            *nth = *before;
+        }
+        *before += 1;
+        let nested = splitter.nested.iter().rev();
+        open.extend(nested.map(|(channel, nested)| (place.clone(), *channel, nested)));
+        places.push((place, splitter.index));
+    }
+    places
+}
