@@ -1,8 +1,9 @@
 //! One PE: `aug:augmentedPE` (aadl 2.1, 2.2, 2.7, 2.8).
 
 use super::elements::{Elements, Slot};
-use super::fragments::{Fragments, Operator};
+use super::fragments::Fragments;
 use super::operator;
+use super::operator_fragments::{Operator, Port};
 use super::sheet::Sheet;
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
@@ -333,7 +334,7 @@ fn pe_port<const O: bool>(
     fragments: &Fragments,
     pe: u64,
     id: u32,
-    pieces: &super::fragments::Port,
+    pieces: &Port,
     operator: &str,
     end: &'static [u8],
 ) -> Result<(), WriteError> {

@@ -16,6 +16,7 @@ mod elements;
 mod escape;
 mod fragments;
 mod operator;
+mod operator_fragments;
 mod same;
 mod sheet;
 mod tuple_type;

@@ -1,7 +1,8 @@
 //! One operator: `app:operInstance` (aadl 2.3 to 2.6).
 
 use super::elements::Elements;
-use super::fragments::{self, Fragments};
+use super::fragments::Fragments;
+use super::operator_fragments::Port;
 use super::sheet::Sheet;
 use crate::logical::SplitterKind;
 use crate::topology::{Connection, Node, Operator, Splitter, Via};
@@ -54,7 +55,7 @@ pub(super) fn write<const O: bool>(
 fn input_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
-    pieces: &fragments::Port,
+    pieces: &Port,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
@@ -118,7 +119,7 @@ fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Conn
 fn output_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
-    pieces: &fragments::Port,
+    pieces: &Port,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
