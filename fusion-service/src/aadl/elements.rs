@@ -190,8 +190,8 @@ impl Elements {
                 single_threaded_on_outputs: threads.single_threaded_on_outputs,
                 single_threaded_to_others: threads.single_threaded_to_others,
             };
-            let first = self.first_input[operator.index()] as usize;
-            for (input, threaded) in self.inputs[first..].iter_mut().zip(&threads.threaded_ports) {
+            let inputs = self.input_range(operator);
+            for (input, threaded) in self.inputs[inputs].iter_mut().zip(&threads.threaded_ports) {
                 input.threaded = *threaded;
             }
         }
@@ -201,7 +201,7 @@ impl Elements {
     pub fn forget(&mut self, pe: Pe) {
         for &operator in self.partition.operators(pe) {
             self.flags[operator] = OperatorFlags::default();
-            let inputs = self.first_input[operator.index()] as usize..self.first_input[operator.index() + 1] as usize;
+            let inputs = self.input_range(operator);
             for input in &mut self.inputs[inputs] {
                 (input.pe_port, input.threaded) = (NONE, None);
             }
