@@ -2,7 +2,8 @@
 //!
 //! Fields are only ever added. A list that is cut off stands beside the number of all entries.
 
-use serde::Serialize;
+use crate::plan::Reason;
+use serde::{Serialize, Serializer};
 
 /// What is said of a compiled job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -266,8 +267,9 @@ pub struct Group {
     pub placement: Vec<String>,
     /// What decided them.
     pub causes: Vec<Cause>,
-    /// Why they are added or restarted, as the plan says of the first one; empty otherwise.
-    pub reason: String,
+    /// Why they are added or restarted, as the plan says of the first one; none otherwise.
+    #[serde(serialize_with = "in_words")]
+    pub reason: Option<Reason>,
     /// What changed in their documents, what a running PE can observe first. The first of them.
     pub changes: Vec<Change>,
     /// Number of changes.
@@ -325,7 +327,8 @@ pub struct Removed {
     /// Ids, ascending.
     pub ids: Vec<u64>,
     /// Why, as the plan says of the first one.
-    pub reason: String,
+    #[serde(serialize_with = "in_words")]
+    pub reason: Option<Reason>,
     /// Number of operators that each held, if the job before is known.
     pub operators_each: Option<usize>,
     /// Operators that they held, shortened, if the job before is known. The first of them.
@@ -341,4 +344,9 @@ pub struct Warning {
     pub reason: &'static str,
     /// One sentence.
     pub message: String,
+}
+
+/// A reason as text, empty where there is none.
+fn in_words<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&Reason::in_words(reason.as_ref()))
 }

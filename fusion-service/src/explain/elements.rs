@@ -7,7 +7,7 @@ use super::names::{NAMED, Names, template};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{Decisions, Pe};
-use crate::plan::{self, Compiled, PlannedElement};
+use crate::plan::{self, Compiled, PlannedElement, Reason};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -34,7 +34,7 @@ struct Sum {
     bytes: u64,
     placement: BTreeSet<String>,
     tally: Tally,
-    reason: String,
+    reason: Option<Reason>,
     changes: Changes,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn groups(
         alike.new_operators = element.operators.iter().filter(|name| new.contains(name.as_str())).count();
         let sum = groups.entry(alike).or_default();
         if sum.ids.is_empty() {
-            sum.reason.clone_from(&element.reason);
+            sum.reason = element.reason.as_deref().cloned();
             sum.operators_each = element.operators.len();
         }
         sum.ids.push(element.id);
@@ -130,7 +130,8 @@ fn group(alike: &Alike, sum: Sum) -> Group {
 /// PEs that a resize removes; without the job before, one group for each.
 pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> {
     let Some(change) = &now.plan().change else { return Vec::new() };
-    let mut groups: IndexMap<(Option<BTreeMap<String, u32>>, String), (Vec<u64>, String, Names)> = IndexMap::new();
+    let mut groups: IndexMap<(Option<BTreeMap<String, u32>>, String), (Vec<u64>, Option<Reason>, Names)> =
+        IndexMap::new();
     for gone in &change.removed {
         let operators = prior.and_then(|prior| prior.plan().element(gone.id)).map(|element| &element.operators);
         let mut counts = BTreeMap::new();
@@ -140,7 +141,7 @@ pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> 
             names.add(name);
         }
         // The reason names operators: without its channels it is the same for PEs that are alike.
-        let key = (operators.map(|_| counts), template(&gone.reason).0);
+        let key = (operators.map(|_| counts), template(&Reason::in_words(gone.reason.as_ref())).0);
         let group = groups.entry(key).or_insert_with(|| (Vec::new(), gone.reason.clone(), Names::default()));
         group.0.push(gone.id);
         group.2.extend(names);

@@ -3,6 +3,7 @@
 use super::account::{Account, Cause, Change, Effect, Fate, Group, Region};
 use super::names::{count, list, ranges};
 use crate::error::excerpt;
+use crate::plan::Reason;
 use std::fmt::{self, Display, Formatter, Write as _};
 
 /// Groups of PEs that are shown.
@@ -175,8 +176,10 @@ impl Account {
                 let names = list(&removed.operators, removed.operator_entries);
                 lines.push(("removed", held(removed.ids.len(), &count(each, "operator"), &names)));
             }
-            if lines.is_empty() || !removed.reason.contains("no longer exist") {
-                lines.push((if lines.is_empty() { "removed" } else { "because" }, removed.reason.clone()));
+            // With the operators said, it says nothing new that they are gone.
+            if lines.is_empty() || !matches!(removed.reason, Some(Reason::NoLongerExist(_))) {
+                let label = if lines.is_empty() { "removed" } else { "because" };
+                lines.push((label, Reason::in_words(removed.reason.as_ref())));
             }
             write_lines(f, ids, width, lines)?;
         }
@@ -279,13 +282,13 @@ fn cause(cause: &Cause) -> String {
 /// Changes of a group; neighbouring ones at the same place share a line.
 fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
     if group.not_compared {
-        let because = if group.reason.is_empty() { "its document changed" } else { group.reason.as_str() };
+        let because = group.reason.as_ref().unwrap_or(&Reason::DocumentChanged);
         lines.push(("because", format!("{because} (documents not compared: there is too much of them)")));
         return;
     }
     if group.changes.is_empty() {
-        if group.fate == Some(Fate::Restarted) && !group.reason.is_empty() {
-            lines.push(("because", group.reason.clone()));
+        if let Some(reason) = group.reason.as_ref().filter(|_| group.fate == Some(Fate::Restarted)) {
+            lines.push(("because", reason.to_string()));
         }
         return;
     }

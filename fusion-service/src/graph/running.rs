@@ -205,9 +205,10 @@ fn describe_element(subject: &Subject<'_>, id: PeId, element: Option<&Element<'_
     if let Some(placement) = element.placement {
         details.extend(describe_placement(subject, placement));
     }
-    if !element.reason.is_empty() && element.mark != Some(Mark::Added) {
-        details.extend(wrapped(element.reason, 2));
-        tooltip.push(long(element.reason));
+    if let Some(reason) = element.reason.filter(|_| element.mark != Some(Mark::Added)) {
+        let reason = reason.to_string();
+        details.extend(wrapped(&reason, 2));
+        tooltip.push(long(&reason));
     }
     tooltip.push(counted(element.operators, "operator"));
     if let Some(bytes) = element.bytes {

@@ -5,7 +5,7 @@ use super::outline::{Connection, Description, When};
 use super::text::{last_part, long, short, shortened};
 use crate::fuser::PeId;
 use crate::logical::{Application, ParallelRegion, SplitterKind, Width};
-use crate::plan::{Compiled, Fate, Placement};
+use crate::plan::{Compiled, Fate, Placement, Reason};
 use crate::topology::{self, Operator, Topology};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, HashMap};
@@ -35,7 +35,7 @@ pub(super) struct Present<'a> {
 /// A PE that is there, or was.
 pub(super) struct Element<'a> {
     pub(super) mark: Option<Mark>,
-    pub(super) reason: &'a str,
+    pub(super) reason: Option<&'a Reason>,
     pub(super) operators: usize,
     /// None of one that is gone.
     pub(super) placement: Option<&'a Placement>,
@@ -276,7 +276,7 @@ fn elements<'a>(now: &'a Compiled, before: Option<&'a Compiled>) -> BTreeMap<PeI
             element.id,
             Element {
                 mark: before.map(|_| mark),
-                reason: if before.is_some() { &element.reason } else { "" },
+                reason: element.reason.as_deref().filter(|_| before.is_some()),
                 operators: element.operators.len(),
                 placement: Some(&element.placement),
                 bytes: Some(element.bytes),
@@ -285,11 +285,12 @@ fn elements<'a>(now: &'a Compiled, before: Option<&'a Compiled>) -> BTreeMap<PeI
     }
     if let Some(before) = before {
         let removed = now.plan().change.iter().flat_map(|change| &change.removed);
-        let reasons: HashMap<PeId, &str> = removed.map(|removed| (removed.id, removed.reason.as_str())).collect();
+        let reasons: HashMap<PeId, &Reason> =
+            removed.filter_map(|removed| Some((removed.id, removed.reason.as_ref()?))).collect();
         for element in &before.plan().elements {
             elements.entry(element.id).or_insert_with(|| Element {
                 mark: Some(Mark::Removed),
-                reason: reasons.get(&element.id).copied().unwrap_or_default(),
+                reason: reasons.get(&element.id).copied(),
                 operators: element.operators.len(),
                 placement: None,
                 bytes: None,

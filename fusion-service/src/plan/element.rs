@@ -1,6 +1,7 @@
 //! One PE of a plan: what its controller needs to know besides the document.
 
 use super::placement::{self, Placement};
+use super::reason::Reason;
 use super::settled::Settled;
 use crate::aadl::{Elements, Measure};
 use crate::budget::Budget;
@@ -25,8 +26,8 @@ pub struct PlannedElement {
     pub bytes: u64,
     /// What becomes of it.
     pub fate: Fate,
-    /// Why it is added or restarted, for people; empty otherwise.
-    pub reason: String,
+    /// Why a resize adds or restarts it; none otherwise, which is the rule: so it has its room elsewhere.
+    pub reason: Option<Box<Reason>>,
     /// What else there is to say of it; generations that leave it as it is share that.
     element: Shared<ProcessingElement>,
 }
@@ -168,12 +169,7 @@ pub(super) fn processing_elements(
     let mut needs = needs.into_iter();
     for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
         if let Some(known) = settled.get(position).and_then(|(before, earlier)| before.plan.elements.get(earlier)) {
-            list.push(PlannedElement {
-                fate: Fate::Kept,
-                reason: String::new(),
-                element: known.element.clone(),
-                ..*known
-            });
+            list.push(PlannedElement { fate: Fate::Kept, reason: None, element: known.element.clone(), ..*known });
             continue;
         }
         let PodNeeds { placement, environment } = needs.next().unwrap_or_default();
@@ -198,7 +194,7 @@ pub(super) fn processing_elements(
             consistent_regions: regions.into_iter().collect(),
         });
         let Measure { content_id, runtime_id, bytes } = *measure;
-        let (id, fate, reason) = (elements.id(pe), Fate::Added, String::new());
+        let (id, fate, reason) = (elements.id(pe), Fate::Added, None);
         list.push(PlannedElement { id, content_id, runtime_id, bytes, fate, reason, element });
     }
     Ok(list)

@@ -24,6 +24,7 @@ mod layout;
 mod layout_bytes;
 mod placement;
 mod ports;
+mod reason;
 mod record;
 mod request;
 mod resize;
@@ -38,6 +39,7 @@ pub use element::{ExportedPort, Fate, ImportedPort, PlannedElement, PortLabel, P
 pub use layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree};
 pub use placement::Placement;
 pub use ports::{InUse, PortsInUse};
+pub use reason::{Reason, SomeOperators};
 pub use request::{FusionOption, Request, Source};
 pub use resize::{Policy, Replay, replay, resize};
 pub use restore::{RestoreError, restore};
@@ -114,8 +116,8 @@ pub struct RemovedElement {
     pub content_id: Digest,
     /// SHA-256 of what could be observed of its document.
     pub runtime_id: Digest,
-    /// Why, for people.
-    pub reason: String,
+    /// Why, if anything but its id is known.
+    pub reason: Option<Reason>,
 }
 
 /// Something that was ignored.

@@ -5,7 +5,6 @@ use super::assemble::{Assembled, Grouping};
 use super::change::{self, Prior, PriorElements};
 use super::ports::{InUse, KnownPorts};
 use super::request::{Bound, Request, ResolvedFusion, Source};
-use super::settled::Earlier;
 use crate::budget::Budget;
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, Identified, Running};
@@ -86,8 +85,8 @@ pub fn resize(
         None
     };
     let difference = changes.names(before, &topology);
-    let prior = Prior { difference, elements: PriorElements::Compiled(prior, measured), earlier };
-    assembled.finish(source, request, Some(prior), budget)
+    let elements = PriorElements::Compiled { before: prior, measured, earlier };
+    assembled.finish(source, request, Some(Prior { difference, elements }), budget)
 }
 
 /// A resize alone, with a prior state given from outside (plan command, "input.json").
@@ -124,7 +123,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let grouping = Grouping { partition, ids, found, automatic };
     let assembled = Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)?;
     let elements = PriorElements::Ids(replay.previous_elements.keys().copied().collect());
-    assembled.finish(source, request, Some(Prior { difference, elements, earlier: Earlier::new() }), budget)
+    assembled.finish(source, request, Some(Prior { difference, elements }), budget)
 }
 
 /// The widths of regions that there are; others are ignored.

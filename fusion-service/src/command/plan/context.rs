@@ -1,6 +1,8 @@
 //! `context.json` (plan command, "Files of a step with a plan").
 
-use crate::plan::{Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement};
+use crate::plan::{
+    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, Reason, RemovedElement,
+};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
@@ -68,7 +70,7 @@ struct Changed<'p> {
     added_operators: &'p [String],
     removed_operators: &'p [String],
     pe_diff: Difference,
-    removed_pes: Vec<Removed<'p>>,
+    removed_pes: Vec<Removed>,
 }
 
 #[derive(Serialize)]
@@ -80,9 +82,9 @@ struct Difference {
 }
 
 #[derive(Serialize)]
-struct Removed<'p> {
+struct Removed {
     id: u64,
-    reason: &'p str,
+    reason: String,
 }
 
 impl<'p> Context<'p> {
@@ -153,8 +155,12 @@ fn changed<'p>(plan: &'p Plan, change: &'p Change) -> Changed<'p> {
             unchanged: with(&[Fate::Kept]),
             deleted: change.removed.iter().map(|element| element.id).collect(),
         },
-        removed_pes: change.removed.iter().map(|e| Removed { id: e.id, reason: &e.reason }).collect(),
+        removed_pes: change.removed.iter().map(removed).collect(),
     }
+}
+
+fn removed(element: &RemovedElement) -> Removed {
+    Removed { id: element.id, reason: Reason::in_words(element.reason.as_ref()) }
 }
 
 /// PEs, one at a time.
@@ -189,7 +195,7 @@ impl Serialize for Element<'_> {
         map.serialize_entry("bytes", &element.bytes)?;
         if plan.change.is_some() {
             map.serialize_entry("fate", fate(element.fate))?;
-            map.serialize_entry("reason", &element.reason)?;
+            map.serialize_entry("reason", &Reason::in_words(element.reason.as_deref()))?;
         }
         map.serialize_entry("operators", &element.operators)?;
         map.serialize_entry("operatorIndexes", &element.operator_indexes)?;

@@ -1,6 +1,6 @@
 //! Resizes: what stays, what comes back, what is not given away.
 
-use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, resize, restore};
+use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, Reason, resize, restore};
 use super::application::{Item, any_application, operator, row};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
@@ -63,7 +63,7 @@ fn promises(before: &Compiled, after: &Compiled) -> Result<(), TestCaseError> {
             Some(_) => Fate::Restarted,
         };
         prop_assert_eq!(element.fate, expected, "PE {}", element.id);
-        prop_assert_eq!(element.reason.is_empty(), matches!(expected, Fate::Kept | Fate::KeptUnobservable));
+        prop_assert_eq!(element.reason.is_none(), matches!(expected, Fate::Kept | Fate::KeptUnobservable));
     }
     let removed: BTreeSet<u64> =
         after.plan().change.iter().flat_map(|change| &change.removed).map(|element| element.id).collect();
@@ -159,7 +159,8 @@ fn only_neighbours_restart() {
         (6, Fate::Added),
     ];
     assert_eq!(fates(&after), expected.into());
-    let reasons: BTreeMap<u64, &str> = after.plan().elements.iter().map(|e| (e.id, e.reason.as_str())).collect();
+    let reasons: BTreeMap<u64, String> =
+        after.plan().elements.iter().map(|e| (e.id, Reason::in_words(e.reason.as_deref()))).collect();
     assert_eq!(reasons[&0], "is connected to P[2]");
     assert_eq!(reasons[&1], "P[0]: 3 channels instead of 2 in the parallel region P");
     assert_eq!(reasons[&6], "holds P[2]");
@@ -169,7 +170,8 @@ fn only_neighbours_restart() {
 
     let back = resized(&after, "P", 2);
     assert_eq!(back.plan().change.as_ref().map(|change| change.removed.len()), Some(1));
-    assert_eq!(back.plan().change.as_ref().unwrap().removed[0].reason, "P[2] no longer exists");
+    let removed = &back.plan().change.as_ref().unwrap().removed[0];
+    assert_eq!(Reason::in_words(removed.reason.as_ref()), "P[2] no longer exists");
 }
 
 #[test]
@@ -185,7 +187,11 @@ fn a_pe_is_removed_for_one_operator_or_several() {
         let widths = ["P", "Q"].map(|region| (region.to_owned(), width));
         let after = resize(&before, &widths, policy, &InUse::default(), &Budget::default()).unwrap();
         let removed = after.plan().change.iter().flat_map(|change| &change.removed);
-        assert_eq!(removed.map(|element| element.reason.as_str()).collect::<Vec<_>>(), reasons, "{pes} {width}");
+        assert_eq!(
+            removed.map(|element| Reason::in_words(element.reason.as_ref())).collect::<Vec<_>>(),
+            reasons,
+            "{pes} {width}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::{automatic, warnings};
 use crate::explain::{self, Account, Effect, Fate};
-use crate::plan::Compiled;
+use crate::plan::{Compiled, Reason};
 use streams_proto::fusion::v1::{self as pb, explanation};
 
 /// Groups of PEs in a message: it stays far below what receivers accept.
@@ -125,7 +125,7 @@ fn group(group: explain::Group) -> explanation::Group {
         restartable: group.restartable,
         placement: group.placement,
         causes: group.causes.into_iter().map(cause).collect(),
-        reason: group.reason,
+        reason: Reason::in_words(group.reason.as_ref()),
         changes: group.changes.into_iter().map(change).collect(),
         change_count: group.change_count as u64,
         not_compared: group.not_compared,
@@ -151,7 +151,7 @@ fn change(change: explain::Change) -> explanation::Change {
 fn removed(removed: explain::Removed) -> explanation::Removed {
     explanation::Removed {
         pe_ids: removed.ids,
-        reason: removed.reason,
+        reason: Reason::in_words(removed.reason.as_ref()),
         operators_each: removed.operators_each.unwrap_or(0) as u64,
         operators: removed.operators,
         operator_entries: removed.operator_entries as u64,

@@ -7,7 +7,7 @@ use crate::{
     logical::HostPool,
     plan::{
         Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, PlannedRegion,
-        PortLabel, RemovedElement, Warning,
+        PortLabel, Reason, RemovedElement, Warning,
     },
 };
 use bytes::Bytes;
@@ -125,7 +125,7 @@ fn removed(gone: &RemovedElement) -> pb::ProcessingElement {
     pb::ProcessingElement {
         id: gone.id,
         fate: pb::Fate::Removed.into(),
-        reason: gone.reason.clone(),
+        reason: Reason::in_words(gone.reason.as_ref()),
         content_id: hex(&gone.content_id),
         runtime_id: hex(&gone.runtime_id),
         ..Default::default()
@@ -150,7 +150,7 @@ fn element(plan: &Plan, job_id: u64, pe: &PlannedElement) -> Result<pb::Processi
     Ok(pb::ProcessingElement {
         id: pe.id,
         fate: fate.into(),
-        reason: pe.reason.clone(),
+        reason: Reason::in_words(pe.reason.as_deref()),
         content_id: hex(&pe.content_id),
         runtime_id: hex(&pe.runtime_id),
         size: pe.bytes,
