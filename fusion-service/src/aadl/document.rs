@@ -317,13 +317,7 @@ fn output_port<const O: bool>(
     s.number(operator.index);
     s.markup(b"\" oportIndex=\"");
     s.wide(e.output_index(key.operator, key.port));
-    if let Some(via) = key.via {
-        s.markup(b"\" splitterIndex=\"");
-        s.mark(b'v');
-        s.number(via.splitter);
-        s.markup(b"\" channelIndex=\"");
-        s.number(via.channel);
-    }
+    operator::channel(s, key.via);
     s.markup(b"\"/></aug:outputPort>");
     Ok(s.settle()?)
 }

@@ -243,9 +243,7 @@ fn host_pool(s: &mut Page<'_>, pool: &logical::HostPool) {
         s.hidden_string(host);
         s.markup(b"\"/>");
     }
-    let mut tags: Vec<&str> = pool.tags.iter().map(String::as_str).collect();
-    tags.sort_unstable();
-    for tag in tags {
+    for tag in pool.sorted_tags() {
         s.markup(b"<tag name=\"");
         s.hidden_string(tag);
         s.markup(b"\"/>");

@@ -101,18 +101,24 @@ fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Conn
     s.number(e.topology().operators[connection.source].index);
     s.markup(b"\" oportIndex=\"");
     s.wide(e.output_index(connection.source, connection.source_port));
-    if let Some(Via { splitter, channel }) = connection.via() {
+    channel(s, connection.via());
+    if inter {
+        s.markup(b"\" pePortIndex=\"");
+        s.hidden_number(e.output_id(connection));
+    }
+    s.markup(b"\"/>");
+}
+
+/// Attributes that say which channel of an output port is meant, behind the value of another one; none if it is taken directly.
+#[inline]
+pub(super) fn channel<const O: bool>(s: &mut Sheet<'_, O>, via: Option<Via>) {
+    if let Some(Via { splitter, channel }) = via {
         s.markup(b"\" splitterIndex=\"");
         s.mark(b'v');
         s.number(splitter);
         s.markup(b"\" channelIndex=\"");
         s.number(channel);
     }
-    if inter {
-        s.markup(b"\" pePortIndex=\"");
-        s.hidden_number(e.output_id(connection));
-    }
-    s.markup(b"\"/>");
 }
 
 /// `app:outputPort` (aadl 2.5).

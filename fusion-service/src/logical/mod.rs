@@ -98,6 +98,15 @@ pub struct HostPool {
     pub tags: Vec<String>,
 }
 
+impl HostPool {
+    /// Its tags, sorted: they are a set.
+    pub fn sorted_tags(&self) -> Vec<&str> {
+        let mut tags: Vec<&str> = self.tags.iter().map(String::as_str).collect();
+        tags.sort_unstable();
+        tags
+    }
+}
+
 /// A tuple type of ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TupleType {

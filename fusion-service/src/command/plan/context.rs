@@ -115,15 +115,13 @@ impl<'p> Context<'p> {
 }
 
 fn pool(pool: &crate::logical::HostPool) -> Pool<'_> {
-    let mut tags: Vec<&str> = pool.tags.iter().map(String::as_str).collect();
-    tags.sort_unstable();
     Pool {
         index: pool.index,
         name: &pool.name,
         membership_mode: if pool.exclusive { "exclusive" } else { "shared" },
         size: pool.size,
         hosts: &pool.hosts,
-        tags,
+        tags: pool.sorted_tags(),
     }
 }
 

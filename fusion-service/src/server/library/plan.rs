@@ -90,15 +90,13 @@ fn region(planned: &PlannedRegion) -> pb::ParallelRegion {
 }
 
 fn host_pool(pool: &HostPool) -> pb::HostPool {
-    let mut tags = pool.tags.clone();
-    tags.sort_unstable();
     pb::HostPool {
         index: pool.index,
         name: pool.name.clone(),
         exclusive: pool.exclusive,
         size: pool.size,
         hosts: pool.hosts.clone(),
-        tags,
+        tags: pool.sorted_tags().into_iter().map(str::to_owned).collect(),
     }
 }
 
