@@ -28,6 +28,7 @@ pub mod fuser;
 pub mod graph;
 mod heap;
 pub mod logical;
+mod phrase;
 pub mod plan;
 pub mod server;
 pub mod shared;

@@ -10,6 +10,7 @@ use super::options::{OutputArguments, OutputFormat};
 use super::terminal::printable;
 use super::{Failure, exit};
 use crate::error::{Error, Place, Problem, Problems, Stage};
+use crate::phrase::counted;
 use crate::plan::{self, Checked, InUse, Warning};
 use bundled::Edited;
 use excerpt::{Excerpt, Lines};
@@ -157,20 +158,19 @@ impl Findings {
         for (step, warning) in &self.warnings {
             let _ = writeln!(text, "{name}: warning: {} [{}]\n", step.say(&warning.message), warning.reason);
         }
-        let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let _ = write!(text, "{name}: ");
         let _ = match self.problems.len() {
             0 => write!(text, "no errors"),
-            errors => write!(text, "{}", count(errors, "error")),
+            errors => write!(text, "{}", counted(errors, "error")),
         };
         if !self.complete() {
             text.push_str(" or more");
         }
         if !self.warnings.is_empty() {
-            let _ = write!(text, ", {}", count(self.warnings.len(), "warning"));
+            let _ = write!(text, ", {}", counted(self.warnings.len(), "warning"));
         }
         if let Some((operators, elements)) = self.size {
-            let _ = write!(text, "; {} in {}", count(operators, "operator"), count(elements, "PE"));
+            let _ = write!(text, "; {} in {}", counted(operators, "operator"), counted(elements, "PE"));
         }
         text.push('\n');
         text

@@ -3,10 +3,11 @@
 use super::account::{
     ConsistentRegion, Fate, Fusion, Group, HostPool, Region, Resize, Splitter, Threads, Totals, Warning, WidthOrigin,
 };
-use super::names::{Names, count};
+use super::names::Names;
 use crate::error::excerpt;
 use crate::fuser::{self, Automatic, Decisions};
 use crate::logical::{self, SplitterKind};
+use crate::phrase::counted;
 use crate::plan::{Compiled, FusionOption};
 use crate::topology::{WidthSource, width_source};
 use cranelift_entity::SecondaryMap;
@@ -45,8 +46,8 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
                 }
                 (units, operators) => format!(
                     "one for each group of operators that have to be together: {} of {}",
-                    count(units, "group"),
-                    count(operators, "operator")
+                    counted(units, "group"),
+                    counted(operators, "operator")
                 ),
             });
             "legacy"
@@ -57,7 +58,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         }
         FusionOption::Automatic { .. } => {
             match now.plan().automatic {
-                Some(automatic) => why.extend(counted(&automatic)),
+                Some(automatic) => why.extend(how_found(&automatic)),
                 None => {
                     why.push(format!("{} was found when the job was submitted, and stays", wanted.unwrap_or_default()))
                 }
@@ -87,7 +88,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
     }
 }
 
-fn counted(automatic: &Automatic) -> Vec<String> {
+fn how_found(automatic: &Automatic) -> Vec<String> {
     let Automatic { least_threads, most_threads, cpu, low, high, room, count } = automatic;
     let cores = format!("{}.{:03}", cpu / 1000, cpu % 1000);
     let cores = cores.trim_end_matches('0').trim_end_matches('.');
@@ -108,12 +109,12 @@ fn missed(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
         let more = found - wanted;
         let alone = match decisions.alone {
             0 => String::new(),
-            alone => format!(" ({} of them must be alone)", count(alone, "group")),
+            alone => format!(" ({} of them must be alone)", counted(alone, "group")),
         };
         return Some(format!("{more} more than that, because constraints keep operators apart{alone}"));
     }
     if found < wanted {
-        let units = count(decisions.units, "group");
+        let units = counted(decisions.units, "group");
         return Some(format!(
             "{} fewer than that: the operators form only {units} under the constraints",
             wanted - found

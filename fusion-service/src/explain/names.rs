@@ -4,6 +4,7 @@
 //! number stands behind.
 
 use crate::error::excerpt;
+use crate::phrase::{listed, runs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that are written out.
@@ -58,7 +59,7 @@ impl Names {
 
     pub(super) fn text(&self) -> String {
         let (first, count) = self.short();
-        list(&first, count)
+        listed(&first, count)
     }
 }
 
@@ -98,33 +99,13 @@ impl Channels {
 
 /// `0-3, 7`: ascending numbers.
 pub(super) fn ranges(numbers: impl Iterator<Item = u64>) -> String {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
+    let runs = runs(numbers);
     let run = |&(first, last): &(u64, u64)| match last - first {
         0 => first.to_string(),
         _ => format!("{first}-{last}"),
     };
     let first: Vec<String> = runs.iter().take(NAMED).map(run).collect();
-    list(&first, runs.len())
-}
-
-/// `a, b and 3 more`: the first entries of `count`.
-pub(super) fn list(first: &[String], count: usize) -> String {
-    let text = first.join(", ");
-    match count.saturating_sub(first.len()) {
-        0 => text,
-        more => format!("{text} and {more} more"),
-    }
-}
-
-/// `1 PE`, `2 PEs`.
-pub(super) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    listed(&first, runs.len())
 }
 
 #[cfg(test)]

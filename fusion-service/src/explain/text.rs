@@ -1,8 +1,9 @@
 //! An account as text, for people who operate jobs: aligned, short, what is alike together.
 
 use super::account::{Account, Cause, Change, Effect, Fate, Group, Region};
-use super::names::{count, list, ranges};
+use super::names::ranges;
 use crate::error::excerpt;
+use crate::phrase::{counted, listed};
 use crate::plan::Reason;
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -29,15 +30,15 @@ impl Account {
         let totals = &self.totals;
         writeln!(f, "Application  {}", excerpt(&self.application))?;
         writeln!(f, "Job          {} ({})", excerpt(&self.job_name), self.job_id)?;
-        let operators = count(totals.operators, "operator");
+        let operators = counted(totals.operators, "operator");
         let written = match totals.operators_as_written {
             same if same == totals.operators => String::new(),
             written => format!(" ({written} as written)"),
         };
-        let connections = count(totals.connections, "connection");
+        let connections = counted(totals.connections, "connection");
         let between = totals.connections_between_pes;
         writeln!(f, "Size         {operators}{written}, {connections}, {between} of them between PEs")?;
-        let pes = count(totals.processing_elements, "PE");
+        let pes = counted(totals.processing_elements, "PE");
         writeln!(f, "             {pes}, {} of AADL", bytes(totals.aadl_bytes))?;
         let kind = match self.fusion.r#type {
             "noChannelInfluence" => String::new(),
@@ -102,7 +103,7 @@ impl Account {
         }
         let mut table = Table::new(["POOL", "INDEX", "SIZE", "OPERATORS", "HOSTS", "TAGS", "NOTES"]);
         for pool in &self.host_pools {
-            let first = |all: &[String]| list(&all[..all.len().min(4)], all.len());
+            let first = |all: &[String]| listed(&all[..all.len().min(4)], all.len());
             table.row([
                 pool.name.clone(),
                 pool.index.to_string(),
@@ -151,7 +152,7 @@ impl Account {
                 cause.attribute.to_owned(),
                 cause.operators.to_string(),
                 cause.pes.to_string(),
-                list(&cause.values[..cause.values.len().min(4)], cause.value_count),
+                listed(&cause.values[..cause.values.len().min(4)], cause.value_count),
             ]);
         }
         writeln!(f, "\nWhat decided PEs")?;
@@ -173,8 +174,8 @@ impl Account {
         for (ids, removed) in gone.take(GROUPS) {
             let mut lines = Vec::new();
             if let Some(each) = removed.operators_each {
-                let names = list(&removed.operators, removed.operator_entries);
-                lines.push(("removed", held(removed.ids.len(), &count(each, "operator"), &names)));
+                let names = listed(&removed.operators, removed.operator_entries);
+                lines.push(("removed", held(removed.ids.len(), &counted(each, "operator"), &names)));
             }
             // With the operators said, it says nothing new that they are gone.
             if lines.is_empty() || !matches!(removed.reason, Some(Reason::NoLongerExist(_))) {
@@ -196,11 +197,11 @@ impl Account {
     fn element(&self, f: &mut Formatter<'_>, ids: &str, width: usize, group: &Group) -> fmt::Result {
         let mut lines: Vec<(&str, String)> = Vec::new();
         let operators = match (group.operators_each, group.new_operators_each) {
-            (all, 0) => count(all, "operator"),
-            (all, new) if all == new => count(all, "new operator"),
-            (all, new) => format!("{}, {new} of them new", count(all, "operator")),
+            (all, 0) => counted(all, "operator"),
+            (all, new) if all == new => counted(all, "new operator"),
+            (all, new) => format!("{}, {new} of them new", counted(all, "operator")),
         };
-        let what = held(group.ids.len(), &operators, &list(&group.operators, group.operator_entries));
+        let what = held(group.ids.len(), &operators, &listed(&group.operators, group.operator_entries));
         lines.push((group.fate.map_or("", fate), what));
         if group.fate == Some(Fate::Added) && group.new_operators_each < group.operators_each {
             lines.push(("because", "operators move here from other PEs".to_owned()));
@@ -274,7 +275,7 @@ fn cause(cause: &Cause) -> String {
     let mut text = format!("{} ({})", cause.meaning, cause.attribute);
     if cause.value_count > 0 {
         let values = &cause.values[..cause.values.len().min(4)];
-        let _ = write!(text, " {}", list(values, cause.value_count));
+        let _ = write!(text, " {}", listed(values, cause.value_count));
     }
     text
 }
@@ -310,7 +311,7 @@ fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
         lines.push((label, format!("{place}{}{unseen}", whats.join(", "))));
     }
     if more > 0 {
-        lines.push((label, format!("and {}", count(more, "more change"))));
+        lines.push((label, format!("and {}", counted(more, "more change"))));
     }
 }
 

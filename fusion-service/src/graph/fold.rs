@@ -17,6 +17,7 @@ use super::text;
 use super::{Drawing, Limits};
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::phrase::counted;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use shapes::{Inside, Shapes};
 use std::collections::HashMap;
@@ -61,7 +62,7 @@ pub(super) fn fold(
     if folded.nodes.values().any(|node| node.kind == NodeKind::Folded) {
         notes.push(format!(
             "{} drawn as {}; nodes with a double border stand for several things.",
-            text::counted(outline.nodes.len(), "node"),
+            counted(outline.nodes.len(), "node"),
             folded.nodes.len()
         ));
     }
@@ -311,7 +312,7 @@ fn collapsed(cluster: &Outlined<Cluster>, shapes: &Shapes, id: ClusterId, parent
     let Cluster { kind, label, mut details, tooltip, mark, .. } = cluster.item.clone();
     let mark = mark.or(cluster.inside);
     let Inside { operators, added, removed, .. } = shapes.inside[id];
-    let mut size = text::counted(operators, "operator");
+    let mut size = counted(operators, "operator");
     if kind == ClusterKind::Composite {
         size.insert_str(0, "composite, ");
     }
@@ -369,7 +370,7 @@ fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>
     };
     let operators: usize = others.iter().map(operators).sum();
     if operators > others.len() {
-        details.push(text::counted(operators, "operator"));
+        details.push(counted(operators, "operator"));
     }
     let mut tooltip: Vec<String> = others.iter().take(MOST_NAMES).map(|thing| name(thing).to_owned()).collect();
     if others.len() > MOST_NAMES {

@@ -6,13 +6,14 @@ use super::fold::fold;
 use super::outline::{ClusterKey, Connection, Description, Outline, When};
 use super::running::owners;
 use super::subject::{describe_region, ports, title};
-use super::text::{counted, last_part, long, short, shortened};
+use super::text::{last_part, long, short, shortened};
 use super::{Drawing, Limits};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::logical::{
     self, Application, ImportedStreams, Operator, OperatorId, OperatorKind, ParallelRegion, PortKind,
 };
+use crate::phrase::counted;
 use crate::topology::Region;
 use std::collections::{HashMap, HashSet};
 

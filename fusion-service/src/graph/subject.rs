@@ -5,6 +5,7 @@ use super::outline::{Connection, Description, When};
 use super::text::{last_part, long, short, shortened};
 use crate::fuser::PeId;
 use crate::logical::{Application, ParallelRegion, SplitterKind, Width};
+use crate::phrase::counted;
 use crate::plan::{Compiled, Fate, Placement, Reason};
 use crate::topology::{self, Operator, Topology};
 use cranelift_entity::SecondaryMap;
@@ -191,9 +192,9 @@ impl<'a> Subject<'a> {
         }
         notes.push(format!(
             "{} in {}, {}.",
-            super::text::counted(topology.operators.len(), "operator"),
-            super::text::counted(self.now.plan().elements.len(), "PE"),
-            super::text::counted(topology.connections.len(), "connection"),
+            counted(topology.operators.len(), "operator"),
+            counted(self.now.plan().elements.len(), "PE"),
+            counted(topology.connections.len(), "connection"),
         ));
         notes
     }

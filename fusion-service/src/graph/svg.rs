@@ -6,6 +6,7 @@ use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeKind};
 use super::layout::{self, Layout, Line, Path, Rect, Segment, common_mark};
 use super::measure::{self, NAME_LINE, REMARK_LINE, SIDE};
 use super::text;
+use crate::phrase::listed;
 use cranelift_entity::EntityRef;
 use quick_xml::escape::escape;
 use std::collections::BTreeSet;
@@ -203,10 +204,7 @@ fn describe(drawing: &Drawing, edges: &[&Edge]) -> String {
             let label = &drawing.nodes[end.node].label;
             names.push(if several { format!("{label} port {}", end.port) } else { label.clone() });
         }
-        let more = names.len().saturating_sub(MOST_NAMES);
-        names.truncate(MOST_NAMES);
-        let text = names.join(", ");
-        if more > 0 { format!("{text} and {more} more") } else { text }
+        listed(&names[..names.len().min(MOST_NAMES)], names.len())
     };
     let sources = names(&mut edges.iter().map(|e| (e.source, drawing.nodes[e.source.node].outputs > 1)));
     let targets = names(&mut edges.iter().map(|e| (e.target, drawing.nodes[e.target.node].inputs > 1)));

@@ -1,5 +1,7 @@
 //! Names as people can read them: printable, short, and how wide they are.
 
+use crate::phrase::runs;
+
 /// Characters of a name in a box.
 const MOST: usize = 26;
 
@@ -65,13 +67,7 @@ pub(super) fn last_part<'a>(name: &'a str, separator: &str) -> &'a str {
 
 /// Numbers as ranges: `1–3, 7`, the first `most` of them.
 pub(super) fn ranges(numbers: &[u64], most: usize) -> String {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for &number in numbers {
-        match runs.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
-            _ => runs.push((number, number)),
-        }
-    }
+    let runs = runs(numbers.iter().copied());
     let written = runs.iter().take(most).map(|&(first, last)| match last - first {
         0 => first.to_string(),
         1 => format!("{first}, {last}"),
@@ -82,11 +78,6 @@ pub(super) fn ranges(numbers: &[u64], most: usize) -> String {
         text.push_str(", …");
     }
     text
-}
-
-/// `1 operator`, `2 operators`.
-pub(super) fn counted(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// Width of a text in a sans-serif font of size 1, with some room: which font a reader has is not known.

@@ -7,6 +7,7 @@ use crate::aadl::Elements;
 use crate::error::excerpt;
 use crate::fuser::Pe;
 use crate::heap::{Heap, heap_fields};
+use crate::phrase::listed;
 use crate::topology::{Node, Topology};
 use std::fmt::{self, Display, Formatter};
 
@@ -85,11 +86,7 @@ impl SomeOperators {
 
 impl Display for SomeOperators {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.first.join(", "))?;
-        match self.count.saturating_sub(self.first.len()) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        f.write_str(&listed(&self.first, self.count))
     }
 }
 
