@@ -178,9 +178,6 @@ heap_fields! {
     logical::Partition { co_locations, ex_locations, isolation }
     logical::Property { name, r#type, values }
 
-    topology::Topology {
-        application, data_directory, display, host_pools, regions, consistent_regions, operators, connections,
-    }
     topology::Region { index, name, width, global_max }
     topology::ConsistentRegion { index, logical_index, declaration, members }
     topology::Operator {

@@ -11,23 +11,33 @@ use super::texts::Texts;
 use super::threading;
 use super::{Annotation, AnnotationValue, Channel, Parameters};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
+use crate::heap::{Heap, heap_fields};
 use crate::logical;
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{OperatorId, Text};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The annotations of one operator.
+/// The annotations of one operator, but for its membership in a consistent region.
+#[derive(Debug)]
 pub(super) struct Annotations {
     own: Vec<Own>,
     threading: Option<Annotation>,
-    /// By the channel of the composite around it where a view needs it, and the membership in a consistent region.
-    made: HashMap<(u32, Option<u64>), Arc<[Annotation]>>,
-    /// What was asked for last: mostly the same again.
-    last: Option<((u32, Option<u64>), Arc<[Annotation]>)>,
     varies: bool,
 }
 
+/// Annotations of one operator that were made already.
+#[derive(Clone, Default)]
+pub(super) struct Made {
+    /// By the channel of the composite around it where a view needs it, and the membership in a consistent region.
+    all: HashMap<(u32, Option<u64>), Arc<[Annotation]>>,
+    /// What was asked for last: mostly the same again.
+    last: Option<((u32, Option<u64>), Arc<[Annotation]>)>,
+}
+
+heap_fields! { Annotations { own, threading, varies } }
+
+#[derive(Debug)]
 enum Own {
     Same(Annotation),
     View { before: Vec<(String, AnnotationValue)>, name: String, after: Vec<(String, AnnotationValue)>, tag: String },
@@ -76,7 +86,7 @@ impl Annotations {
             });
         }
         let threading = threading::model(shape, id, parameters).map_err(|problem| problems.push(problem)).ok()?;
-        whole.then(|| Self { own, threading, made: HashMap::new(), last: None, varies })
+        whole.then_some(Self { own, threading, varies })
     }
 
     /// The value of the key `model` of the threading annotation.
@@ -95,22 +105,23 @@ impl Annotations {
 
     /// All annotations in one channel.
     pub(super) fn fill(
-        &mut self,
+        &self,
         shape: &Shape<'_>,
         id: OperatorId,
         channels: &[Channel],
         membership: Option<&Membership>,
+        made: &mut Made,
         texts: &mut Texts,
     ) -> Result<Arc<[Annotation]>, Error> {
         let outer = channels.get(usize::from(shape.region_of[id].is_some()));
         let channel = if self.varies { outer.map_or(0, |channel| channel.global) } else { 0 };
         let key = (channel, membership.map(|membership| membership.region));
-        if let Some((_, made)) = self.last.as_ref().filter(|(last, _)| *last == key) {
-            return Ok(made.clone());
+        if let Some((_, last)) = made.last.as_ref().filter(|(last, _)| *last == key) {
+            return Ok(last.clone());
         }
-        if let Some(made) = self.made.get(&key) {
-            self.last = Some((key, made.clone()));
-            return Ok(made.clone());
+        if let Some(known) = made.all.get(&key) {
+            made.last = Some((key, known.clone()));
+            return Ok(known.clone());
         }
         let mut all = Vec::with_capacity(self.own.len() + 2);
         for own in &self.own {
@@ -129,14 +140,39 @@ impl Annotations {
         }
         all.extend(membership.map(|membership| membership.annotation.clone()));
         all.extend(self.threading.clone());
-        for annotation in &all {
-            texts.charge(size(annotation))?;
-        }
+        charge(&all, texts)?;
         let all: Arc<[Annotation]> = all.into();
-        self.made.insert(key, all.clone());
-        self.last = Some((key, all.clone()));
+        made.all.insert(key, all.clone());
+        made.last = Some((key, all.clone()));
         Ok(all)
     }
+}
+
+impl Made {
+    /// Takes note of annotations that all channels have, outside consistent regions. They are charged for once.
+    pub(super) fn take_over(&mut self, annotations: &Arc<[Annotation]>, texts: &mut Texts) -> Result<(), Error> {
+        if self.last.is_none() {
+            charge(annotations, texts)?;
+            self.last = Some(((0, None), annotations.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl Heap for Own {
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Same(annotation) => annotation.heap_bytes(),
+            Self::View { before, name, after, tag } => {
+                before.heap_bytes() + name.heap_bytes() + after.heap_bytes() + tag.heap_bytes()
+            }
+        }
+    }
+}
+
+/// Asks for the texts of annotations.
+fn charge(annotations: &[Annotation], texts: &mut Texts) -> Result<(), Error> {
+    annotations.iter().try_for_each(|annotation| texts.charge(size(annotation)))
 }
 
 /// Bytes of an annotation, roughly.

@@ -6,7 +6,8 @@
 
 use super::copies::Copies;
 use super::links::{End, Links, Reach};
-use super::shape::{Shape, SplitterId};
+use super::shape::Shape;
+use super::wiring::SplitterId;
 use super::{Connection, Merger, Node, Splitter, Via};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};

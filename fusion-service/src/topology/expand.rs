@@ -1,24 +1,27 @@
 //! The expansion: an application and its parameters become a [`Topology`].
 //!
 //! ```text
-//! application --shape--> splitters, mergers, scopes --order--> numbers of copies --links--> what ports reach (all counted)
+//! application --wiring, shape--> splitters, mergers, scopes --order--> numbers of copies --links--> what ports reach (all counted)
 //!             --operators, connect, imports, locations, consistent, annotations--> Topology
 //! ```
 //!
 //! Everything above the second arrow costs what the document weighs, whatever the widths; limits are checked there.
 
+use super::annotations::Made;
 use super::connect::{Connector, Ports};
+use super::consistent::{self, ConsistentRegions};
 use super::copies::Copies;
+use super::imports::{self, Imported};
 use super::links::Links;
 use super::locations::{HostPools, may_replicate};
-use super::operators::Written;
+use super::operators::Resolved;
 use super::order::Order;
-use super::regrow::Before;
+use super::regrow::{Before, Numbered};
 use super::relabel::{Numbering, relabel};
 use super::shape::{ScopeId, Shape};
 use super::texts::Texts;
 use super::widths::Overrides;
-use super::{Node, Operator, Parameters, Region, Topology, consistent, imports};
+use super::{Connection, Groundwork, Node, Operator, Parameters, Region, Topology};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
@@ -54,7 +57,9 @@ fn make(
     budget.check()?;
     let mut problems = Problems::default();
     let overrides = Overrides::parse(&parameters.widths, &mut problems)?;
-    let shape = Shape::build(application, &overrides, &parameters.bindings, &budget.limits, &mut problems);
+    let groundwork = before.map(|before| &before.groundwork);
+    let wiring = groundwork.map(|groundwork| Arc::clone(&groundwork.wiring));
+    let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);
     let mut texts = Texts::new(&budget.limits);
     let order = if problems.is_empty() { problems.keep(Order::new(&shape, &budget.limits))? } else { None };
     let Some(order) = order else { return Err(refuse(&shape, parameters, texts, problems)) };
@@ -65,58 +70,31 @@ fn make(
     let mut running = before.and_then(|before| Before::new(&shape, before, &mut numbered));
     let copies = Copies::new(numbered.iter().map(|(_, id, channel)| (*id, *channel)));
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
-    let written = Written::all(&shape, parameters, &mut texts, &mut problems);
-    let Some(mut written) = problems.keep(written)?.filter(|_| problems.is_empty()) else {
+    let resolved = match groundwork {
+        Some(Groundwork { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
+        None => Resolved::new(&shape, parameters, &mut texts, &mut problems).map(Arc::new),
+    };
+    let Some(resolved) = problems.keep(resolved)?.filter(|_| problems.is_empty()) else {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
     };
-    check_names(&shape, &written, budget)?;
-    let mut connector = Connector::new(&shape, &links, &ports, &copies);
-    let unchanged = running.as_ref().map_or_else(SecondaryMap::new, |running| {
-        running.unchanged(&shape, &links, &ports, &written, (&numbered, &imported))
-    });
-    let mut operators: PrimaryMap<Node, Shared<Operator>> = PrimaryMap::with_capacity(numbered.len());
-    let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
-    let mut pace = budget.pace();
-    let mut imported = imported.into_iter().peekable();
-    for (index, id, channel) in &numbered {
-        pace.step()?;
-        let Some(written) = &written[*id] else { continue };
-        let node = Node::new(operators.len());
-        if let Some(running) = running.as_mut().filter(|_| unchanged[*id])
-            && let Some(operator) = running.take(node, &mut connector.connections)
-        {
-            operators.push(operator);
-            taken_over.push(true);
-            continue;
-        }
-        taken_over.push(false);
-        let mut operator = written.operator(&shape, (*index, *id, *channel), &mut texts, &mut problems)?;
-        for (position, port) in operator.outputs.iter_mut().enumerate() {
-            let before = connector.connections.len();
-            let connected = connector.connect(node, *id, position, *channel);
-            port.splitters = connected.splitters;
-            if let Some((id, channel)) = connected.export {
-                port.export = imports::export(&shape, id, channel, &mut texts)?.map(Box::new);
-            }
-            pace.steps(u32::try_from(connector.connections.len() - before).unwrap_or(u32::MAX))?;
-        }
-        for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
-            port.mergers = mergers.clone();
-            if let Some((_, imports)) = imported.next_if(|(at, _)| *at == (node, position)) {
-                port.imports = Some(Box::new(imports));
-            }
-        }
-        operators.push(Shared::new(operator));
-    }
-    let connections = std::mem::take(&mut connector.connections);
-    drop(connector);
+    check_names(&shape, &resolved, budget)?;
+
+    let counted = Counted {
+        shape: &shape,
+        links: &links,
+        ports: &ports,
+        numbered: &numbered,
+        copies: &copies,
+        resolved: &resolved,
+    };
+    let copied = counted.copy(imported, running.as_mut(), &mut texts, &mut problems, budget)?;
+    let Copied { mut operators, connections, taken_over } = copied;
     let host_pools = replicate_host_pools(&shape, &order, &taken_over, &mut operators, &mut texts, &mut problems)?;
     if !problems.is_empty() {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
     }
-
     let graph = consistent::Graph {
         links: &links,
         ports: &ports,
@@ -125,33 +103,23 @@ fn make(
         connections: &connections,
     };
     let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
-    let no_regions = regions.regions.is_empty() && before.is_none_or(|before| before.consistent_regions.is_empty());
-    let mut charged: SecondaryMap<OperatorId, bool> = SecondaryMap::with_capacity(written.len());
-    for ((node, operator), (_, id, _)) in operators.iter_mut().zip(&numbered) {
-        // What was taken over has its annotations. All channels have the same, and they are charged for once.
-        if std::mem::replace(&mut charged[*id], true) && no_regions && taken_over[node] {
-            continue;
-        }
-        let membership = regions.members.get(node).and_then(Option::as_deref);
-        let id = operator.logical;
-        let Some(written) = &mut written[id] else { continue };
-        let annotations = written.annotations.fill(&shape, id, &operator.channels, membership, &mut texts)?;
-        let region = membership.map(|membership| membership.region);
-        let is_complete = operator.consistent_region == region && operator.annotations == annotations;
-        if !is_complete {
-            let operator = operator.to_mut();
-            (operator.annotations, operator.consistent_region) = (annotations, region);
-        }
-    }
+    let had_regions = before.is_some_and(|before| !before.consistent_regions.is_empty());
+    // With no consistent region, before or now, what was taken over has its annotations.
+    let complete = if regions.regions.is_empty() && !had_regions { Some(&taken_over) } else { None };
+    counted.annotate(&mut operators, &regions, complete, &mut texts)?;
+    drop(links);
+
+    let regions_in_force = regions_in_force(&shape);
     let topology = Topology {
         application: application.clone(),
         data_directory: parameters.configuration.data_directory.clone().or_else(|| application.data_directory.clone()),
         display: parameters.bindings.display().to_owned(),
         host_pools,
-        regions: regions_in_force(&shape),
+        regions: regions_in_force,
         consistent_regions: regions.regions,
         operators,
         connections,
+        groundwork: Groundwork { wiring: shape.wiring, resolved },
     };
     Ok(match (before, running) {
         (None, _) => topology,
@@ -160,11 +128,111 @@ fn make(
     })
 }
 
+/// An application of which everything is counted and checked, so that it can be copied.
+struct Counted<'r, 's, 'a> {
+    shape: &'s Shape<'a>,
+    links: &'r Links<'s, 'a>,
+    ports: &'r Ports,
+    numbered: &'r Numbered,
+    copies: &'r Copies,
+    resolved: &'r Resolved,
+}
+
+/// The copies of all operators, without host pools of their own and annotations.
+struct Copied {
+    operators: PrimaryMap<Node, Shared<Operator>>,
+    connections: Vec<Connection>,
+    /// Which operators are those of the topology before.
+    taken_over: PrimaryMap<Node, bool>,
+}
+
+impl<'s, 'a> Counted<'_, 's, 'a> {
+    /// Makes all operators with their connections, or takes them over.
+    fn copy(
+        &self,
+        imported: Imported,
+        mut running: Option<&mut Before<'_>>,
+        texts: &mut Texts,
+        problems: &mut Problems,
+        budget: &Budget,
+    ) -> Result<Copied, Error> {
+        let Self { shape, links, ports, numbered, copies, resolved } = *self;
+        let unchanged = running.as_ref().map_or_else(SecondaryMap::new, |running| {
+            running.unchanged(shape, links, ports, resolved, (numbered, &imported))
+        });
+        let mut connector = Connector::new(shape, links, ports, copies);
+        let mut operators: PrimaryMap<Node, Shared<Operator>> = PrimaryMap::with_capacity(numbered.len());
+        let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
+        let mut pace = budget.pace();
+        let mut imported = imported.into_iter().peekable();
+        for (index, id, channel) in numbered {
+            pace.step()?;
+            let node = Node::new(operators.len());
+            if let Some(running) = running.as_mut().filter(|_| unchanged[*id])
+                && let Some(operator) = running.take(node, &mut connector.connections)
+            {
+                operators.push(operator);
+                taken_over.push(true);
+                continue;
+            }
+            taken_over.push(false);
+            let Some(written) = resolved.get(*id) else { continue };
+            let mut operator = written.operator(shape, (*index, *id, *channel), texts, problems)?;
+            for (position, port) in operator.outputs.iter_mut().enumerate() {
+                let before = connector.connections.len();
+                let connected = connector.connect(node, *id, position, *channel);
+                port.splitters = connected.splitters;
+                if let Some((id, channel)) = connected.export {
+                    port.export = imports::export(shape, id, channel, texts)?.map(Box::new);
+                }
+                pace.steps(u32::try_from(connector.connections.len() - before).unwrap_or(u32::MAX))?;
+            }
+            for ((port, mergers), position) in operator.inputs.iter_mut().zip(&ports.mergers[*id]).zip(0..) {
+                port.mergers = mergers.clone();
+                if let Some((_, imports)) = imported.next_if(|(at, _)| *at == (node, position)) {
+                    port.imports = Some(Box::new(imports));
+                }
+            }
+            operators.push(Shared::new(operator));
+        }
+        Ok(Copied { operators, connections: connector.connections, taken_over })
+    }
+
+    /// Gives operators their annotations and the consistent regions that they are in. Those of `complete` have them.
+    fn annotate(
+        &self,
+        operators: &mut PrimaryMap<Node, Shared<Operator>>,
+        regions: &ConsistentRegions,
+        complete: Option<&PrimaryMap<Node, bool>>,
+        texts: &mut Texts,
+    ) -> Result<(), Error> {
+        let mut made: SecondaryMap<OperatorId, Made> = SecondaryMap::new();
+        for ((node, operator), (_, id, _)) in operators.iter_mut().zip(self.numbered) {
+            if complete.is_some_and(|complete| complete[node]) {
+                made[*id].take_over(&operator.annotations, texts)?;
+                continue;
+            }
+            let Some(written) = self.resolved.get(*id) else { continue };
+            let membership = regions.members.get(node).and_then(Option::as_deref);
+            let annotations = &written.annotations;
+            let annotations =
+                annotations.fill(self.shape, *id, &operator.channels, membership, &mut made[*id], texts)?;
+            let region = membership.map(|membership| membership.region);
+            let is_complete = operator.consistent_region == region && operator.annotations == annotations;
+            if !is_complete {
+                let operator = operator.to_mut();
+                (operator.annotations, operator.consistent_region) = (annotations, region);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// An application whose parts do not fit together: besides that, what is wrong with the parts in themselves.
 fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut problems: Problems) -> Error {
     imports::check_expressions(shape.application, &mut problems);
-    let written = Written::all(shape, parameters, &mut texts, &mut problems);
-    match problems.keep(written) {
+    let resolved = Resolved::new(shape, parameters, &mut texts, &mut problems);
+    match problems.keep(resolved) {
         Ok(_) => consistent::check(shape, &mut problems),
         Err(ended) => return ended,
     }
@@ -172,16 +240,11 @@ fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut prob
 }
 
 /// Refuses an application whose names alone are more than all documents may have, before the names are made.
-fn check_names(
-    shape: &Shape<'_>,
-    written: &PrimaryMap<OperatorId, Option<Written>>,
-    budget: &Budget,
-) -> Result<(), Error> {
+fn check_names(shape: &Shape<'_>, resolved: &Resolved, budget: &Budget) -> Result<(), Error> {
     let mut bytes = 0_u64;
-    for (id, written) in written.iter() {
+    for (id, written) in resolved.iter() {
         let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
-        let names = written.as_ref().map_or(0, Written::name_bytes);
-        bytes = bytes.saturating_add(names.saturating_mul(copies));
+        bytes = bytes.saturating_add(written.name_bytes().saturating_mul(copies));
     }
     if bytes <= budget.limits.aadl_bytes {
         return Ok(());

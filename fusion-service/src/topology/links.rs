@@ -7,7 +7,8 @@
 //! Documents can lie: tables of links may lead in circles or multiply at every step. Circles are found and refused, products are
 //! counted with saturation, and the remembered ends are bounded.
 
-use super::shape::{Far, Link, MergerId, ScopeId, Shape, Side, SplitterId};
+use super::shape::{ScopeId, Shape};
+use super::wiring::{Far, Link, MergerId, Side, SplitterId};
 use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{OperatorId, OperatorKind, PortKind, SplitterKind};
@@ -119,7 +120,7 @@ impl<'s, 'a> Links<'s, 'a> {
         Self {
             shape,
             net: Net { shape },
-            owners: shape.owners(),
+            owners: shape.owners(shape.application),
             downstream: Search::new(points),
             upstream: Search::new(points),
             most: limits.connections,

@@ -4,6 +4,7 @@ use super::Channel;
 use super::shape::Shape;
 use super::texts::Texts;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
+use crate::heap::heap_fields;
 use crate::logical::{HostPool, OperatorId, Partition, PoolLocation, Primitive, Resources};
 use spl_expression::{RegionChannel, substitute_location};
 use std::collections::HashMap;
@@ -14,12 +15,15 @@ use std::sync::Arc;
 type Filled = Result<(Arc<Resources>, Arc<Partition>), String>;
 
 /// The locations of one operator as written; they are shared by all channels where nothing depends on the channel.
+#[derive(Debug)]
 pub(super) struct Locations {
     resources: Arc<Resources>,
     partition: Arc<Partition>,
     resources_vary: bool,
     partition_varies: bool,
 }
+
+heap_fields! { Locations { resources, partition, resources_vary, partition_varies } }
 
 impl Locations {
     pub(super) fn of(primitive: &Primitive) -> Self {

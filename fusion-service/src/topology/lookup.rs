@@ -19,7 +19,8 @@ pub(super) fn operators_by_index(application: &Application, problems: &mut Probl
 
 /// Finds ports by operator and ADL index.
 pub(super) struct Ports<'a> {
-    application: &'a Application,
+    /// The application that they are of.
+    pub(super) application: &'a Application,
     /// Operators by ADL index.
     pub(super) operators: &'a HashMap<u64, OperatorId>,
     /// Ports of operators where some port does not stand where its index says.

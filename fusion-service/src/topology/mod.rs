@@ -8,15 +8,16 @@
 //!
 //! [`expand`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and holds all limits:
 //!
-//! * `shape`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds operators and
-//!   ports, `widths` the widths in force);
+//! * `wiring`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds operators and
+//!   ports);
+//! * `shape`: the wiring at the `widths` in force;
 //! * `order`: the number of each copy of an operator, as a sum of offsets;
 //! * `links`: what each port reaches, through composites, and how often.
 //!
 //! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`, `annotations` and
 //! `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions.
 //!
-//! A resize goes the same way, but takes over what it leaves as it is (`regrow`): [`expand_again`].
+//! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes: [`expand_again`].
 //!
 //! Beside it: [`relabel`] carries numbers over from a running generation (those of splitters: `splitter_numbers`), [`difference`] tells
 //! what a resize does to operators, [`verify`] checks the invariants, and a topology prints itself.
@@ -52,6 +53,7 @@ mod texts;
 mod threading;
 mod verify;
 mod widths;
+mod wiring;
 
 pub use difference::{Changes, Difference, changes, difference, earlier};
 pub use expand::{expand, expand_again};
@@ -60,12 +62,15 @@ pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
 pub use widths::{Pattern, WidthSource, find_region, width_source};
 
+use crate::heap::heap_fields;
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
 use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
+use operators::Resolved;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use wiring::Wiring;
 
 /// A physical operator, by position in [`Topology::operators`]. Not its operator index: see [`Operator::index`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +96,15 @@ pub struct Topology {
     pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
+    /// What an expansion for other widths begins with.
+    groundwork: Groundwork,
+}
+
+/// What all expansions of an application with the same parameters share, whatever the widths.
+#[derive(Clone, Debug)]
+struct Groundwork {
+    wiring: Arc<Wiring>,
+    resolved: Arc<Resolved>,
 }
 
 /// A parallel region with the width in force.
@@ -342,6 +356,14 @@ pub struct ConsistentRegion {
     pub declaration: Option<logical::OperatorId>,
     /// Members: (operator, is start, is trigger operator).
     pub members: Vec<(Node, bool, bool)>,
+}
+
+heap_fields! {
+    Topology {
+        application, data_directory, display, host_pools, regions, consistent_regions, operators, connections,
+        groundwork,
+    }
+    Groundwork { wiring, resolved }
 }
 
 impl Operator {

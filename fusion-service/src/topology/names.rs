@@ -6,6 +6,7 @@
 use super::Channel;
 use super::shape::Shape;
 use crate::error::{Problem, Stage, code, excerpt};
+use crate::heap::{heap_fields, no_heap};
 use crate::logical::{Application, OperatorId};
 use std::fmt::Write;
 
@@ -17,6 +18,9 @@ pub(super) struct Template {
     /// What comes last.
     tail: String,
 }
+
+heap_fields! { Template { parts, tail } }
+no_heap!(Hole);
 
 #[derive(Clone, Copy, Debug)]
 enum Hole {

@@ -8,6 +8,7 @@ use super::shape::Shape;
 use super::texts::Texts;
 use super::{InputPort, Operator, OutputPort, Parameters};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
+use crate::heap::heap_fields;
 use crate::logical::submission::Literal;
 use crate::logical::{OperatorId, OperatorKind, Primitive, TraceLevel};
 use cranelift_entity::PrimaryMap;
@@ -16,7 +17,16 @@ use std::sync::Arc;
 /// Runtime constants with their values.
 type Constants = Arc<[(String, Option<String>)]>;
 
+/// What all channels of each primitive share, resolved. It is the same for all generations of a job.
+#[derive(Debug)]
+pub(super) struct Resolved {
+    operators: PrimaryMap<OperatorId, Option<Written>>,
+    /// Bytes that were charged for.
+    texts: u64,
+}
+
 /// What all channels of a primitive share, resolved.
+#[derive(Debug)]
 pub(super) struct Written {
     name: Template,
     streams: Vec<Template>,
@@ -29,27 +39,50 @@ pub(super) struct Written {
     runtime_constants: Constants,
 }
 
-impl Written {
+heap_fields! {
+    Resolved { operators, texts }
+    Written { name, streams, inputs, annotations, locations, threading_model, trace_level, runtime_constants }
+}
+
+impl Resolved {
     /// Resolves all primitives; other operators have nothing. Problems: unknown definitions and submission-time values, streams of
     /// scopes that are not around their operator.
-    pub(super) fn all(
+    pub(super) fn new(
         shape: &Shape<'_>,
         parameters: &Parameters,
         texts: &mut Texts,
         problems: &mut Problems,
-    ) -> Result<PrimaryMap<OperatorId, Option<Self>>, Error> {
-        let mut written = PrimaryMap::with_capacity(shape.application.operators.len());
+    ) -> Result<Self, Error> {
+        let left = texts.left();
+        let mut operators = PrimaryMap::with_capacity(shape.application.operators.len());
         for (id, operator) in shape.application.operators.iter() {
             let mut one = None;
             if let OperatorKind::Primitive(primitive) = &operator.kind {
                 let constants = constants(shape, id, primitive, parameters, texts, problems)?;
-                one = Self::of(shape, id, primitive, parameters, constants, problems);
+                one = Written::of(shape, id, primitive, parameters, constants, problems);
             }
-            written.push(one);
+            operators.push(one);
         }
-        Ok(written)
+        Ok(Self { operators, texts: left - texts.left() })
     }
 
+    /// Asks once more for the texts that were asked for when this was made.
+    pub(super) fn charge(&self, texts: &mut Texts) -> Result<(), Error> {
+        texts.charge_again(self.texts)
+    }
+
+    /// What the channels of a primitive share.
+    pub(super) fn get(&self, id: OperatorId) -> Option<&Written> {
+        self.operators.get(id)?.as_ref()
+    }
+
+    /// All primitives.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OperatorId, &Written)> {
+        self.operators.iter().filter_map(|(id, written)| Some((id, written.as_ref()?)))
+    }
+}
+
+impl Written {
     /// Nothing if there are problems; all of them are told.
     fn of(
         shape: &Shape<'_>,

@@ -13,7 +13,7 @@ use super::connect::Ports;
 use super::copies::Copies;
 use super::imports::Imported;
 use super::links::{End, Links, Reach};
-use super::operators::Written;
+use super::operators::Resolved;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, by_place, carrying, ends_of, give_numbers};
@@ -78,13 +78,12 @@ impl<'b> Before<'b> {
         shape: &Shape<'_>,
         links: &Links<'_, '_>,
         ports: &Ports,
-        written: &PrimaryMap<OperatorId, Option<Written>>,
+        resolved: &Resolved,
         (numbered, imported): (&Numbered, &Imported),
     ) -> SecondaryMap<OperatorId, bool> {
         let reached = Reached::new(shape, links, &self.changed_regions(shape));
         let mut unchanged: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
-        for (id, written) in written.iter() {
-            let Some(written) = written else { continue };
+        for (id, written) in resolved.iter() {
             let same = |reach: &Reach| !reach.exports && !reach.ends.iter().any(|end| reached.touches(*end));
             unchanged[id] = self.channels[shape.scope_of[id]].is_none()
                 && !written.varies(shape, id)

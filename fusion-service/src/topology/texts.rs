@@ -26,7 +26,17 @@ impl Texts {
 
     /// Asks for texts of so many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Error> {
-        match self.left.checked_sub(bytes as u64) {
+        self.charge_again(bytes as u64)
+    }
+
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Asks for texts that were asked for before, of so many bytes together.
+    pub(super) fn charge_again(&mut self, bytes: u64) -> Result<(), Error> {
+        match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
                 Ok(())

@@ -5,6 +5,7 @@ use crate::budget::Limits;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{Application, ParallelRegion, Width};
+use std::collections::HashMap;
 
 /// A pattern of region names: names, `.`, `[n]` and `*`; blanks are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,29 +77,39 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
     }
 }
 
-/// The overrides of a job, ready to be asked.
-pub(super) struct Overrides(Vec<(Pattern, i128)>);
+/// The overrides of a job, ready to be asked. A job names each of its regions at every resize, and there may be thousands.
+pub(super) struct Overrides {
+    /// By position, those that are a name: a text that equals the name of a region matches it and nothing else.
+    names: HashMap<String, usize>,
+    patterns: Vec<(usize, Pattern)>,
+    widths: Vec<i128>,
+}
 
 impl Overrides {
     /// Patterns with a problem are left out.
     pub(super) fn parse(widths: &[(String, i128)], problems: &mut Problems) -> Result<Self, Error> {
-        let mut overrides = Vec::with_capacity(widths.len());
-        for (pattern, width) in widths {
-            overrides.extend(problems.keep(Pattern::parse(pattern))?.map(|pattern| (pattern, *width)));
+        let mut overrides = Self { names: HashMap::new(), patterns: Vec::new(), widths: Vec::new() };
+        for (position, (pattern, width)) in widths.iter().enumerate() {
+            overrides.widths.push(*width);
+            let Some(pattern) = problems.keep(Pattern::parse(pattern))? else { continue };
+            if pattern.is_exact() {
+                overrides.names.insert(pattern.text, position);
+            } else {
+                overrides.patterns.push((position, pattern));
+            }
         }
-        Ok(Self(overrides))
+        Ok(overrides)
     }
 
     /// The override for a region.
     fn of(&self, name: &str) -> Option<i128> {
-        self.0.get(self.position(name)?).map(|(_, width)| *width)
+        self.position(name).and_then(|position| self.widths.get(position)).copied()
     }
 
     /// Which override a region has: an exact name before patterns, then the last one (decisions, topology 2).
     fn position(&self, name: &str) -> Option<usize> {
-        let found =
-            |exact: bool| self.0.iter().rposition(|(pattern, _)| pattern.is_exact() == exact && pattern.matches(name));
-        found(true).or_else(|| found(false))
+        let pattern = || self.patterns.iter().rev().find(|(_, pattern)| pattern.matches(name));
+        self.names.get(name).copied().or_else(|| pattern().map(|(position, _)| *position))
     }
 }
 
