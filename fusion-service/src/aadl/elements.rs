@@ -237,6 +237,11 @@ impl Elements {
         &self.by_id
     }
 
+    /// Ids of all PEs.
+    pub fn ids(&self) -> &PrimaryMap<Pe, PeId> {
+        &self.ids
+    }
+
     /// Id of a PE.
     pub fn id(&self, pe: Pe) -> PeId {
         self.ids[pe]

@@ -122,7 +122,7 @@ impl Words<'_> {
                 Origin::HostIsolation(group) => one(&self.host_group(group)),
                 Origin::Isolation | Origin::NotRestartable | Origin::NotRelocatable => BTreeSet::new(),
                 Origin::Provisional(key) => {
-                    let labels = members.iter().flat_map(|&node| &self.graph.operators()[node].provisional);
+                    let labels = members.iter().flat_map(|&node| &self.graph.traits(node).provisional);
                     let values = labels.filter(|label| label.key == key).map(|label| label.value);
                     // Already printable, and sets of long texts.
                     values.map(|value| self.graph.text(value).chars().take(80).collect()).collect()

@@ -71,16 +71,16 @@ pub fn automatic(graph: &Graph, cpus: &Cpus) -> Automatic {
 /// Threads that an application needs, and threads that it can use, before fusion.
 fn threads(graph: &Graph) -> (u64, u64) {
     let (mut least, mut dynamic) = (0, 0);
-    for operator in graph.operators().values() {
-        let (inputs, queues) = (operator.inputs.len(), operator.inputs.iter().filter(|port| port.threaded).count());
+    for traits in graph.operators().keys().map(|node| graph.traits(node)) {
+        let (inputs, queues) = (traits.inputs.len(), traits.inputs.iter().filter(|port| port.threaded).count());
         // A queue has its own thread under any model.
-        least += match (inputs, operator.threading.dynamic) {
+        least += match (inputs, traits.threading.dynamic) {
             (0, _) => 1,
             (_, true) => inputs as u64,
             (_, false) => queues as u64,
         };
         // No model, `automatic` and `dedicated` leave it to the runtime (fuser 7.1). A source has nothing to schedule.
-        dynamic += u64::from(inputs > 0 && !operator.threading.manual);
+        dynamic += u64::from(inputs > 0 && !traits.threading.manual);
     }
     (least, least + dynamic)
 }

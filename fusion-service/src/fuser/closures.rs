@@ -6,10 +6,12 @@
 
 use super::graph::{Graph, Symbol};
 use super::hosts::{HostGroups, Specifications};
+use super::operators::Traits;
 use super::units::{Unit, Units};
 use cranelift_entity::PrimaryMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// If nobody asks anything of a host, there is nothing to follow: then all maps are empty, and everything is bindable.
 pub(super) struct Closures<'a> {
     parents: PrimaryMap<Unit, Unit>,
     /// Number of units, for union by size; like the demands, valid for the representatives.
@@ -45,26 +47,27 @@ impl<'a> Closures<'a> {
             .iter()
             .map(|specification| specification.declared.as_ref().map(|hosts| sets.intern(hosts.clone())))
             .collect();
-        let demands = units.keys().map(|unit| {
-            let declared = set_of[specification_of[unit] as usize];
-            let conflict = declared.is_some_and(|set| sets.is_empty(set));
-            let mut demands: Option<Box<Demands<'a>>> =
-                declared.map(|_| Box::new(Demands { declared, conflict, ..Demands::default() }));
-            for &node in units.operators(unit) {
-                let operator = &graph.operators()[node];
-                for &id in &operator.host_ex_locations {
-                    let demands = demands.get_or_insert_default();
-                    demands.conflict |= differs(demands.ex_locations.insert(id, operator.name), operator.name);
-                }
-                if let Some((pool, place)) = operator.pool.and_then(|location| Some((location.pool, location.in_pool?)))
-                {
-                    let demands = demands.get_or_insert_default();
-                    demands.conflict |= differs(demands.places.insert(pool, place), place);
-                }
-            }
-            demands
+        let place = |traits: &Traits| traits.pool.and_then(|location| Some((location.pool, location.in_pool?)));
+        let asks = |traits: &Traits| !traits.host_ex_locations.is_empty() || place(traits).is_some();
+        if set_of.iter().all(Option::is_none) && !graph.all_traits().values().any(asks) {
+            return Self { parents: PrimaryMap::new(), sizes: PrimaryMap::new(), demands: PrimaryMap::new(), sets };
+        }
+        let declared = units.keys().map(|unit| {
+            let declared = set_of[specification_of[unit] as usize]?;
+            let conflict = sets.is_empty(declared);
+            Some(Box::new(Demands { declared: Some(declared), conflict, ..Demands::default() }))
         });
-        let demands = demands.collect();
+        let mut demands: PrimaryMap<Unit, Option<Box<Demands<'a>>>> = declared.collect();
+        for (node, traits) in graph.having(asks) {
+            let name = graph.operators()[node].name;
+            let demands = demands[units.of(node)].get_or_insert_default();
+            for &id in &traits.host_ex_locations {
+                demands.conflict |= differs(demands.ex_locations.insert(id, name), name);
+            }
+            if let Some((pool, place)) = place(traits) {
+                demands.conflict |= differs(demands.places.insert(pool, place), place);
+            }
+        }
         let sizes = units.keys().map(|_| 1).collect();
         let mut closures = Self { parents: units.keys().collect(), sizes, demands, sets };
         for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
@@ -77,6 +80,9 @@ impl<'a> Closures<'a> {
 
     /// Whether rules H1, H2 and H4 allow that `a` and `b` share a PE.
     pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
+        if self.demands.is_empty() {
+            return true;
+        }
         let (a, b) = (self.find(a), self.find(b));
         let (mine, theirs) = (&self.demands[a], &self.demands[b]);
         if [mine, theirs].into_iter().flatten().any(|demands| demands.conflict) {
@@ -98,6 +104,9 @@ impl<'a> Closures<'a> {
 
     /// Notes that `a` and `b` share a host.
     pub(super) fn bind(&mut self, a: Unit, b: Unit) {
+        if self.demands.is_empty() {
+            return;
+        }
         let (a, b) = (self.find(a), self.find(b));
         if a == b {
             return;

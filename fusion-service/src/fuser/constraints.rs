@@ -7,6 +7,7 @@
 use super::FusionType;
 use super::graph::{Graph, Symbol};
 use super::hosts::{HostGroup, HostGroups};
+use super::operators::Traits;
 use crate::topology::Node;
 use std::collections::BTreeMap;
 
@@ -109,27 +110,31 @@ pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<C
     let mut isolated = Vec::new();
     let mut values: BTreeMap<Origin, Vec<(Node, u32)>> = BTreeMap::new();
     let channels = kind.separation();
-    for (node, operator) in graph.operators() {
-        operator.co_locations.iter().for_each(|&id| join(co_locations.entry(id).or_default(), node));
-        operator.ex_locations.iter().for_each(|&id| join(ex_locations.entry(id).or_default(), node));
-        if operator.isolated {
+    for (node, traits) in graph.having(Traits::constrain) {
+        traits.co_locations.iter().for_each(|&id| join(co_locations.entry(id).or_default(), node));
+        traits.ex_locations.iter().for_each(|&id| join(ex_locations.entry(id).or_default(), node));
+        if traits.isolated {
             isolated.push(node);
         }
         let mut carries = |origin, value| values.entry(origin).or_default().push((node, value));
-        if !operator.restartable {
+        if !traits.restartable {
             carries(Origin::NotRestartable, 0);
         }
-        if !operator.relocatable {
+        if !traits.relocatable {
             carries(Origin::NotRelocatable, 0);
         }
-        for label in &operator.provisional {
+        for label in &traits.provisional {
             carries(Origin::Provisional(label.key), label.value.as_u32());
         }
-        for label in &operator.soft_segregated {
+        for label in &traits.soft_segregated {
             carries(Origin::SoftSegregation(label.key), label.value.as_u32());
         }
-        for channel in operator.channels.iter().filter(|_| channels.is_some()) {
-            carries(Origin::Channels(channel.region), channel.global);
+    }
+    if channels.is_some() {
+        for (node, operator) in graph.operators() {
+            for channel in operator.channels {
+                values.entry(Origin::Channels(channel.region)).or_default().push((node, channel.global));
+            }
         }
     }
 

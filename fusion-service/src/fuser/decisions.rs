@@ -171,9 +171,9 @@ impl Found<'_> {
     fn hosts(&mut self, graph: &Graph, composition: &Composition) {
         let mut ex_locations: BTreeMap<Symbol, Vec<Node>> = BTreeMap::new();
         let mut isolated = Vec::new();
-        for (node, operator) in graph.operators() {
-            operator.host_ex_locations.iter().for_each(|&id| ex_locations.entry(id).or_default().push(node));
-            if operator.host_isolated {
+        for (node, traits) in graph.having(|traits| traits.host_isolated || !traits.host_ex_locations.is_empty()) {
+            traits.host_ex_locations.iter().for_each(|&id| ex_locations.entry(id).or_default().push(node));
+            if traits.host_isolated {
                 isolated.push(node);
             }
         }

@@ -9,7 +9,7 @@ use super::chain::{Chain, Neighbour};
 use super::closures::Closures;
 use super::composition::Composition;
 use super::hash_order::copied_set_order;
-use super::rules::{Profile, is_source_or_sink};
+use super::rules::{Profile, Rules, is_source_or_sink};
 use super::units::Unit;
 use super::waiting::{Class, Lane, Waiting};
 use crate::budget::{Budget, Pace};
@@ -27,10 +27,23 @@ entity_impl!(Container, "container");
 /// A PE that exists before the filling begins.
 #[derive(Clone, Debug)]
 pub(super) struct Seed {
-    /// What it holds; not empty.
+    /// What it holds; not empty when the filling begins.
     pub(super) units: Vec<Unit>,
+    /// What these have in common.
+    pub(super) profile: Profile,
     /// It restarts whatever joins it.
     pub(super) restarts: bool,
+}
+
+impl Seed {
+    pub(super) fn empty(restarts: bool) -> Self {
+        Self { units: Vec::new(), profile: Profile::default(), restarts }
+    }
+
+    pub(super) fn add(&mut self, unit: Unit, rules: &Rules) {
+        self.units.push(unit);
+        self.profile.add(rules.member(unit));
+    }
 }
 
 /// Where each unit went. The first containers are the seeds, in their order.
@@ -99,10 +112,12 @@ pub(super) fn fill(
     budget: &Budget,
 ) -> Result<Filling, Error> {
     let (graph, units, rules) = (composition.graph, &composition.units, &composition.rules);
-    let mut seeded: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
-    seeds.iter().flat_map(|seed| &seed.units).for_each(|&unit| seeded[unit] = true);
+    let mut home: PrimaryMap<Unit, PackedOption<Container>> = units.keys().map(|_| None.into()).collect();
+    for (number, seed) in seeds.iter().enumerate() {
+        seed.units.iter().for_each(|&unit| home[unit] = Container::new(number).into());
+    }
 
-    let order: Vec<Unit> = units.keys().filter(|&unit| !seeded[unit]).collect();
+    let order: Vec<Unit> = units.keys().filter(|&unit| home[unit].is_none()).collect();
     let hashes: Vec<u32> = order.iter().map(|&unit| composition.hash(unit)).collect();
     let order: Vec<Unit> = copied_set_order(&hashes).into_iter().map(|position| order[position as usize]).collect();
     let (alone, order): (Vec<Unit>, Vec<Unit>) = order.into_iter().partition(|&unit| rules.alone[unit]);
@@ -115,7 +130,7 @@ pub(super) fn fill(
         composition,
         closures,
         containers: PrimaryMap::new(),
-        home: units.keys().map(|_| None.into()).collect(),
+        home,
         waiting: Waiting::new(&order, rules, class),
         chain: Chain::new(units),
         surrounded: None,
@@ -203,13 +218,17 @@ impl Fill<'_> {
     }
 
     /// A container that exists from the beginning; it takes nothing more if it holds a unit that is alone.
-    fn add_seed(&mut self, seed: Seed) {
-        let container = self.add(seed.restarts);
-        for &unit in &seed.units {
-            self.put(unit, container);
+    fn add_seed(&mut self, Seed { units, profile, restarts }: Seed) {
+        let (mut operators, mut alone) = (0, false);
+        for &unit in &units {
+            self.closures.bind(units[0], unit);
+            operators += self.composition.units.size(unit);
+            alone |= self.composition.rules.alone[unit];
         }
-        self.containers[container].aside = None;
-        if !seed.units.iter().any(|&unit| self.composition.rules.alone[unit]) {
+        let container = self.add(restarts);
+        let state = &mut self.containers[container];
+        (state.units, state.operators, state.profile, state.aside) = (units, operators, profile, None);
+        if !alone {
             self.offer(container);
         }
     }

@@ -1,79 +1,41 @@
 //! The graph of a topology.
+//!
+//! Channels of an operator as written differ in little that fusion reads, and what they have alike was resolved once and is shared
+//! between them. So one look at what they refer to tells whether they have the same traits, and most traits are made once.
 
-use super::graph::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
+use super::graph::{Graph, HostPool, Symbol, Symbols};
+use super::operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
 use crate::error::Problem;
-use crate::logical::OperatorId;
-use crate::topology::{Annotation, AnnotationValue, Node, Topology};
+use crate::logical::{Application, OperatorId};
+use crate::topology::{self, Annotation, AnnotationValue, Topology};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 impl<'a> Graph<'a> {
     /// What fusion reads of a topology (fuser 1.2, 1.3). Connections are borrowed, not copied.
     ///
     /// Refuses, at stage `compose`, a topology that breaks its own invariants.
     pub fn from_topology(topology: &'a Topology) -> Result<Self, Problem> {
-        let application = &topology.application;
-        let mut symbols = Symbols::default();
-        let jvm_arguments = symbols.intern("jvmArgs");
-        let consistent_region = symbols.intern("consistentRegionId");
-        // All channels of an operator have the same arguments.
-        let mut jvm_arguments_of: SecondaryMap<OperatorId, PackedOption<Symbol>> = SecondaryMap::new();
-
-        let mut operators: PrimaryMap<Node, Operator> = PrimaryMap::with_capacity(topology.operators.len());
+        let mut reader = Reader::new(&topology.application);
+        let mut operators = Operators::with_capacity(topology.operators.len());
+        // The traits that an operator as written had last, and the operator that they were made for.
+        let mut latest: SecondaryMap<OperatorId, PackedOption<TraitsId>> = SecondaryMap::new();
+        let mut made_for: PrimaryMap<TraitsId, &topology::Operator> = PrimaryMap::new();
         for physical in topology.operators.values() {
-            let written = physical.primitive(application);
-            let input = |port: usize| written.and_then(|written| written.inputs.get(port));
-            let arguments = written.and_then(|written| written.jvm_arguments.as_ref()).map(|arguments| {
-                let known = &mut jvm_arguments_of[physical.logical];
-                let value = known.expand().unwrap_or_else(|| {
-                    let none = arguments.is_empty().then_some("");
-                    symbols.intern_set(arguments.iter().map(String::as_str).chain(none))
-                });
-                *known = value.into();
-                Label { key: jvm_arguments, value }
+            let physical: &topology::Operator = physical;
+            let latest = &mut latest[physical.logical];
+            let known = latest.expand().filter(|&id| have_same_traits(made_for[id], physical));
+            let traits = known.unwrap_or_else(|| {
+                made_for.push(physical);
+                operators.add_traits(reader.traits(physical))
             });
-            let region = physical.consistent_region.map(|index| Label {
-                key: consistent_region,
-                value: symbols.intern_set([format!("region{index}").as_str()]),
-            });
-            let mut threading = Threading::default();
-            physical.threading_model.iter().for_each(|model| threading.add(model));
-            own_models(&physical.annotations).for_each(|model| threading.add(model));
-            let mut ids = |texts: &[String]| -> Box<[Symbol]> {
-                // Most operators have none.
-                if texts.is_empty() { Box::default() } else { texts.iter().map(|text| symbols.intern(text)).collect() }
-            };
-            let (partition, resources) = (&physical.partition, &physical.resources);
-            operators.push(Operator {
-                index: physical.index,
-                name: &physical.name,
-                inputs: (physical.inputs.iter().enumerate())
-                    .map(|(position, port)| InputPort {
-                        threaded: input(position).is_some_and(|input| input.threaded.is_some()),
-                        imported: (port.imports.as_ref())
-                            .is_some_and(|imports| imports.by_properties.is_some() || !imports.by_name.is_empty()),
-                    })
-                    .collect(),
-                outputs: physical.outputs.iter().map(|port| OutputPort { exported: port.export.is_some() }).collect(),
-                co_locations: ids(&partition.co_locations),
-                ex_locations: ids(&partition.ex_locations),
-                isolated: partition.isolation,
-                provisional: arguments.into_iter().collect(),
-                soft_segregated: region.into_iter().collect(),
-                restartable: written.is_none_or(|written| written.restartable),
-                relocatable: written.is_none_or(|written| written.relocatable),
-                single_threaded_on_outputs: written.is_none_or(|written| written.single_threaded_on_outputs),
-                threading,
-                host_co_locations: ids(&resources.co_locations),
-                host_ex_locations: ids(&resources.ex_locations),
-                host: resources.host.as_ref().map(|host| symbols.intern(host)),
-                pool: resources.pool,
-                host_isolated: resources.isolation,
-                channels: &physical.channels,
-                place: application.operators.get(physical.logical).map(|written| written.place),
-            });
+            *latest = traits.into();
+            let operator = Operator { index: physical.index, name: &physical.name, channels: &physical.channels };
+            operators.push(operator, traits);
         }
+        let mut symbols = reader.symbols;
         let pools = topology.host_pools.iter().map(|pool| HostPool {
             index: pool.index,
             exclusive: pool.exclusive,
@@ -82,6 +44,95 @@ impl<'a> Graph<'a> {
         let pools = pools.collect();
         Self::new(operators, pools, symbols, Cow::Borrowed(&topology.connections))
     }
+}
+
+/// Whether two channels of one operator as written have the same traits. Some that have are not recognized.
+fn have_same_traits(one: &topology::Operator, other: &topology::Operator) -> bool {
+    let imported = |(one, other): (&topology::InputPort, &topology::InputPort)| is_imported(one) == is_imported(other);
+    let exported =
+        |(one, other): (&topology::OutputPort, &topology::OutputPort)| one.export.is_some() == other.export.is_some();
+    one.logical == other.logical
+        && Arc::ptr_eq(&one.partition, &other.partition)
+        && Arc::ptr_eq(&one.resources, &other.resources)
+        && one.consistent_region == other.consistent_region
+        && one.threading_model == other.threading_model
+        && (Arc::ptr_eq(&one.annotations, &other.annotations)
+            || own_models(&one.annotations).eq(own_models(&other.annotations)))
+        && one.inputs.len() == other.inputs.len()
+        && one.inputs.iter().zip(&other.inputs).all(imported)
+        && one.outputs.len() == other.outputs.len()
+        && one.outputs.iter().zip(&other.outputs).all(exported)
+}
+
+/// Makes traits. What it reads of an operator is what [`have_same_traits`] compares.
+struct Reader<'a> {
+    application: &'a Application,
+    symbols: Symbols,
+    jvm_arguments: Symbol,
+    consistent_region: Symbol,
+    /// All channels of an operator have the same arguments.
+    jvm_arguments_of: SecondaryMap<OperatorId, PackedOption<Symbol>>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(application: &'a Application) -> Self {
+        let mut symbols = Symbols::default();
+        let jvm_arguments = symbols.intern("jvmArgs");
+        let consistent_region = symbols.intern("consistentRegionId");
+        Self { application, symbols, jvm_arguments, consistent_region, jvm_arguments_of: SecondaryMap::new() }
+    }
+
+    fn traits(&mut self, physical: &topology::Operator) -> Traits {
+        let symbols = &mut self.symbols;
+        let written = physical.primitive(self.application);
+        let input = |port: usize| written.and_then(|written| written.inputs.get(port));
+        let arguments = written.and_then(|written| written.jvm_arguments.as_ref()).map(|arguments| {
+            let known = &mut self.jvm_arguments_of[physical.logical];
+            let value = known.expand().unwrap_or_else(|| {
+                let none = arguments.is_empty().then_some("");
+                symbols.intern_set(arguments.iter().map(String::as_str).chain(none))
+            });
+            *known = value.into();
+            Label { key: self.jvm_arguments, value }
+        });
+        let region = physical.consistent_region.map(|index| Label {
+            key: self.consistent_region,
+            value: symbols.intern_set([format!("region{index}").as_str()]),
+        });
+        let mut threading = Threading::default();
+        physical.threading_model.iter().for_each(|model| threading.add(model));
+        own_models(&physical.annotations).for_each(|model| threading.add(model));
+        let mut ids = |texts: &[String]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(text)).collect() };
+        let (partition, resources) = (&physical.partition, &physical.resources);
+        Traits {
+            inputs: (physical.inputs.iter().enumerate())
+                .map(|(position, port)| InputPort {
+                    threaded: input(position).is_some_and(|input| input.threaded.is_some()),
+                    imported: is_imported(port),
+                })
+                .collect(),
+            outputs: physical.outputs.iter().map(|port| OutputPort { exported: port.export.is_some() }).collect(),
+            co_locations: ids(&partition.co_locations),
+            ex_locations: ids(&partition.ex_locations),
+            isolated: partition.isolation,
+            provisional: arguments.into_iter().collect(),
+            soft_segregated: region.into_iter().collect(),
+            restartable: written.is_none_or(|written| written.restartable),
+            relocatable: written.is_none_or(|written| written.relocatable),
+            single_threaded_on_outputs: written.is_none_or(|written| written.single_threaded_on_outputs),
+            threading,
+            host_co_locations: ids(&resources.co_locations),
+            host_ex_locations: ids(&resources.ex_locations),
+            host: resources.host.as_ref().map(|host| symbols.intern(host)),
+            pool: resources.pool,
+            host_isolated: resources.isolation,
+            place: self.application.operators.get(physical.logical).map(|written| written.place),
+        }
+    }
+}
+
+fn is_imported(port: &topology::InputPort) -> bool {
+    port.imports.as_ref().is_some_and(|imports| imports.by_properties.is_some() || !imports.by_name.is_empty())
 }
 
 /// Models in the operator's own annotations, which only the older dialect leaves there (adl 8). They count besides the resolved one,

@@ -1,11 +1,10 @@
-//! What fusion needs to know of an application: operators with their constraints, and connections.
+//! What fusion needs to know of an application: operators with their traits, and connections.
 
-use crate::error::{Place, Problem, Stage};
-use crate::logical::PoolLocation;
-use crate::topology::{Channel, Connection, Node};
+use super::operators::{Operator, Operators, Traits, TraitsId};
+use crate::error::{Problem, Stage};
+use crate::topology::{Connection, Node};
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use indexmap::IndexSet;
-use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -38,99 +37,6 @@ impl Symbols {
     }
 }
 
-/// A value that an operator carries under a key; which keys separate operators, and how, is said by [`super::Constraint`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Label {
-    /// Key.
-    pub key: Symbol,
-    /// Value.
-    pub value: Symbol,
-}
-
-/// An operator as fusion sees it (fuser 1.2, 1.3).
-#[derive(Clone, Debug)]
-pub struct Operator<'a> {
-    /// Operator index.
-    pub index: u32,
-    /// Physical name.
-    pub name: &'a str,
-    /// Input ports, by position.
-    pub inputs: SmallVec<[InputPort; 4]>,
-    /// Output ports, by position.
-    pub outputs: SmallVec<[OutputPort; 4]>,
-    /// Ids of groups that share a PE.
-    pub co_locations: Box<[Symbol]>,
-    /// Ids of groups whose members are in different PEs.
-    pub ex_locations: Box<[Symbol]>,
-    /// Has a PE of its own, together with what it is co-located with.
-    pub isolated: bool,
-    /// Labels that operators of a PE agree on where they have one (JVM arguments).
-    pub provisional: Box<[Label]>,
-    /// Labels that all operators of a PE have alike, or none has (consistent region).
-    pub soft_segregated: Box<[Label]>,
-    /// May be restarted.
-    pub restartable: bool,
-    /// May be moved.
-    pub relocatable: bool,
-    /// As the ADL says.
-    pub single_threaded_on_outputs: bool,
-    /// Threading models it is annotated with.
-    pub threading: Threading,
-    /// Explicit host.
-    pub host: Option<Symbol>,
-    /// Host pool by index, and the host within it.
-    pub pool: Option<PoolLocation>,
-    /// Ids of groups that share a host.
-    pub host_co_locations: Box<[Symbol]>,
-    /// Ids of groups whose members are on different hosts.
-    pub host_ex_locations: Box<[Symbol]>,
-    /// Shares its host with no other PE.
-    pub host_isolated: bool,
-    /// Channels it is in, one per enclosing parallel region.
-    pub channels: &'a [Channel],
-    /// Where it is written, for problems.
-    pub place: Option<Place>,
-}
-
-/// An input port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InputPort {
-    /// Has a threaded port of its own in the ADL.
-    pub threaded: bool,
-    /// Is fed by an Import.
-    pub imported: bool,
-}
-
-/// An output port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutputPort {
-    /// Feeds an Export.
-    pub exported: bool,
-}
-
-/// Threading models that an operator is annotated with (fuser 7.1). Other models behave like none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Threading {
-    /// `manual`
-    pub manual: bool,
-    /// `dynamic`
-    pub dynamic: bool,
-    /// `dedicated`
-    pub dedicated: bool,
-}
-
-impl Threading {
-    /// Adds a model by the name it has in annotations.
-    pub fn add(&mut self, model: &str) {
-        match model {
-            "manual" => self.manual = true,
-            "dynamic" => self.dynamic = true,
-            "dedicated" => self.dedicated = true,
-            _ => {}
-        }
-    }
-}
-
 /// A host pool.
 #[derive(Clone, Debug)]
 pub struct HostPool {
@@ -148,7 +54,7 @@ pub struct HostPool {
 /// operators and ports that exist; there are fewer than 2^32 of them.
 #[derive(Clone, Debug)]
 pub struct Graph<'a> {
-    operators: PrimaryMap<Node, Operator<'a>>,
+    operators: Operators<'a>,
     pools: Vec<HostPool>,
     symbols: Symbols,
     connections: Cow<'a, [Connection]>,
@@ -162,38 +68,39 @@ pub struct Graph<'a> {
 impl<'a> Graph<'a> {
     /// Checks the parts and indexes the connections; linear in their number.
     pub fn new(
-        operators: PrimaryMap<Node, Operator<'a>>,
+        operators: Operators<'a>,
         pools: Vec<HostPool>,
         symbols: Symbols,
         connections: Cow<'a, [Connection]>,
     ) -> Result<Self, Problem> {
         let invalid = |message: String| Problem::new(Stage::Compose, message);
-        if u32::try_from(operators.len()).is_err() || u32::try_from(connections.len()).is_err() {
+        let list = operators.list();
+        if u32::try_from(list.len()).is_err() || u32::try_from(connections.len()).is_err() {
             return Err(invalid("too many operators or connections".to_owned()));
         }
-        if let Some(pair) = operators.as_values_slice().windows(2).find(|pair| pair[0].index >= pair[1].index) {
+        if let Some(pair) = list.as_values_slice().windows(2).find(|pair| pair[0].index >= pair[1].index) {
             return Err(invalid(format!("operator index {}: twice, or out of order", pair[1].index)));
         }
         if let Some(pair) = pools.windows(2).find(|pair| pair[0].index >= pair[1].index) {
             return Err(invalid(format!("host pool {}: twice, or out of order", pair[1].index)));
         }
-        let mut outgoing = vec![0_u32; operators.len() + 1];
-        let mut incoming_start = vec![0_u32; operators.len() + 1];
+        let mut outgoing = vec![0_u32; list.len() + 1];
+        let mut incoming_start = vec![0_u32; list.len() + 1];
         for (position, connection) in connections.iter().enumerate() {
-            let Some(source) = operators.get(connection.source) else {
+            let Some(source) = list.get(connection.source) else {
                 return Err(invalid(format!("connection {position}: its source does not exist")));
             };
-            let Some(target) = operators.get(connection.target) else {
+            let Some(target) = list.get(connection.target) else {
                 return Err(invalid(format!(
                     "connection {position}, from operator {}: its target does not exist",
                     source.index
                 )));
             };
-            if connection.source_port as usize >= source.outputs.len() {
+            if connection.source_port as usize >= operators.traits(connection.source).outputs.len() {
                 let (operator, port) = (source.index, connection.source_port);
                 return Err(invalid(format!("connection {position}: operator {operator} has no output port {port}")));
             }
-            if connection.target_port as usize >= target.inputs.len() {
+            if connection.target_port as usize >= operators.traits(connection.target).inputs.len() {
                 let (operator, port) = (target.index, connection.target_port);
                 return Err(invalid(format!("connection {position}: operator {operator} has no input port {port}")));
             }
@@ -222,7 +129,27 @@ impl<'a> Graph<'a> {
 
     /// Operators, ascending index.
     pub fn operators(&self) -> &PrimaryMap<Node, Operator<'a>> {
-        &self.operators
+        self.operators.list()
+    }
+
+    /// The traits of an operator.
+    pub fn traits(&self, operator: Node) -> &Traits {
+        self.operators.traits(operator)
+    }
+
+    /// The number of the traits of an operator.
+    pub(super) fn traits_id(&self, operator: Node) -> TraitsId {
+        self.operators.traits_id(operator)
+    }
+
+    /// All traits that there are, once each or several times.
+    pub(super) fn all_traits(&self) -> &PrimaryMap<TraitsId, Traits> {
+        self.operators.all_traits()
+    }
+
+    /// Operators with traits that are `wanted`, ascending. Traits are asked once, not once per operator.
+    pub(super) fn having(&self, wanted: impl Fn(&Traits) -> bool) -> impl Iterator<Item = (Node, &Traits)> {
+        self.operators.having(wanted)
     }
 
     /// The host pool of this index.

@@ -5,7 +5,8 @@
 //! one of them is bound to the same host; [`Closures`] follows such chains.
 
 use super::constraints::join;
-use super::graph::{Graph, Operator, Symbol};
+use super::graph::{Graph, Symbol};
+use super::operators::Traits;
 use crate::error::{Problem, Problems, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::Node;
@@ -39,24 +40,29 @@ impl HostGroups {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
         // What all channels of an operator have alike is told once.
         let mut told = BTreeSet::new();
-        for (node, operator) in graph.operators() {
+        let bound = |traits: &Traits| {
+            let nowhere = matches!(place(graph, traits), Ok(Place::Nowhere));
+            !nowhere || traits.host.is_some() || !traits.host_co_locations.is_empty()
+        };
+        for (node, traits) in graph.having(bound) {
             let mut join = |group| join(groups.entry(group).or_default(), node);
-            operator.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
-            if let Some(host) = operator.host {
+            traits.host_co_locations.iter().for_each(|&id| join(HostGroup::Named(id)));
+            if let Some(host) = traits.host {
                 join(HostGroup::Host(host));
             }
-            match place(graph, operator) {
+            match place(graph, traits) {
                 Ok(Place::Nowhere) => {}
                 Ok(Place::InPool(pool, index)) => join(HostGroup::InPool(pool, index)),
                 Ok(Place::Declared(pool, index, host)) => {
                     join(HostGroup::InPool(pool, index));
                     join(HostGroup::Host(host));
                 }
-                Err(message) if operator.place.is_some_and(|place| !told.insert((place, message.clone()))) => {}
+                Err(message) if traits.place.is_some_and(|place| !told.insert((place, message.clone()))) => {}
                 Err(message) => {
+                    let operator = &graph.operators()[node];
                     let name = crate::error::excerpt(operator.name);
                     let message = format!("operator {} ({name}): {message}", operator.index);
-                    let place = operator.place;
+                    let place = traits.place;
                     problems.push(Problem { place, ..Problem::new(Stage::Compose, message) });
                 }
             }
@@ -71,9 +77,8 @@ impl HostGroups {
 
     /// Groups of several operators one of which is host-isolated: they share a PE (fuser 2.2).
     pub(super) fn with_isolated_member(&self, graph: &Graph) -> impl Iterator<Item = (HostGroup, &[Node])> {
-        self.iter().filter(|(_, members)| {
-            members.len() > 1 && members.iter().any(|&node| graph.operators()[node].host_isolated)
-        })
+        self.iter()
+            .filter(|(_, members)| members.len() > 1 && members.iter().any(|&node| graph.traits(node).host_isolated))
     }
 }
 
@@ -83,9 +88,9 @@ enum Place {
     Declared(u64, u64, Symbol),
 }
 
-/// The place in a pool that an operator asks for.
-fn place(graph: &Graph, operator: &Operator) -> Result<Place, String> {
-    let Some(PoolLocation { pool: index, in_pool }) = operator.pool else { return Ok(Place::Nowhere) };
+/// The place in a pool that an operator with these traits asks for.
+fn place(graph: &Graph, traits: &Traits) -> Result<Place, String> {
+    let Some(PoolLocation { pool: index, in_pool }) = traits.pool else { return Ok(Place::Nowhere) };
     let Some(pool) = graph.pool(index) else { return Err(format!("unknown host pool {index}")) };
     match in_pool {
         None => Ok(Place::Nowhere),
@@ -157,16 +162,17 @@ impl Specifications {
     /// The number of a unit's specification.
     pub(super) fn number(&mut self, graph: &Graph, unit: &[Node]) -> u32 {
         let mut locations = unit.iter().map(|&node| {
-            let operator = &graph.operators()[node];
-            (operator.host, operator.pool)
+            let traits = graph.traits(node);
+            (traits.host, traits.pool)
         });
         let first = self.single(graph, locations.next().unwrap_or_default());
-        let rest: BTreeSet<u32> = locations.map(|location| self.single(graph, location)).collect();
-        if rest.iter().all(|&number| number == first) {
+        let others: BTreeSet<u32> =
+            locations.map(|location| self.single(graph, location)).filter(|&number| number != first).collect();
+        if others.is_empty() {
             return first;
         }
         let mut merged = self.list[first as usize].clone();
-        for number in rest {
+        for number in others {
             merged.merge(&self.list[number as usize]);
         }
         self.intern(merged)
@@ -203,9 +209,9 @@ impl Specifications {
 
 /// Whether rule X fails within a unit: one of its operators is in an exclusive pool, another is not in that pool.
 pub(super) fn leaves_exclusive_pool(graph: &Graph, unit: &[Node]) -> bool {
-    let pool = |&node: &Node| graph.operators()[node].pool.map(|location| location.pool);
+    let pool = |&node: &Node| graph.traits(node).pool.map(|location| location.pool);
     let exclusive = |index: u64| graph.pool(index).is_some_and(|pool| pool.exclusive);
-    let Some((first, rest)) = unit.split_first() else { return false };
+    let [first, rest @ ..] = unit else { return false };
     let first = pool(first);
     rest.iter().map(pool).any(|other| other != first && [first, other].into_iter().flatten().any(exclusive))
 }

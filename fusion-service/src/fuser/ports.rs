@@ -40,11 +40,12 @@ pub struct PeOutput {
 pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
     let mut ports = PePorts::default();
     for &operator in partition.operators(pe) {
-        let node = &graph.operators()[operator];
-        let imported = node.inputs.iter().zip(0..).filter(|(input, _)| input.imported).map(|(_, port)| port);
+        let traits = graph.traits(operator);
+        let imported = traits.inputs.iter().zip(0..).filter(|(input, _)| input.imported).map(|(_, port)| port);
         let fed = graph.incoming(operator).filter(|c| partition.pe(c.source) != pe).map(|c| c.target_port);
         extend_sorted(&mut ports.inputs, imported.chain(fed).map(|port| PeInput { operator, port }));
-        let exported = node.outputs.iter().zip(0..).filter(|(output, _)| output.exported).map(|(_, port)| (port, None));
+        let exported =
+            traits.outputs.iter().zip(0..).filter(|(output, _)| output.exported).map(|(_, port)| (port, None));
         let left =
             graph.outgoing(operator).iter().filter(|c| partition.pe(c.target) != pe).map(|c| (c.source_port, c.via()));
         extend_sorted(&mut ports.outputs, exported.chain(left).map(|(port, via)| PeOutput { operator, port, via }));

@@ -8,11 +8,13 @@
 use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
 use super::graph::Graph;
 use super::hosts::{HostGroups, Specifications, leaves_exclusive_pool};
+use super::operators::TraitsId;
 use super::units::{Unit, Units};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::topology::Node;
-use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use indexmap::IndexSet;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -74,23 +76,23 @@ impl Rules {
         constraints: &[Constraint],
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let mut properties: PrimaryMap<Unit, Properties> = units.keys().map(|_| Properties::default()).collect();
+        let mut collected = Collected::new(units);
         let mut problems = Problems::default();
         for (number, constraint) in (0_u32..).zip(constraints) {
             budget.check()?;
             match &constraint.demand {
                 Demand::Together(_) => {}
-                Demand::Alone(nodes) => nodes.iter().for_each(|&node| properties[units.of(node)].alone = true),
+                Demand::Alone(nodes) => nodes.iter().for_each(|&node| collected.of(units.of(node)).alone = true),
                 Demand::Apart(nodes) => {
                     for &node in nodes {
-                        let unit = &mut properties[units.of(node)];
+                        let unit = collected.of(units.of(node));
                         // Two of its operators: the unit contradicts itself (rule E).
                         unit.closed |= unit.apart.last() == Some(&number);
                         unit.apart.push(number);
                     }
                 }
                 Demand::SameValue(separation) => {
-                    separate(units, number, separation, &mut properties, |unit| {
+                    separate(units, number, separation, &mut collected, |unit| {
                         problems.push(disagreement(graph, units, constraint.origin, unit));
                     });
                 }
@@ -106,9 +108,23 @@ impl Rules {
         let mut alone = PrimaryMap::with_capacity(units.len());
         let mut kind_of = PrimaryMap::with_capacity(units.len());
         let (mut alikes, mut kinds) = (Interned::<_, Alike>::default(), Interned::<_, Kind>::default());
-        for (unit, mut properties) in properties {
+        // Operators that are a unit each and have no properties look the same if they have the same traits.
+        let mut look: SecondaryMap<TraitsId, Option<(u32, Kind)>> = SecondaryMap::new();
+        for unit in units.keys() {
             pace.steps(units.size(unit))?;
             let nodes = units.operators(unit);
+            let properties = collected.take(unit);
+            let traits = match (nodes, &properties) {
+                ([node], None) => Some(graph.traits_id(*node)),
+                _ => None,
+            };
+            if let Some((specification, kind)) = traits.and_then(|traits| look[traits]) {
+                specification_of.push(specification);
+                alone.push(false);
+                kind_of.push(kind);
+                continue;
+            }
+            let mut properties = properties.unwrap_or_default();
             let specification = specifications.number(graph, nodes);
             specification_of.push(specification);
             alone.push(properties.alone);
@@ -118,10 +134,14 @@ impl Rules {
                 alike: (!closed).then(|| alikes.key((specification, properties.equal))),
                 agreed: properties.agreed.into(),
                 apart: properties.apart,
-                host_isolated: nodes.iter().any(|&node| graph.operators()[node].host_isolated),
+                host_isolated: nodes.iter().any(|&node| graph.traits(node).host_isolated),
                 host_grouped: grouped[unit],
             };
-            kind_of.push(kinds.key(member));
+            let kind = kinds.key(member);
+            kind_of.push(kind);
+            if let Some(traits) = traits {
+                look[traits] = Some((specification, kind));
+            }
         }
         let alike = alikes.values.len();
         Ok(Self { members: kinds.into_list(), kind_of, alone, alike, specifications, specification_of })
@@ -132,12 +152,41 @@ impl Rules {
     }
 }
 
+/// The properties of units; many have none.
+struct Collected {
+    entry_of: PrimaryMap<Unit, PackedOption<Entry>>,
+    properties: PrimaryMap<Entry, Properties>,
+}
+
+/// A unit that has properties, in order of appearance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Entry(u32);
+entity_impl!(Entry);
+
+impl Collected {
+    fn new(units: &Units) -> Self {
+        Self { entry_of: units.keys().map(|_| None.into()).collect(), properties: PrimaryMap::new() }
+    }
+
+    /// The properties of a unit, to be changed.
+    fn of(&mut self, unit: Unit) -> &mut Properties {
+        let entry = self.entry_of[unit].expand().unwrap_or_else(|| self.properties.push(Properties::default()));
+        self.entry_of[unit] = entry.into();
+        &mut self.properties[entry]
+    }
+
+    /// The properties of a unit, which has none afterwards.
+    fn take(&mut self, unit: Unit) -> Option<Properties> {
+        self.entry_of[unit].take().map(|entry| std::mem::take(&mut self.properties[entry]))
+    }
+}
+
 /// Adds the property that one separation by value gives to each unit with a value.
 fn separate(
     units: &Units,
     number: u32,
     separation: &SameValue,
-    properties: &mut PrimaryMap<Unit, Properties>,
+    collected: &mut Collected,
     mut refuse: impl FnMut(Unit),
 ) {
     let mut values: Vec<(Unit, u32)> = separation.values.iter().map(|&(node, v)| (units.of(node), v)).collect();
@@ -147,7 +196,7 @@ fn separate(
         let size = units.size(unit) as usize;
         let different = of_unit.chunk_by(|a, b| a.1 == b.1).count();
         let mixed = different > 1 || (separation.others == Others::Apart && of_unit.len() < size);
-        let properties = &mut properties[unit];
+        let properties = collected.of(unit);
         match separation.mixed {
             Mixed::AloneByCount if different != size => properties.alone = true,
             Mixed::AloneByCount | Mixed::Closed => properties.closed |= mixed,
@@ -175,7 +224,7 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
     let mut text = String::from("no PE can hold the co-located operators ");
     for (i, &node) in nodes.iter().enumerate() {
         let operator = &graph.operators()[node];
-        let labels = operator.provisional.iter().filter(|label| origin == Origin::Provisional(label.key));
+        let labels = graph.traits(node).provisional.iter().filter(|label| origin == Origin::Provisional(label.key));
         // Already printable: see `Symbols::intern_set`.
         values.extend(labels.map(|label| graph.text(label.value).chars().take(LONGEST).collect::<String>()));
         if i < MOST {
@@ -188,7 +237,7 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
     }
     let values: Vec<String> = values.into_iter().take(MOST).collect();
     text += &format!(": {what} differs ({})", values.join(" / "));
-    let place = nodes.first().and_then(|&node| graph.operators()[node].place);
+    let place = nodes.first().and_then(|&node| graph.traits(node).place);
     Problem { place, ..Problem::new(Stage::Compose, text).code(code::CONSTRAINTS) }
 }
 
@@ -269,8 +318,8 @@ impl Profile {
 pub(super) fn is_source_or_sink(graph: &Graph, nodes: &[Node]) -> (bool, bool) {
     let mut ends = (false, false);
     for &node in nodes {
-        ends.0 |= graph.operators()[node].inputs.is_empty();
-        ends.1 |= graph.operators()[node].outputs.is_empty();
+        ends.0 |= graph.traits(node).inputs.is_empty();
+        ends.1 |= graph.traits(node).outputs.is_empty();
     }
     ends
 }

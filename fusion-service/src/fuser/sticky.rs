@@ -18,19 +18,23 @@ use super::fill::{Seed, fill};
 use super::graph::Graph;
 use super::ids::{NewIds, PeId};
 use super::partition::{Partition, Pe};
-use super::rules::Profile;
-use super::units::Unit;
+use super::units::{Unit, Units};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::topology::Node;
+use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap};
+use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job as it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Running<'a> {
-    /// The PE of an operator; `None` for a new operator.
-    pub pe_of: &'a PrimaryMap<Node, Option<PeId>>,
+    /// The PE that an operator is in; `None` for a new operator.
+    pub pe_of: &'a PrimaryMap<Node, PackedOption<Pe>>,
+    /// Ids of these PEs.
+    pub ids: &'a PrimaryMap<Pe, PeId>,
     /// PEs that restart whatever fusion does.
     pub restarting: &'a BTreeSet<PeId>,
     /// Further ids that new PEs must not get.
@@ -50,36 +54,32 @@ pub struct Identified {
 /// [`super::fuse`], and at stage `fuse` when there is no PE id left.
 pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Budget) -> Result<Identified, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
-    let homes = homes(&composition, running);
-    let (kept, group_of, groups) = match fusion {
+    let units = &composition.units;
+    let homes = homes(units, running);
+    // The first groups are PEs that stay, with these ids.
+    let (kept, group_of, groups): (Cow<[PeId]>, PrimaryMap<Unit, usize>, usize) = match fusion {
         Fusion::Legacy => {
-            // A group per PE that stays, then one per new unit.
-            let kept: Vec<PeId> = homes.values().flatten().copied().collect::<BTreeSet<_>>().into_iter().collect();
-            let mut groups = kept.len();
-            let group_of = homes.values().map(|home| match home {
-                Some(id) => kept.binary_search(id).unwrap_or_default(),
+            let mut groups = running.ids.len();
+            let group_of = homes.values().map(|home| match home.expand() {
+                Some(pe) => pe.index(),
                 None => {
                     groups += 1;
                     groups - 1
                 }
             });
-            let group_of: PrimaryMap<Unit, usize> = group_of.collect();
-            (kept, group_of, groups)
+            let group_of = group_of.collect();
+            (Cow::Borrowed(running.ids.as_values_slice()), group_of, groups)
         }
         Fusion::Manual { count, .. } => {
-            let staying = staying(&composition, &homes);
-            let (kept, seeds): (Vec<PeId>, Vec<Seed>) = staying
-                .into_iter()
-                .map(|(id, units)| (id, Seed { units, restarts: running.restarting.contains(&id) }))
-                .unzip();
+            let (kept, seeds): (Vec<PeId>, Vec<Seed>) = staying(&composition, &homes, running).into_iter().unzip();
             let filling = fill(&composition, composition.closures(), count.get(), seeds, budget)?;
-            (kept, filling.container_of.values().map(|c| c.index()).collect(), filling.containers)
+            let group_of = filling.container_of.values().map(|container| container.index()).collect();
+            (Cow::Owned(kept), group_of, filling.containers)
         }
     };
-    let units = &composition.units;
     let partition = Partition::group(graph.operators().len(), groups, |node| group_of[units.of(node)]);
     let mut new = NewIds::after(running.taken);
-    running.pe_of.values().flatten().chain(running.restarting).for_each(|&id| new.pass(id));
+    running.ids.values().chain(running.restarting).for_each(|&id| new.pass(id));
     let id = |pe: Pe| {
         let group = partition.operators(pe).first().map_or(groups, |&node| group_of[units.of(node)]);
         kept.get(group).map_or_else(|| new.next(), |&id| Ok(id))
@@ -89,51 +89,57 @@ pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Bu
 }
 
 /// The PE of each unit that exists: the one with most of its operators, the lowest id among equals.
-fn homes(composition: &Composition, running: Running) -> PrimaryMap<Unit, Option<PeId>> {
-    let units = &composition.units;
+fn homes(units: &Units, running: Running) -> PrimaryMap<Unit, PackedOption<Pe>> {
+    let pe_of = |node: Node| running.pe_of.get(node).and_then(|pe| pe.expand());
     let home = |unit: Unit| {
         if let [node] = units.operators(unit) {
-            return running.pe_of.get(*node).copied().flatten();
+            return pe_of(*node).into();
         }
-        let mut members: BTreeMap<PeId, usize> = BTreeMap::new();
-        for id in units.operators(unit).iter().filter_map(|&node| running.pe_of.get(node).copied().flatten()) {
-            *members.entry(id).or_default() += 1;
+        let mut members: BTreeMap<Pe, usize> = BTreeMap::new();
+        for pe in units.operators(unit).iter().filter_map(|&node| pe_of(node)) {
+            *members.entry(pe).or_default() += 1;
         }
-        let most = members.values().copied().max();
-        members.into_iter().find(|&(_, count)| Some(count) == most).map(|(id, _)| id)
+        let most = members.into_iter().max_by_key(|&(pe, count)| (count, Reverse(running.ids[pe])));
+        most.map(|(pe, _)| pe).into()
     };
     units.keys().map(home).collect()
 }
 
-/// What stays in each PE: everything that does not contradict, inside the PE, what stays before it. A unit that has to be alone
-/// keeps its PE if nobody else does.
-fn staying(composition: &Composition, homes: &PrimaryMap<Unit, Option<PeId>>) -> BTreeMap<PeId, Vec<Unit>> {
+/// What stays in each PE, by ascending id: everything that does not contradict, inside the PE, what stays before it. A unit that has
+/// to be alone keeps its PE if nobody else does.
+fn staying(
+    composition: &Composition,
+    homes: &PrimaryMap<Unit, PackedOption<Pe>>,
+    running: Running,
+) -> Vec<(PeId, Seed)> {
     let rules = &composition.rules;
     // Within a PE only: what other PEs have bound to a host was decided when they were filled.
     let mut closures = composition.closures_without_groups();
-    let mut pes: BTreeMap<PeId, (Profile, Vec<Unit>)> = BTreeMap::new();
+    let seed = |id| Seed::empty(running.restarting.contains(id));
+    let mut seeds: PrimaryMap<Pe, Seed> = running.ids.values().map(seed).collect();
+    let mut alone = Vec::new();
     for (unit, home) in homes {
-        let Some(id) = *home else { continue };
+        let Some(home) = home.expand() else { continue };
         if rules.alone[unit] {
+            alone.push((unit, home));
             continue;
         }
-        let (profile, units) = pes.entry(id).or_default();
-        if let Some(&first) = units.first() {
-            if !profile.accepts(rules.member(unit)) || !closures.bindable(first, unit) {
+        let seed = &mut seeds[home];
+        if let Some(&first) = seed.units.first() {
+            if !seed.profile.accepts(rules.member(unit)) || !closures.bindable(first, unit) {
                 continue;
             }
             closures.bind(first, unit);
         }
-        profile.add(rules.member(unit));
-        units.push(unit);
+        seed.add(unit, rules);
     }
-    let mut pes: BTreeMap<PeId, Vec<Unit>> = pes.into_iter().map(|(id, (_, units))| (id, units)).collect();
-    for (unit, home) in homes {
-        if let Some(id) = *home
-            && rules.alone[unit]
-        {
-            pes.entry(id).or_insert_with(|| vec![unit]);
+    for (unit, home) in alone {
+        if seeds[home].units.is_empty() {
+            seeds[home].add(unit, rules);
         }
     }
-    pes
+    let seeds = running.ids.values().copied().zip(seeds.into_iter().map(|(_, seed)| seed));
+    let mut staying: Vec<(PeId, Seed)> = seeds.filter(|(_, seed)| !seed.units.is_empty()).collect();
+    staying.sort_unstable_by_key(|(id, _)| *id);
+    staying
 }

@@ -81,12 +81,12 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
 
     for (state, &operator) in states.iter_mut().zip(members) {
         let explicit = |threaded: bool| threaded.then_some(Queue { injected: false, filling: Threads::None });
-        state.queues = graph.operators()[operator].inputs.iter().map(|port| explicit(port.threaded)).collect();
+        state.queues = graph.traits(operator).inputs.iter().map(|port| explicit(port.threaded)).collect();
     }
     for &operator in members {
         for connection in graph.outgoing(operator) {
             if let Some(target) = inside(connection.target)
-                && (connection.via().is_some() || graph.operators()[connection.target].threading.dedicated)
+                && (connection.via().is_some() || graph.traits(connection.target).threading.dedicated)
             {
                 states[target].queues[connection.target_port as usize]
                     .get_or_insert(Queue { injected: true, filling: Threads::None });
@@ -100,12 +100,12 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
         Threads::One(next)
     };
     for (state, &operator) in states.iter_mut().zip(members) {
-        let node = &graph.operators()[operator];
-        let mut from_others: SmallVec<[bool; 8]> = smallvec![false; node.inputs.len()];
+        let traits = graph.traits(operator);
+        let mut from_others: SmallVec<[bool; 8]> = smallvec![false; traits.inputs.len()];
         for connection in graph.incoming(operator).filter(|connection| partition.pe(connection.source) != pe) {
             from_others[connection.target_port as usize] = true;
         }
-        for ((queue, from_others), port) in state.queues.iter_mut().zip(from_others).zip(&node.inputs) {
+        for ((queue, from_others), port) in state.queues.iter_mut().zip(from_others).zip(&traits.inputs) {
             if !from_others && !port.imported {
                 continue;
             }
@@ -114,14 +114,14 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
                 None => state.executing = state.executing.join(thread()),
             }
         }
-        if node.inputs.is_empty() && !node.outputs.is_empty() {
+        if traits.inputs.is_empty() && !traits.outputs.is_empty() {
             state.owned = state.owned.join(thread());
         }
-        if !node.single_threaded_on_outputs {
+        if !traits.single_threaded_on_outputs {
             state.owned = state.owned.join(thread());
         }
         for queue in &state.queues {
-            if queue.is_some() || !node.threading.manual {
+            if queue.is_some() || !traits.threading.manual {
                 state.executing = state.executing.join(thread());
             }
         }
@@ -140,7 +140,7 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
             let state = &mut states[target];
             if let Some(queue) = &mut state.queues[connection.target_port as usize] {
                 queue.filling = queue.filling.join(leaving);
-            } else if !graph.operators()[connection.target].threading.dynamic {
+            } else if !graph.traits(connection.target).threading.dynamic {
                 let executing = state.executing.join(leaving);
                 if executing != state.executing {
                     state.executing = executing;
@@ -151,15 +151,15 @@ pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThre
     }
 
     let flags = states.iter().zip(members).map(|(state, &operator)| {
-        let node = &graph.operators()[operator];
-        let single = state.executing.at_most_one() && (node.threading.manual || node.inputs.len() <= 1);
+        let traits = graph.traits(operator);
+        let single = state.executing.at_most_one() && (traits.threading.manual || traits.inputs.len() <= 1);
         let threaded_port = |queue: &Queue| ThreadedPort {
             injected: queue.injected,
             single_threaded_on_input: queue.filling.at_most_one(),
         };
         OperatorThreads {
             single_threaded_on_inputs: single,
-            single_threaded_on_outputs: single && node.single_threaded_on_outputs,
+            single_threaded_on_outputs: single && traits.single_threaded_on_outputs,
             single_threaded_to_others: state.passed_on.at_most_one(),
             threaded_ports: state.queues.iter().map(|queue| queue.as_ref().map(threaded_port)).collect(),
         }

@@ -3,7 +3,8 @@
 //! Written from the demands alone (fuser 1.3, 2.6, 5), operator by operator and without the data structures of the fuser, so that
 //! both would have to be wrong in the same way.
 
-use super::graph::{Graph, Label, Operator, Symbol};
+use super::graph::{Graph, Symbol};
+use super::operators::{Label, Operator, Traits};
 use super::partition::{Partition, Pe};
 use super::{Fusion, FusionType};
 use crate::topology::Node;
@@ -47,16 +48,16 @@ pub fn violations(graph: &Graph, fusion: &Fusion, partition: &Partition) -> Vec<
 /// The lowest operator that each operator must share a PE with, itself included.
 pub(super) fn units(graph: &Graph) -> Vec<Node> {
     let mut links: BTreeMap<String, Vec<Node>> = BTreeMap::new();
-    for (node, operator) in graph.operators() {
-        for id in &operator.co_locations {
+    for node in graph.operators().keys() {
+        for id in &graph.traits(node).co_locations {
             links.entry(format!("co-location {id}")).or_default().push(node);
         }
     }
-    for (node, operator) in graph.operators() {
-        if operator.host_isolated {
-            let mine = host_groups(graph, operator);
-            let partners = graph.operators().iter().filter(|(_, other)| !mine.is_disjoint(&host_groups(graph, other)));
-            links.insert(format!("isolation {node:?}"), partners.map(|(partner, _)| partner).chain([node]).collect());
+    for node in graph.operators().keys() {
+        if graph.traits(node).host_isolated {
+            let mine = host_groups(graph, node);
+            let partners = graph.operators().keys().filter(|&other| !mine.is_disjoint(&host_groups(graph, other)));
+            links.insert(format!("isolation {node:?}"), partners.chain([node]).collect());
         }
     }
     let mut groups_of: BTreeMap<Node, Vec<&Vec<Node>>> = BTreeMap::new();
@@ -77,10 +78,11 @@ pub(super) fn units(graph: &Graph) -> Vec<Node> {
 }
 
 /// Names of the groups that must share a host with an operator (fuser 2.2).
-fn host_groups(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
-    let mut groups: BTreeSet<String> = operator.host_co_locations.iter().map(|id| format!("named {id}")).collect();
-    groups.extend(operator.host.iter().map(|host| format!("host {host}")));
-    if let Some((location, place)) = operator.pool.and_then(|location| Some((location, location.in_pool?))) {
+fn host_groups(graph: &Graph, operator: Node) -> BTreeSet<String> {
+    let traits = graph.traits(operator);
+    let mut groups: BTreeSet<String> = traits.host_co_locations.iter().map(|id| format!("named {id}")).collect();
+    groups.extend(traits.host.iter().map(|host| format!("host {host}")));
+    if let Some((location, place)) = traits.pool.and_then(|location| Some((location, location.in_pool?))) {
         groups.insert(format!("pool {} place {place}", location.pool));
         let hosts = graph.pool(location.pool).map(|pool| &pool.hosts[..]).unwrap_or_default();
         groups.extend(hosts.get(place as usize).map(|host| format!("host {host}")));
@@ -105,13 +107,14 @@ impl Members<'_> {
                 wrong.push(format!("{pe:?} {:?}: {rule}", self.nodes));
             }
         };
-        demand(self.distinct(|o| [o.restartable]) == 1, "R1: restartable and not");
-        demand(self.distinct(|o| [o.relocatable]) == 1, "R2: relocatable and not");
-        demand(self.operators().all(|o| !o.isolated), "isolated, but not alone");
-        demand(self.no_two(|o| o.ex_locations.iter().copied().collect()), "E: two of an ex-location group");
-        demand(self.values(|o| &o.provisional).values().all(|(_, values)| values.len() == 1), "P: different labels");
+        demand(distinct(self.traits().map(|t| t.restartable)) == 1, "R1: restartable and not");
+        demand(distinct(self.traits().map(|t| t.relocatable)) == 1, "R2: relocatable and not");
+        demand(self.traits().all(|t| !t.isolated), "isolated, but not alone");
+        let ex_locations = self.traits().flat_map(|t| t.ex_locations.iter().copied().collect::<BTreeSet<_>>());
+        demand(no_two(ex_locations), "E: two of an ex-location group");
+        demand(self.values(|t| &t.provisional).values().all(|(_, values)| values.len() == 1), "P: different labels");
         let alike = |(carriers, values): &(usize, BTreeSet<Symbol>)| *carriers == self.nodes.len() && values.len() == 1;
-        demand(self.values(|o| &o.soft_segregated).values().all(alike), "S: different or missing labels");
+        demand(self.values(|t| &t.soft_segregated).values().all(alike), "S: different or missing labels");
         demand(self.host_isolation(), "I: host-isolated, and in a host group");
         demand(self.exclusive_pools(), "X: an exclusive pool and something else");
         let specifications: BTreeSet<_> = self.unit_nodes().values().map(|nodes| self.specification(nodes)).collect();
@@ -120,20 +123,18 @@ impl Members<'_> {
             specifications.iter().all(|(hosts, ..)| hosts.as_ref().is_none_or(|h| !h.is_empty())),
             "H2: no host suits all",
         );
-        let names = |o: &Operator| o.host_ex_locations.iter().map(|&id| (id, o.name.to_owned())).collect::<Vec<_>>();
-        demand(self.one_value_per_key(names), "H1: two of a host ex-location group");
-        let place = |o: &Operator| o.pool.and_then(|l| Some((l.pool, l.in_pool?))).into_iter().collect::<Vec<_>>();
-        demand(self.one_value_per_key(place), "H4: two places in a pool");
-        let channels = |o: &Operator| o.channels.iter().map(|c| (c.region, c.global)).collect::<Vec<_>>();
+        let names = (self.operators().zip(self.traits()))
+            .flat_map(|(o, t)| t.host_ex_locations.iter().map(|&id| (id, o.name.to_owned())));
+        demand(one_value_per_key(names), "H1: two of a host ex-location group");
+        let places = self.traits().filter_map(|t| t.pool.and_then(|l| Some((l.pool, l.in_pool?))));
+        demand(one_value_per_key(places), "H4: two places in a pool");
+        let channels = |o: &Operator| o.channels.iter().map(|c| (c.region, c.global)).collect::<BTreeSet<_>>();
         match kind {
             FusionType::NoChannelInfluence => {}
-            FusionType::ChannelIsolation => {
-                demand(
-                    self.distinct(|o| [channels(o).into_iter().collect::<BTreeSet<_>>()]) == 1,
-                    "different channels",
-                );
+            FusionType::ChannelIsolation => demand(distinct(self.operators().map(channels)) == 1, "different channels"),
+            FusionType::ChannelExlocation => {
+                demand(one_value_per_key(self.operators().flat_map(channels)), "two channels of a region");
             }
-            FusionType::ChannelExlocation => demand(self.one_value_per_key(channels), "two channels of a region"),
         }
     }
 
@@ -141,31 +142,15 @@ impl Members<'_> {
         self.nodes.iter().map(|&node| &self.graph.operators()[node])
     }
 
-    fn distinct<T: Ord>(&self, values: impl Fn(&Operator) -> [T; 1]) -> usize {
-        self.operators().flat_map(values).collect::<BTreeSet<T>>().len()
-    }
-
-    fn no_two<T: Ord>(&self, ids: impl Fn(&Operator) -> BTreeSet<T>) -> bool {
-        let mut seen = BTreeSet::new();
-        self.operators().flat_map(ids).all(|id| seen.insert(id))
-    }
-
-    fn one_value_per_key<K: Ord, V: Ord>(&self, pairs: impl Fn(&Operator) -> Vec<(K, V)>) -> bool {
-        let mut values: BTreeMap<K, BTreeSet<V>> = BTreeMap::new();
-        self.operators().flat_map(pairs).for_each(|(key, value)| {
-            values.entry(key).or_default().insert(value);
-        });
-        values.values().all(|values| values.len() == 1)
+    fn traits(&self) -> impl Iterator<Item = &Traits> {
+        self.nodes.iter().map(|&node| self.graph.traits(node))
     }
 
     /// Per key: how many operators carry it, and the values.
-    fn values(
-        &self,
-        labels: for<'o> fn(&'o Operator<'_>) -> &'o [Label],
-    ) -> BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> {
+    fn values(&self, labels: fn(&Traits) -> &[Label]) -> BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> {
         let mut keys: BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> = BTreeMap::new();
-        for operator in self.operators() {
-            for label in labels(operator) {
+        for traits in self.traits() {
+            for label in labels(traits) {
                 let (carriers, values) = keys.entry(label.key).or_default();
                 *carriers += 1;
                 values.insert(label.value);
@@ -181,8 +166,8 @@ impl Members<'_> {
     }
 
     fn host_isolation(&self) -> bool {
-        let isolated = |node: &Node| self.graph.operators()[*node].host_isolated;
-        let grouped = |node: &Node| !host_groups(self.graph, &self.graph.operators()[*node]).is_empty();
+        let isolated = |node: &Node| self.graph.traits(*node).host_isolated;
+        let grouped = |node: &Node| !host_groups(self.graph, *node).is_empty();
         let units = self.unit_nodes();
         units
             .iter()
@@ -191,33 +176,50 @@ impl Members<'_> {
     }
 
     fn exclusive_pools(&self) -> bool {
-        let used: BTreeSet<u64> = self.operators().filter_map(|o| o.pool).map(|location| location.pool).collect();
+        let used: BTreeSet<u64> = self.traits().filter_map(|t| t.pool).map(|location| location.pool).collect();
         let mut exclusive = used.iter().filter(|&&index| self.graph.pool(index).is_some_and(|pool| pool.exclusive));
-        exclusive.all(|&index| self.operators().all(|o| o.pool.is_some_and(|location| location.pool == index)))
+        exclusive.all(|&index| self.traits().all(|t| t.pool.is_some_and(|location| location.pool == index)))
     }
 
     fn specification(&self, nodes: &[Node]) -> Specification {
         let (mut hosts, mut places, mut pools): (Option<BTreeSet<Symbol>>, _, _) =
             (None, BTreeSet::new(), BTreeSet::new());
         for &node in nodes {
-            let operator = &self.graph.operators()[node];
+            let traits = self.graph.traits(node);
             let declared =
-                operator.pool.and_then(|l| self.graph.pool(l.pool)).map(|pool| &pool.hosts[..]).unwrap_or_default();
-            let place = operator.pool.and_then(|location| location.in_pool);
-            let accepted: Option<BTreeSet<Symbol>> = match (operator.host, place) {
+                traits.pool.and_then(|l| self.graph.pool(l.pool)).map(|pool| &pool.hosts[..]).unwrap_or_default();
+            let place = traits.pool.and_then(|location| location.in_pool);
+            let accepted: Option<BTreeSet<Symbol>> = match (traits.host, place) {
                 (Some(host), _) => Some([host].into()),
                 (None, _) if declared.is_empty() => None,
                 (None, Some(place)) => Some(declared.get(place as usize).copied().into_iter().collect()),
                 (None, None) => Some(declared.iter().copied().collect()),
             };
             if accepted.is_none() {
-                places.extend(operator.pool.and_then(|location| Some((location.pool, location.in_pool?))));
+                places.extend(traits.pool.and_then(|location| Some((location.pool, location.in_pool?))));
             }
-            pools.extend(operator.pool.map(|location| location.pool));
+            pools.extend(traits.pool.map(|location| location.pool));
             if let Some(accepted) = accepted {
                 hosts = Some(hosts.map_or(accepted.clone(), |hosts| hosts.intersection(&accepted).copied().collect()));
             }
         }
         (hosts, places, pools)
     }
+}
+
+fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> usize {
+    values.collect::<BTreeSet<T>>().len()
+}
+
+fn no_two<T: Ord>(mut values: impl Iterator<Item = T>) -> bool {
+    let mut seen = BTreeSet::new();
+    values.all(|value| seen.insert(value))
+}
+
+fn one_value_per_key<K: Ord, V: Ord>(pairs: impl Iterator<Item = (K, V)>) -> bool {
+    let mut values: BTreeMap<K, BTreeSet<V>> = BTreeMap::new();
+    pairs.for_each(|(key, value)| {
+        values.entry(key).or_default().insert(value);
+    });
+    values.values().all(|values| values.len() == 1)
 }

@@ -58,12 +58,14 @@ pub fn resize(
     let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let grouping = match policy {
         Policy::Sticky => {
-            let id = |node| prior.elements.id(prior.elements.pe(node));
-            let pe_of = earlier.values().map(|earlier| earlier.map(id)).collect();
+            let pe = |node| prior.elements.pe(node);
+            let pe_of = earlier.values().map(|earlier| earlier.map(pe).into()).collect();
             // They hold an operator that is gone or sees other neighbours.
             let changed = changes.changed.iter().filter_map(|&node| earlier[node]);
-            let restarting = changed.chain(changes.removed.iter().copied()).map(id).collect();
-            let running = Running { pe_of: &pe_of, restarting: &restarting, taken: &in_use.elements };
+            let restarting = changed.chain(changes.removed.iter().copied());
+            let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
+            let (ids, taken) = (prior.elements.ids(), &in_use.elements);
+            let running = Running { pe_of: &pe_of, ids, restarting: &restarting, taken };
             let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
             Grouping { partition, ids, found, automatic }
         }

@@ -4,11 +4,12 @@ use super::Malformed;
 use crate::budget::Limits;
 use crate::error::{Problem, Stage, excerpt};
 use crate::fuser::{
-    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading,
+    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading,
+    Traits,
 };
 use crate::logical::PoolLocation;
 use crate::topology::{Connection, Node, Via};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::EntityRef;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -145,8 +146,11 @@ impl<'a> Case<'a> {
         let mut symbols = Symbols::default();
         let mut nodes: Vec<&NodeForm> = self.topology.nodes.iter().collect();
         nodes.sort_by_key(|node| node.idx);
-        let operators =
-            nodes.iter().map(|node| operator(node, &mut symbols)).collect::<Result<PrimaryMap<Node, _>, _>>()?;
+        let mut operators = Operators::with_capacity(nodes.len());
+        for node in &nodes {
+            let traits = operators.add_traits(traits(node, &mut symbols)?);
+            operators.push(Operator { index: node.idx, name: &node.name.0, channels: &[] }, traits);
+        }
         let mut pools: Vec<HostPool> = (self.topology.pools.iter())
             .map(|pool| HostPool {
                 index: pool.idx,
@@ -160,7 +164,7 @@ impl<'a> Case<'a> {
     }
 }
 
-fn operator<'a>(node: &'a NodeForm, symbols: &mut Symbols) -> Result<Operator<'a>, Malformed> {
+fn traits(node: &NodeForm, symbols: &mut Symbols) -> Result<Traits, Malformed> {
     let in_order = |ports: &mut dyn Iterator<Item = u32>| ports.zip(0..).all(|(index, position)| index == position);
     if !in_order(&mut node.r#in.iter().map(|port| port.i)) || !in_order(&mut node.out.iter().map(|port| port.i)) {
         return Err(malformed(format!("operator {}: ports do not count from 0", node.idx)));
@@ -178,9 +182,7 @@ fn operator<'a>(node: &'a NodeForm, symbols: &mut Symbols) -> Result<Operator<'a
         sets.iter().map(label).collect()
     };
     let (provisional, soft_segregated) = (labels(&node.prov), labels(&node.softseg));
-    Ok(Operator {
-        index: node.idx,
-        name: &node.name.0,
+    Ok(Traits {
         inputs: node.r#in.iter().map(|port| InputPort { threaded: port.tp, imported: port.imp }).collect(),
         outputs: node.out.iter().map(|port| OutputPort { exported: port.exp }).collect(),
         co_locations,
@@ -197,7 +199,6 @@ fn operator<'a>(node: &'a NodeForm, symbols: &mut Symbols) -> Result<Operator<'a
         host_co_locations,
         host_ex_locations,
         host_isolated: node.hiso,
-        channels: &[],
         place: None,
     })
 }

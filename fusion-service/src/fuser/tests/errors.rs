@@ -6,7 +6,7 @@ use crate::budget::Budget;
 use crate::error::{Error, Stage, code};
 use crate::fuser::{Cpus, Fusion, FusionType, Graph, HostPool, Symbols, automatic, fuse, match_ids};
 use crate::topology::{Connection, Node};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::EntityRef;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -82,13 +82,14 @@ fn an_empty_application_has_no_pe() {
 #[test]
 fn graphs_that_contradict_themselves_are_refused() {
     let sample = Sample::chain(3);
-    let graph = sample.graph();
-    let operators = graph.operators();
+    let operators = sample.operators(&mut Symbols::default());
     let connection = |source, source_port, target, target_port| {
         Connection::new((Node::new(source), source_port), (Node::new(target), target_port), None)
     };
     let pool = |index| HostPool { index, exclusive: false, hosts: Vec::new() };
-    let twice: PrimaryMap<Node, _> = [0, 1, 1].map(|node| operators[Node::new(node)].clone()).into_iter().collect();
+    let short = Sample::chain(2);
+    let mut twice = short.operators(&mut Symbols::default());
+    twice.push(twice.list()[Node::new(1)], twice.traits_id(Node::new(1)));
     let table = [
         (operators.clone(), vec![], vec![connection(3, 0, 1, 0)], "connection 0: its source does not exist"),
         (

@@ -4,7 +4,7 @@
 use crate::fuser::constraints::{Mixed, Others};
 use crate::fuser::hash_order::copied_set_order;
 use crate::fuser::verify::units;
-use crate::fuser::{FusionType, Graph, Operator};
+use crate::fuser::{FusionType, Graph};
 use crate::topology::Node;
 use cranelift_entity::EntityRef;
 use std::cmp::Reverse;
@@ -66,9 +66,10 @@ pub(super) fn manual(graph: &Graph, count: usize, kind: FusionType) -> Option<Ve
 impl<'a> Reference<'a> {
     fn new(graph: &'a Graph<'a>, kind: FusionType) -> Option<Self> {
         let operator = |node: &Node| &graph.operators()[*node];
+        let traits = |node: &Node| graph.traits(*node);
         let mut groups: BTreeMap<String, Set> = BTreeMap::new();
-        for (node, operator) in graph.operators() {
-            for name in host_group_names(graph, operator) {
+        for node in graph.operators().keys() {
+            for name in host_group_names(graph, node) {
                 groups.entry(name).or_default().insert(node);
             }
         }
@@ -81,14 +82,14 @@ impl<'a> Reference<'a> {
         for nodes in members.into_values() {
             let mut agreed: Labels = Labels::new();
             let mut alike: Labels = Labels::new();
-            let mut alone = nodes.iter().any(|n| operator(n).isolated);
-            for label in nodes.iter().flat_map(|n| &operator(n).provisional) {
+            let mut alone = nodes.iter().any(|n| traits(n).isolated);
+            for label in nodes.iter().flat_map(|n| &traits(n).provisional) {
                 agreed.entry(label.key.to_string()).or_default().insert(label.value.to_string());
             }
             if agreed.values().any(|values| values.len() > 1) {
                 return None;
             }
-            for label in nodes.iter().flat_map(|n| &operator(n).soft_segregated) {
+            for label in nodes.iter().flat_map(|n| &traits(n).soft_segregated) {
                 alike.entry(label.key.to_string()).or_default().insert(label.value.to_string());
             }
             alone |= alike.values().any(|values| values.len() != nodes.len());
@@ -107,8 +108,8 @@ impl<'a> Reference<'a> {
             }
             list.push(Unit {
                 hash: nodes.iter().fold(31_u32, |hash, n| hash.wrapping_add(31 + operator(n).index)),
-                source: nodes.iter().any(|n| operator(n).inputs.is_empty()),
-                sink: nodes.iter().any(|n| operator(n).outputs.is_empty()),
+                source: nodes.iter().any(|n| traits(n).inputs.is_empty()),
+                sink: nodes.iter().any(|n| traits(n).outputs.is_empty()),
                 alone,
                 agreed,
                 alike,
@@ -213,10 +214,10 @@ impl<'a> Reference<'a> {
         }
         let all: Vec<&Unit> = held.iter().chain([&unit]).map(|&u| &self.units[u]).collect();
         let nodes: Set = all.iter().flat_map(|u| u.nodes.iter().copied()).collect();
-        let operators = || nodes.iter().map(|&n| &self.graph.operators()[n]);
-        let first = operators().next().unwrap();
+        let traits = || nodes.iter().map(|&n| self.graph.traits(n));
+        let first = traits().next().unwrap();
         let grouped = |u: &Unit| u.nodes.iter().any(|n| self.host_groups.iter().any(|g| g.contains(n)));
-        let host_isolated = |u: &Unit| u.nodes.iter().any(|&n| self.graph.operators()[n].host_isolated);
+        let host_isolated = |u: &Unit| u.nodes.iter().any(|&n| self.graph.traits(n).host_isolated);
         let mut agreed = Labels::new();
         let mut alike: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
         for it in &all {
@@ -228,16 +229,16 @@ impl<'a> Reference<'a> {
             }
         }
         let rule_p = agreed.values().all(|values| values.len() == 1);
-        let rule_r = operators().all(|o| (o.restartable, o.relocatable) == (first.restartable, first.relocatable));
+        let rule_r = traits().all(|t| (t.restartable, t.relocatable) == (first.restartable, first.relocatable));
         let mut used = BTreeSet::new();
-        let rule_e = operators().flat_map(|o| o.ex_locations.iter().collect::<BTreeSet<_>>()).all(|id| used.insert(id));
+        let rule_e = traits().flat_map(|t| t.ex_locations.iter().collect::<BTreeSet<_>>()).all(|id| used.insert(id));
         let rule_i = !held.iter().any(|&h| {
             let (h, u) = (&self.units[h], &self.units[unit]);
             (host_isolated(u) && grouped(h)) || (host_isolated(h) && grouped(u))
         });
-        let rule_x = operators().filter_map(|o| o.pool).all(|location| {
+        let rule_x = traits().filter_map(|t| t.pool).all(|location| {
             let exclusive = self.graph.pool(location.pool).unwrap().exclusive;
-            !exclusive || operators().all(|o| o.pool.is_some_and(|other| other.pool == location.pool))
+            !exclusive || traits().all(|t| t.pool.is_some_and(|other| other.pool == location.pool))
         });
         let rule_s = alike.values().all(|values| values.len() == 1 && values.values().all(|&count| count == all.len()));
         rule_p && rule_r && rule_e && rule_i && rule_x && rule_s && self.hosts_suit(&all, nodes)
@@ -256,15 +257,15 @@ impl<'a> Reference<'a> {
         while let Some(at) = links.iter().position(|link| !link.is_disjoint(&closure)) {
             closure.extend(links.swap_remove(at));
         }
-        let operators = || closure.iter().map(|&n| (n, &self.graph.operators()[n]));
         let mut names: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         let mut places: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
         let mut hosts: Option<BTreeSet<String>> = None;
-        for (node, operator) in operators() {
-            operator.host_ex_locations.iter().for_each(|id| {
+        for node in closure {
+            let (operator, traits) = (&self.graph.operators()[node], self.graph.traits(node));
+            traits.host_ex_locations.iter().for_each(|id| {
                 names.entry(id).or_default().insert(operator.name);
             });
-            if let Some((pool, place)) = operator.pool.and_then(|l| Some((l.pool, l.in_pool?))) {
+            if let Some((pool, place)) = traits.pool.and_then(|l| Some((l.pool, l.in_pool?))) {
                 places.entry(pool).or_default().insert(place);
             }
             if let (Some(declared), ..) = specification(self.graph, &Set::from([node])) {
@@ -278,10 +279,11 @@ impl<'a> Reference<'a> {
     }
 }
 
-fn host_group_names(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = operator.host_co_locations.iter().map(|id| format!("id {id}")).collect();
-    names.extend(operator.host.map(|host| format!("host {host}")));
-    if let Some((pool, place)) = operator.pool.and_then(|l| Some((graph.pool(l.pool)?, l.in_pool?))) {
+fn host_group_names(graph: &Graph, node: Node) -> BTreeSet<String> {
+    let traits = graph.traits(node);
+    let mut names: BTreeSet<String> = traits.host_co_locations.iter().map(|id| format!("id {id}")).collect();
+    names.extend(traits.host.map(|host| format!("host {host}")));
+    if let Some((pool, place)) = traits.pool.and_then(|l| Some((graph.pool(l.pool)?, l.in_pool?))) {
         names.insert(format!("place {} {place}", pool.index));
         names.extend(pool.hosts.get(place as usize).map(|host| format!("host {host}")));
     }
@@ -291,11 +293,11 @@ fn host_group_names(graph: &Graph, operator: &Operator) -> BTreeSet<String> {
 fn specification(graph: &Graph, nodes: &Set) -> Specification {
     let mut all = (None::<BTreeSet<String>>, BTreeSet::new(), BTreeSet::new());
     for &node in nodes {
-        let operator = &graph.operators()[node];
-        let pool = operator.pool.and_then(|location| graph.pool(location.pool));
-        let place = operator.pool.and_then(|location| location.in_pool);
+        let traits = graph.traits(node);
+        let pool = traits.pool.and_then(|location| graph.pool(location.pool));
+        let place = traits.pool.and_then(|location| location.in_pool);
         let hosts = pool.map(|pool| pool.hosts.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap_or_default();
-        let declared: Option<BTreeSet<String>> = match (operator.host, hosts.is_empty(), place) {
+        let declared: Option<BTreeSet<String>> = match (traits.host, hosts.is_empty(), place) {
             (Some(host), ..) => Some([host.to_string()].into()),
             (None, true, _) => None,
             (None, false, Some(place)) => Some([hosts[place as usize].clone()].into()),

@@ -1,9 +1,11 @@
 //! Applications for tests, in a form that is easy to write and to generate.
 
-use crate::fuser::{Graph, HostPool, InputPort, Label, Operator, OutputPort, Symbol, Symbols, Threading};
+use crate::fuser::{
+    Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading, Traits,
+};
 use crate::logical::PoolLocation;
 use crate::topology::{Channel, Connection, Node, Via};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::EntityRef;
 use std::borrow::Cow;
 
 #[derive(Clone, Debug, Default)]
@@ -119,42 +121,45 @@ impl Sample {
         Self { operators, edges: edges.collect(), pools: self.pools.clone() }
     }
 
+    /// Each operator with traits of its own.
+    pub(super) fn operators(&self, symbols: &mut Symbols) -> Operators<'_> {
+        let mut operators = Operators::default();
+        for operator in &self.operators {
+            let mut ids = |ids: &[String]| ids.iter().map(|id| symbols.intern(id)).collect::<Box<[Symbol]>>();
+            let (co_locations, ex_locations) = (ids(&operator.co_locations), ids(&operator.ex_locations));
+            let (host_co, host_ex) = (ids(&operator.host_co_locations), ids(&operator.host_ex_locations));
+            let mut label = |key: &str, value: &Option<String>| -> Box<[Label]> {
+                let label = |value: &String| Label { key: symbols.intern(key), value: symbols.intern_set([&**value]) };
+                value.iter().map(label).collect()
+            };
+            let traits = operators.add_traits(Traits {
+                inputs: operator.inputs.iter().copied().collect(),
+                outputs: operator.outputs.iter().copied().collect(),
+                co_locations,
+                ex_locations,
+                isolated: operator.isolated,
+                provisional: label("jvmArgs", &operator.jvm),
+                soft_segregated: label("consistentRegionId", &operator.region),
+                restartable: operator.restartable,
+                relocatable: operator.relocatable,
+                single_threaded_on_outputs: operator.single_threaded_on_outputs,
+                threading: operator.threading,
+                host: operator.host.as_ref().map(|host| symbols.intern(host)),
+                pool: operator.pool.map(|(pool, in_pool)| PoolLocation { pool, in_pool }),
+                host_co_locations: host_co,
+                host_ex_locations: host_ex,
+                host_isolated: operator.host_isolated,
+                place: None,
+            });
+            let SampleOperator { index, name, channels, .. } = operator;
+            operators.push(Operator { index: *index, name, channels }, traits);
+        }
+        operators
+    }
+
     pub(super) fn graph(&self) -> Graph<'_> {
         let mut symbols = Symbols::default();
-        let operators: PrimaryMap<Node, Operator> = (self.operators.iter())
-            .map(|operator| {
-                let mut ids = |ids: &[String]| ids.iter().map(|id| symbols.intern(id)).collect::<Box<[Symbol]>>();
-                let (co_locations, ex_locations) = (ids(&operator.co_locations), ids(&operator.ex_locations));
-                let (host_co, host_ex) = (ids(&operator.host_co_locations), ids(&operator.host_ex_locations));
-                let mut label = |key: &str, value: &Option<String>| -> Box<[Label]> {
-                    let label =
-                        |value: &String| Label { key: symbols.intern(key), value: symbols.intern_set([&**value]) };
-                    value.iter().map(label).collect()
-                };
-                Operator {
-                    index: operator.index,
-                    name: &operator.name,
-                    inputs: operator.inputs.iter().copied().collect(),
-                    outputs: operator.outputs.iter().copied().collect(),
-                    co_locations,
-                    ex_locations,
-                    isolated: operator.isolated,
-                    provisional: label("jvmArgs", &operator.jvm),
-                    soft_segregated: label("consistentRegionId", &operator.region),
-                    restartable: operator.restartable,
-                    relocatable: operator.relocatable,
-                    single_threaded_on_outputs: operator.single_threaded_on_outputs,
-                    threading: operator.threading,
-                    host: operator.host.as_ref().map(|host| symbols.intern(host)),
-                    pool: operator.pool.map(|(pool, in_pool)| PoolLocation { pool, in_pool }),
-                    host_co_locations: host_co,
-                    host_ex_locations: host_ex,
-                    host_isolated: operator.host_isolated,
-                    channels: &operator.channels,
-                    place: None,
-                }
-            })
-            .collect();
+        let operators = self.operators(&mut symbols);
         let pools = self.pools.iter().map(|(index, exclusive, hosts)| HostPool {
             index: *index,
             exclusive: *exclusive,

@@ -6,7 +6,7 @@ use super::{fused, manual, text};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::verify::{units, violations};
-use crate::fuser::{Fusion, FusionType, Graph, Identified, Partition, PeId, Running, fuse, fuse_sticky};
+use crate::fuser::{Fusion, FusionType, Graph, Identified, Partition, Pe, PeId, Running, fuse, fuse_sticky};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use proptest::collection::{btree_set, vec};
@@ -26,9 +26,11 @@ fn places(graph: &Graph, fused: &Identified) -> Places {
 }
 
 fn resized(graph: &Graph, fusion: &Fusion, before: &Places, restarting: &BTreeSet<PeId>) -> Result<Identified, Error> {
-    let pe_of: PrimaryMap<Node, Option<PeId>> =
-        graph.operators().values().map(|operator| before.get(&operator.index).copied()).collect();
-    let running = Running { pe_of: &pe_of, restarting, taken: &BTreeSet::new() };
+    let ids: BTreeSet<PeId> = before.values().copied().collect();
+    let ids: PrimaryMap<Pe, PeId> = ids.into_iter().rev().collect();
+    let pe = |id: &PeId| ids.iter().find(|(_, known)| *known == id).map(|(pe, _)| pe);
+    let pe_of = graph.operators().values().map(|operator| before.get(&operator.index).and_then(pe).into()).collect();
+    let running = Running { pe_of: &pe_of, ids: &ids, restarting, taken: &BTreeSet::new() };
     fuse_sticky(graph, fusion, running, &Budget::default())
 }
 

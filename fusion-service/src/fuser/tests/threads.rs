@@ -43,11 +43,11 @@ impl OneByOne<'_> {
                     self.leaving.entry(left).or_default().insert(thread);
                 } else if let Some((_, filling)) = self.queues.get_mut(&port) {
                     filling.insert(thread);
-                } else if !self.graph.operators()[connection.target].threading.dynamic {
+                } else if !self.graph.traits(connection.target).threading.dynamic {
                     pending.push((connection.target, true));
                 }
             }
-            for (port, output) in (0..).zip(&self.graph.operators()[node].outputs) {
+            for (port, output) in (0..).zip(&self.graph.traits(node).outputs) {
                 if output.exported {
                     self.leaving.entry((node, port, None)).or_default().insert(thread);
                 }
@@ -58,7 +58,7 @@ impl OneByOne<'_> {
 
 fn one_by_one(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<Flags> {
     let members = partition.operators(pe);
-    let operator = |node: Node| &graph.operators()[node];
+    let traits = |node: Node| graph.traits(node);
     let mut all = OneByOne {
         graph,
         inside: members.iter().copied().collect(),
@@ -67,14 +67,14 @@ fn one_by_one(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<Flags> {
         leaving: BTreeMap::new(),
     };
     for &node in members {
-        for (port, input) in (0..).zip(&operator(node).inputs) {
+        for (port, input) in (0..).zip(&traits(node).inputs) {
             if input.threaded {
                 all.queues.insert((node, port), (false, BTreeSet::new()));
             }
         }
     }
     for connection in members.iter().flat_map(|&node| graph.outgoing(node)) {
-        let dedicated = operator(connection.target).threading.dedicated;
+        let dedicated = traits(connection.target).threading.dedicated;
         if all.inside.contains(&connection.target) && (connection.via().is_some() || dedicated) {
             all.queues.entry((connection.target, connection.target_port)).or_insert((true, BTreeSet::new()));
         }
@@ -94,27 +94,27 @@ fn one_by_one(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<Flags> {
         }
     }
     for &node in members {
-        if operator(node).inputs.is_empty() && !operator(node).outputs.is_empty() {
+        if traits(node).inputs.is_empty() && !traits(node).outputs.is_empty() {
             all.follow(node, thread(), false);
         }
-        if !operator(node).single_threaded_on_outputs {
+        if !traits(node).single_threaded_on_outputs {
             all.follow(node, thread(), false);
         }
-        for (port, _) in (0..).zip(&operator(node).inputs) {
-            if all.queues.contains_key(&(node, port)) || !operator(node).threading.manual {
+        for (port, _) in (0..).zip(&traits(node).inputs) {
+            if all.queues.contains_key(&(node, port)) || !traits(node).threading.manual {
                 all.follow(node, thread(), true);
             }
         }
     }
     let flags = members.iter().map(|&node| {
-        let inputs = operator(node).inputs.len();
+        let inputs = traits(node).inputs.len();
         let executing = all.executing.get(&node).map_or(0, BTreeSet::len);
-        let single = executing <= 1 && (operator(node).threading.manual || inputs <= 1);
+        let single = executing <= 1 && (traits(node).threading.manual || inputs <= 1);
         let others = all.leaving.iter().filter(|((from, ..), _)| *from == node).all(|(_, threads)| threads.len() <= 1);
         let queue =
             |port: u32| all.queues.get(&(node, port)).map(|(injected, filling)| (*injected, filling.len() <= 1));
         let queues = (0..inputs as u32).map(queue).collect();
-        (single, single && operator(node).single_threaded_on_outputs, others, queues)
+        (single, single && traits(node).single_threaded_on_outputs, others, queues)
     });
     flags.collect()
 }
@@ -245,8 +245,9 @@ fn the_older_dialect_leaves_models_at_operators() {
         let topology = expand(&application, &parameters, &Budget::default()).unwrap();
         let graph = Graph::from_topology(&topology).unwrap();
         let models = |name: &str| {
-            let operator = graph.operators().values().find(|operator| operator.name == name).unwrap();
-            (operator.threading.manual, operator.threading.dynamic)
+            let (node, _) = graph.operators().iter().find(|(_, operator)| operator.name == name).unwrap();
+            let threading = graph.traits(node).threading;
+            (threading.manual, threading.dynamic)
         };
         assert_eq!(models("T"), expected, "an annotation of its own");
         assert_eq!(models("S"), (false, expected.1));
