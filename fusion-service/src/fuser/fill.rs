@@ -9,7 +9,7 @@ use super::chain::{Chain, Neighbour};
 use super::closures::Closures;
 use super::composition::Composition;
 use super::hash_order::copied_set_order;
-use super::rules::{Profile, Rules, is_source_or_sink};
+use super::rules::{Kind, Profile, Rules, is_source_or_sink};
 use super::units::Unit;
 use super::waiting::{Class, Lane, Waiting};
 use crate::budget::{Budget, Pace};
@@ -30,19 +30,31 @@ pub(super) struct Seed {
     /// What it holds; not empty when the filling begins.
     pub(super) units: Vec<Unit>,
     /// What these have in common.
-    pub(super) profile: Profile,
+    profile: Profile,
+    /// The kind of unit that was added last, if any number of its units may share a PE.
+    last: Option<Kind>,
     /// It restarts whatever joins it.
     pub(super) restarts: bool,
 }
 
 impl Seed {
     pub(super) fn empty(restarts: bool) -> Self {
-        Self { units: Vec::new(), profile: Profile::default(), restarts }
+        Self { units: Vec::new(), profile: Profile::default(), last: None, restarts }
+    }
+
+    /// Whether a unit may join, as far as equality and kinds go.
+    pub(super) fn accepts(&self, unit: Unit, rules: &Rules) -> bool {
+        self.last == Some(rules.kind_of[unit]) || self.profile.accepts(rules.member(unit))
     }
 
     pub(super) fn add(&mut self, unit: Unit, rules: &Rules) {
         self.units.push(unit);
-        self.profile.add(rules.member(unit));
+        let kind = rules.kind_of[unit];
+        if self.last != Some(kind) {
+            let member = &rules.members[kind];
+            self.profile.add(member);
+            self.last = self.profile.accepts(member).then_some(kind);
+        }
     }
 }
 
@@ -218,7 +230,7 @@ impl Fill<'_> {
     }
 
     /// A container that exists from the beginning; it takes nothing more if it holds a unit that is alone.
-    fn add_seed(&mut self, Seed { units, profile, restarts }: Seed) {
+    fn add_seed(&mut self, Seed { units, profile, restarts, .. }: Seed) {
         let (mut operators, mut alone) = (0, false);
         for &unit in &units {
             self.closures.bind(units[0], unit);

@@ -144,3 +144,104 @@ fn own_models(annotations: &[Annotation]) -> impl Iterator<Item = &str> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::logical::submission::bind;
+    use crate::logical::{Partition, PoolLocation, Resources};
+    use crate::topology::{Imports, NameImport, Node, Parameters, expand};
+    use std::collections::BTreeMap;
+
+    /// An application, and two channels of one operator in it that differ in their names only.
+    fn telemetry() -> (Topology, [Node; 2]) {
+        let document = include_bytes!("../../tests/applications/telemetry.adl");
+        let application = Arc::new(crate::adl::parse(document, &Budget::default()).unwrap());
+        let bindings = bind(&application, &BTreeMap::new()).unwrap();
+        let parameters = Parameters { bindings, ..Parameters::default() };
+        let mut topology = expand(&application, &parameters, &Budget::default()).unwrap();
+        let operators = &topology.operators;
+        let plain = |one: &topology::Operator| {
+            let input = one.inputs.first().is_some_and(|input| input.imports.is_none());
+            input && one.outputs.first().is_some_and(|output| output.export.is_none())
+        };
+        let channels = operators.iter().filter(|(_, one)| plain(one)).filter_map(|(first, one)| {
+            let mut others = operators.iter().filter(|(node, other)| *node > first && other.logical == one.logical);
+            others.next().map(|(second, _)| [first, second])
+        });
+        let [first, second] = channels.min().unwrap();
+        let (one, other) = (topology.operators[first].clone(), topology.operators[second].to_mut());
+        (other.resources, other.partition) = (one.resources.clone(), one.partition.clone());
+        other.consistent_region = one.consistent_region;
+        (topology, [first, second])
+    }
+
+    fn model(tag: &str, key: &str) -> Arc<[Annotation]> {
+        let value = (key.to_owned(), AnnotationValue::Text("manual".to_owned()));
+        [Annotation { tag: tag.to_owned(), values: vec![value] }].into()
+    }
+
+    fn imports(by_name: Vec<NameImport>) -> Option<Box<Imports>> {
+        Some(Box::new(Imports { by_name, ..Imports::default() }))
+    }
+
+    /// Changes one channel; says whether the channels still share their traits, having checked that every operator has its own.
+    fn share_traits(change: impl Fn(&mut topology::Operator)) -> bool {
+        let (mut topology, [first, second]) = telemetry();
+        change(topology.operators[second].to_mut());
+        let graph = Graph::from_topology(&topology).unwrap();
+        let mut reader = Reader::new(&topology.application);
+        for (node, physical) in &topology.operators {
+            assert_eq!(*graph.traits(node), reader.traits(physical), "{}", physical.name);
+        }
+        graph.traits_id(first) == graph.traits_id(second)
+    }
+
+    #[test]
+    fn channels_share_traits_unless_fusion_sees_a_difference() {
+        type Change = fn(&mut topology::Operator);
+        let seen: [(&str, Change); 9] = [
+            ("partition", |o| o.partition = Arc::new(Partition { isolation: true, ..Partition::default() })),
+            ("host isolation", |o| o.resources = Arc::new(Resources { isolation: true, ..Resources::default() })),
+            ("pool", |o| {
+                let pool = Some(PoolLocation { pool: 0, in_pool: Some(1) });
+                o.resources = Arc::new(Resources { pool, ..Resources::default() });
+            }),
+            ("consistent region", |o| o.consistent_region = Some(3)),
+            ("threading model", |o| o.threading_model = Some("dedicated".into())),
+            ("threading annotation", |o| o.annotations = model("threading", "model")),
+            ("import", |o| {
+                let text = String::new;
+                o.inputs[0].imports = imports(vec![NameImport {
+                    operator_name: text(),
+                    application_name: text(),
+                    application_scope: text(),
+                    stream_name: text(),
+                }]);
+            }),
+            ("export", |o| {
+                o.outputs[0].export = Some(Box::new(topology::Export {
+                    operator_name: String::new(),
+                    name: None,
+                    allow_filter: true,
+                    drop_connection: false,
+                    properties: None,
+                }));
+            }),
+            ("port", |o| o.inputs.push(topology::InputPort::default())),
+        ];
+        for (what, change) in seen {
+            assert!(!share_traits(change), "{what}");
+        }
+        let unseen: [(&str, Change); 4] = [
+            ("nothing", |_| ()),
+            ("runtime constants", |o| o.runtime_constants = [("a".to_owned(), None)].into()),
+            ("other annotation", |o| o.annotations = model("view", "model")),
+            ("import of nothing", |o| o.inputs[0].imports = imports(Vec::new())),
+        ];
+        for (what, change) in unseen {
+            assert!(share_traits(change), "{what}");
+        }
+    }
+}

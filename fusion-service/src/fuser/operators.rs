@@ -26,7 +26,7 @@ pub struct Operator<'a> {
 }
 
 /// What several operators may have in common: ports, and what is asked of PEs and hosts (fuser 1.2, 1.3).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Input ports, by position.
     pub inputs: SmallVec<[InputPort; 4]>,

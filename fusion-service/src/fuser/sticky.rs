@@ -126,7 +126,7 @@ fn staying(
         }
         let seed = &mut seeds[home];
         if let Some(&first) = seed.units.first() {
-            if !seed.profile.accepts(rules.member(unit)) || !closures.bindable(first, unit) {
+            if !seed.accepts(unit, rules) || !closures.bindable(first, unit) {
                 continue;
             }
             closures.bind(first, unit);

@@ -23,6 +23,12 @@ impl Units {
     /// The components of the operators under [`Demand::Together`].
     pub(super) fn new(graph: &Graph, constraints: &[Constraint]) -> Self {
         let operators = graph.operators();
+        if !constraints.iter().any(|constraint| matches!(constraint.demand, Demand::Together(_))) {
+            // Nothing must be together.
+            let starts = (0_u32..).take(operators.len() + 1).collect();
+            let of = operators.keys().map(|node| Unit::from_u32(node.as_u32())).collect();
+            return Self { of, starts, members: operators.keys().collect() };
+        }
         // Union-find whose representatives are the lowest members.
         let mut parents: PrimaryMap<Node, Node> = operators.keys().collect();
         for constraint in constraints {
