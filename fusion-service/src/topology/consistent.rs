@@ -13,7 +13,7 @@ use super::annotations::resolve;
 use super::connect::Ports;
 use super::copies::Copies;
 use super::links::{End, Links};
-use super::order::Order;
+use super::order::{Numbered, Order};
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
 use crate::budget::{Budget, Pace};
@@ -84,7 +84,7 @@ pub(super) struct Graph<'r, 's, 'a> {
     /// Nodes of operators.
     pub(super) copies: &'r Copies,
     /// The operator and global channel of every node.
-    pub(super) numbered: &'r [(u32, OperatorId, u32)],
+    pub(super) numbered: &'r Numbered,
     /// Sorted.
     pub(super) connections: &'r [Connection],
 }
@@ -380,11 +380,7 @@ impl<'a> Search<'_, 'a> {
         resolve(&self.parameters.bindings, text, annotation).ok()
     }
 
-    fn describe(
-        &mut self,
-        numbered: &[(u32, OperatorId, u32)],
-        region_of: &SecondaryMap<Node, Option<usize>>,
-    ) -> ConsistentRegions {
+    fn describe(&mut self, numbered: &Numbered, region_of: &SecondaryMap<Node, Option<usize>>) -> ConsistentRegions {
         let mut regions: BTreeMap<u64, ConsistentRegion> = BTreeMap::new();
         let mut members: SecondaryMap<Node, Option<Arc<Membership>>> = SecondaryMap::new();
         let mut known: HashMap<(OperatorId, usize), Option<Arc<Membership>>> = HashMap::new();

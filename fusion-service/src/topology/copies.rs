@@ -29,8 +29,7 @@ impl Copies {
 
     /// The copies in a topology.
     pub(super) fn of(topology: &Topology) -> Self {
-        let copy = |channels: &[super::Channel]| channels.first().map_or(0, |channel| channel.global);
-        Self::new(topology.operators.values().map(|operator| (operator.logical, copy(&operator.channels))))
+        Self::new(topology.operators.values().map(|operator| (operator.logical, operator.global_channel())))
     }
 
     /// The copy of an operator in a global channel, if there is one.

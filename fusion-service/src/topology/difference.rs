@@ -3,9 +3,11 @@
 //! Compares two topologies of one application whose numbers agree, as [`super::relabel`] and [`super::expand_again`] give them: an operator
 //! index that both have belongs to the same operator.
 
-use super::{Node, Operator, Topology};
-use crate::shared::Shared;
-use cranelift_entity::PrimaryMap;
+use super::{Node, Topology};
+use crate::logical::OperatorId;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 
 /// What a resize does to operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,11 +33,11 @@ pub struct Difference {
 
 /// What every operator was before, if it was there. `after` has the numbers of `before`, as [`relabel`] gives them.
 pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<Node>> {
-    // Both arenas ascend by index, and an index that existed belongs to the same operator.
-    let mut known = before.operators.iter().map(|(node, operator)| (operator.index, node)).peekable();
-    let earlier = after.operators.values().map(|operator| {
-        while known.next_if(|(index, _)| *index < operator.index).is_some() {}
-        known.next_if(|(index, _)| *index == operator.index).map(|(_, node)| node)
+    // Both ascend by index, and an index that existed belongs to the same operator.
+    let mut known = before.operators.keys().zip(&before.numbered).peekable();
+    let earlier = after.numbered.iter().map(|(index, _, _)| {
+        while known.next_if(|(_, (known, _, _))| known < index).is_some() {}
+        known.next_if(|(_, (known, _, _))| known == index).map(|(node, _)| node)
     });
     earlier.collect()
 }
@@ -43,29 +45,30 @@ pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<N
 /// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as [`relabel`] gives them
 /// (topology 6.3 steps 1 and 2). Nothing when the widths are the same. `earlier` is what [`earlier`] says of the two.
 pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, Option<Node>>) -> Changes {
-    let resized = before.regions.iter().zip(&after.regions).filter(|(old, new)| old.width != new.width);
-    let mut stays: PrimaryMap<Node, bool> = before.operators.keys().map(|_| false).collect();
-    let mut changed: PrimaryMap<Node, bool> = after.operators.keys().map(|_| false).collect();
-    let mut is_resized = false;
-    for (region, _) in resized {
-        is_resized = true;
-        let inside =
-            |operator: &Shared<Operator>| operator.channels.iter().any(|channel| channel.region == region.index);
-        let inside: PrimaryMap<Node, bool> = after.operators.values().map(inside).collect();
-        for (node, inside) in &inside {
-            changed[node] |= *inside;
-        }
-        for connection in &after.connections {
-            let (source, target) = (connection.source, connection.target);
-            if inside[source] != inside[target] {
-                changed[if inside[source] { target } else { source }] = true;
-            }
-        }
-    }
+    let both = before.regions.iter().zip(&after.regions);
+    let resized: BTreeSet<u64> = both.filter(|(old, new)| old.width != new.width).map(|(old, _)| old.index).collect();
     let mut changes = Changes::default();
-    if !is_resized {
+    if resized.is_empty() {
         return changes;
     }
+    // All channels of an operator are in the same regions.
+    let mut inside: SecondaryMap<OperatorId, Option<SmallVec<[u64; 2]>>> = SecondaryMap::new();
+    for ((_, id, _), operator) in after.numbered.iter().zip(after.operators.values()) {
+        inside[*id].get_or_insert_with(|| {
+            operator.channels.iter().map(|channel| channel.region).filter(|region| resized.contains(region)).collect()
+        });
+    }
+    let inside = |node: Node| {
+        let written = after.numbered.get(node.index()).map(|(_, id, _)| *id);
+        written.and_then(|id| inside[id].as_deref()).unwrap_or_default()
+    };
+    let mut changed: PrimaryMap<Node, bool> = after.operators.keys().map(|node| !inside(node).is_empty()).collect();
+    for connection in &after.connections {
+        let (source, target) = (inside(connection.source), inside(connection.target));
+        changed[connection.target] |= source.iter().any(|region| !target.contains(region));
+        changed[connection.source] |= target.iter().any(|region| !source.contains(region));
+    }
+    let mut stays: PrimaryMap<Node, bool> = before.operators.keys().map(|_| false).collect();
     for (node, earlier) in earlier {
         let Some(earlier) = *earlier else {
             changes.added.push(node);

@@ -15,8 +15,8 @@ use super::imports::{self, Imported};
 use super::links::Links;
 use super::locations::{HostPools, may_replicate};
 use super::operators::Resolved;
-use super::order::Order;
-use super::regrow::{Before, Numbered};
+use super::order::{Numbered, Order};
+use super::regrow::Before;
 use super::relabel::{Numbering, relabel};
 use super::shape::{ScopeId, Shape};
 use super::texts::Texts;
@@ -119,6 +119,7 @@ fn make(
         consistent_regions: regions.regions,
         operators,
         connections,
+        numbered,
         groundwork: Groundwork { wiring: shape.wiring, resolved },
     };
     Ok(match (before, running) {

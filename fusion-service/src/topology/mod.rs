@@ -24,6 +24,7 @@
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.
+//! * The numbers that a topology has beside its operators are those of the operators.
 //! * An operator is identified across widths by [`Operator::identity`] (topology 4.12).
 //! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports; operators are
 //!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
@@ -68,6 +69,7 @@ use crate::logical::{SplitterKind, TraceLevel};
 use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use operators::Resolved;
+use order::Numbered;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use wiring::Wiring;
@@ -96,6 +98,8 @@ pub struct Topology {
     pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
+    /// What a resize looks at of every operator, which is in `operators` as well: close together, it is read in a tenth of the time.
+    numbered: Numbered,
     /// What an expansion for other widths begins with.
     groundwork: Groundwork,
 }
@@ -361,12 +365,17 @@ pub struct ConsistentRegion {
 heap_fields! {
     Topology {
         application, data_directory, display, host_pools, regions, consistent_regions, operators, connections,
-        groundwork,
+        numbered, groundwork,
     }
     Groundwork { wiring, resolved }
 }
 
 impl Operator {
+    /// Its channel counted over all copies of the innermost region around it; 0 outside regions.
+    fn global_channel(&self) -> u32 {
+        self.channels.first().map_or(0, |channel| channel.global)
+    }
+
     /// What identifies this operator at any width.
     pub fn identity(&self, application: &logical::Application) -> Identity {
         Identity {

@@ -30,6 +30,9 @@ impl Offsets {
     }
 }
 
+/// The number of every copy of every real operator: (operator index, operator, global channel), ascending.
+pub(super) type Numbered = Vec<(u32, OperatorId, u32)>;
+
 /// Numbers of all copies.
 pub(super) struct Order {
     /// Counting real operators only.
@@ -97,7 +100,7 @@ impl Order {
     }
 
     /// The number of every copy of every real operator: (operator index, operator, global channel), ascending.
-    pub(super) fn numbered(&self, shape: &Shape<'_>) -> Result<Vec<(u32, OperatorId, u32)>, Error> {
+    pub(super) fn numbered(&self, shape: &Shape<'_>) -> Result<Numbered, Error> {
         let mut numbered = Vec::with_capacity(usize::try_from(self.size(shape.application.main)).unwrap_or_default());
         let mut problems = Problems::default();
         let mut positions: SecondaryMap<ScopeId, Positions> = SecondaryMap::new();
@@ -177,7 +180,7 @@ impl Order {
 }
 
 /// Sorted. Numbers mostly have no gaps, and then each says itself where it belongs.
-fn in_order(mut numbered: Vec<(u32, OperatorId, u32)>) -> Vec<(u32, OperatorId, u32)> {
+fn in_order(mut numbered: Numbered) -> Numbered {
     let mut places = vec![None; numbered.len()];
     for one in &numbered {
         match places.get_mut(one.0 as usize) {

@@ -14,6 +14,7 @@ use super::copies::Copies;
 use super::imports::Imported;
 use super::links::{End, Links, Reach};
 use super::operators::Resolved;
+use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{ScopeId, Shape};
 use super::splitter_numbers::{SplitterEnd, by_place, carrying, ends_of, give_numbers};
@@ -23,9 +24,6 @@ use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::BTreeMap;
-
-/// The number of every copy of every real operator: (operator index, operator, global channel), ascending.
-pub(super) type Numbered = Vec<(u32, OperatorId, u32)>;
 
 /// The topology before, seen from the one that is being made.
 pub(super) struct Before<'b> {
@@ -46,17 +44,19 @@ impl<'b> Before<'b> {
     /// Nothing if other regions were in force: then nothing can be taken over.
     pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
         let channels = channels_before(shape, topology)?;
-        let copies = Copies::of(topology);
-        let indexes: Vec<u32> = topology.operators.values().map(|operator| operator.index).collect();
+        let before = &topology.numbered;
+        let copies = Copies::new(before.iter().map(|(_, id, channel)| (*id, *channel)));
+        let indexes: Vec<u32> = before.iter().map(|(index, _, _)| *index).collect();
         let mut now: PrimaryMap<Node, PackedOption<Node>> = indexes.iter().map(|_| PackedOption::default()).collect();
         let mut new = NewIndexes::new(indexes, numbered.last().map(|(index, _, _)| *index));
         let mut entries: Vec<((u32, OperatorId, u32), PackedOption<Node>)> = Vec::with_capacity(numbered.len());
         for &(fresh, id, channel) in numbered.iter() {
-            let before = channels[shape.scope_of[id]]
+            let channel_before = channels[shape.scope_of[id]]
                 .as_ref()
                 .map_or(Some(channel), |channels| channels.get(channel as usize).copied().flatten());
-            let earlier = before.and_then(|channel| copies.node(id, channel));
-            let index = earlier.map_or_else(|| new.index(fresh), |node| topology.operators[node].index);
+            let earlier = channel_before.and_then(|channel| copies.node(id, channel));
+            let number = earlier.and_then(|earlier| before.get(earlier.index()));
+            let index = number.map_or_else(|| new.index(fresh), |(index, _, _)| *index);
             entries.push(((index, id, channel), earlier.into()));
         }
         // Made of few runs that ascend.
@@ -85,9 +85,11 @@ impl<'b> Before<'b> {
         let mut unchanged: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
         for (id, written) in resolved.iter() {
             let same = |reach: &Reach| !reach.exports && !reach.ends.iter().any(|end| reached.touches(*end));
+            // The numbers of splitters beside and below each other are put in order by renumbering.
+            let simple = |port: &Vec<Reach>| port.iter().map(|reach| reach.splitters).sum::<u64>() <= 1;
             unchanged[id] = self.channels[shape.scope_of[id]].is_none()
                 && !written.varies(shape, id)
-                && ports.outputs[id].iter().flatten().all(same);
+                && ports.outputs[id].iter().all(|port| simple(port) && port.iter().all(same));
         }
         for ((node, _), _) in imported {
             if let Some((_, id, _)) = numbered.get(node.index()) {
@@ -109,15 +111,6 @@ impl<'b> Before<'b> {
     pub(super) fn take(&mut self, node: Node, connections: &mut Vec<Connection>) -> Option<Shared<Operator>> {
         let earlier = self.earlier.get(node)?.expand()?;
         let operator = &self.topology.operators[earlier];
-        // The numbers of splitters below each other are put in order by renumbering.
-        let simple = |splitters: &[super::Splitter]| match splitters {
-            [] => true,
-            [one] => one.nested.is_empty(),
-            _ => false,
-        };
-        if !operator.outputs.iter().all(|output| simple(&output.splitters)) {
-            return None;
-        }
         let all = &self.topology.connections;
         while all.get(self.passed).is_some_and(|connection| connection.source < earlier) {
             self.passed += 1;

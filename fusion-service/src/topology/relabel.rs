@@ -5,6 +5,7 @@
 //! only numbers change, so what is not renumbered is equal to before, text and all.
 
 use super::copies::Copies;
+use super::order::Numbered;
 use super::splitter_numbers::{SplitterEnd, ends_of, renumber_splitters};
 use super::{Channel, Identity, Node, Operator, Topology};
 use crate::logical::{self, OperatorId};
@@ -191,7 +192,15 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
             operator.to_mut().index = index;
         }
     }
-    sort_by_index(fresh)
+    let mut relabelled = sort_by_index(fresh);
+    relabelled.numbered = numbered(&relabelled.operators);
+    relabelled
+}
+
+/// What is in [`Topology::numbered`], from operators in order.
+fn numbered(operators: &PrimaryMap<Node, Shared<Operator>>) -> Numbered {
+    let numbered = |operator: &Shared<Operator>| (operator.index, operator.logical, operator.global_channel());
+    operators.values().map(numbered).collect()
 }
 
 /// Puts the arena in order of operator index again.

@@ -21,6 +21,8 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 fn operators(topology: &Topology) -> Result<(), String> {
     let indexes: Vec<u32> = topology.operators.values().map(|o| o.index).collect();
     ensure(indexes.is_sorted_by(|a, b| a < b), || "operator indexes do not ascend".to_owned())?;
+    let numbers = topology.operators.values().map(|o| (o.index, o.logical, o.global_channel()));
+    ensure(numbers.eq(topology.numbered.iter().copied()), || "operators have other numbers than is noted".to_owned())?;
     let mut identities = BTreeSet::new();
     let mut names = BTreeSet::new();
     for operator in topology.operators.values() {
