@@ -1,6 +1,6 @@
 //! Fusion: grouping operators into PEs.
 //!
-//! [`Graph`] is what fusion reads: operators with constraints, and connections. [`fuse`] turns it into a [`Partition`] for a
+//! [`Graph`] is what fusion reads: operators with their [`Traits`], and connections. [`fuse`] turns it into a [`Partition`] for a
 //! [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where they are. What follows from a
 //! partition, PE by PE, is computed here too: which ports a PE has ([`ports`]) and how threads run through it ([`threads`]).
 //!

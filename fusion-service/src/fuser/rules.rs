@@ -108,7 +108,8 @@ impl Rules {
         let mut alone = PrimaryMap::with_capacity(units.len());
         let mut kind_of = PrimaryMap::with_capacity(units.len());
         let (mut alikes, mut kinds) = (Interned::<_, Alike>::default(), Interned::<_, Kind>::default());
-        // Operators that are a unit each and have no properties look the same if they have the same traits.
+        // Operators that are a unit each and have no properties look the same if they have the same traits: which host groups they are in,
+        // if any, follows from these too.
         let mut look: SecondaryMap<TraitsId, Option<(u32, Kind)>> = SecondaryMap::new();
         for unit in units.keys() {
             pace.steps(units.size(unit))?;
