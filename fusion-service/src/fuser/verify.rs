@@ -115,6 +115,7 @@ impl Members<'_> {
         demand(self.values(|t| &t.provisional).values().all(|(_, values)| values.len() == 1), "P: different labels");
         let alike = |(carriers, values): &(usize, BTreeSet<Symbol>)| *carriers == self.nodes.len() && values.len() == 1;
         demand(self.values(|t| &t.soft_segregated).values().all(alike), "S: different or missing labels");
+        demand(self.unit_nodes().values().all(|nodes| !self.is_special(nodes)), "special, but not alone");
         demand(self.host_isolation(), "I: host-isolated, and in a host group");
         demand(self.exclusive_pools(), "X: an exclusive pool and something else");
         let specifications: BTreeSet<_> = self.unit_nodes().values().map(|nodes| self.specification(nodes)).collect();
@@ -146,11 +147,25 @@ impl Members<'_> {
         self.nodes.iter().map(|&node| self.graph.traits(node))
     }
 
+    /// The reference's rule for units in consistent regions: as many different regions as operators, or alone (fuser 2.3, `special`).
+    fn is_special(&self, unit: &[Node]) -> bool {
+        let keys = self.values_of(unit, |traits| &traits.soft_segregated);
+        keys.values().any(|(_, values)| values.len() != unit.len())
+    }
+
     /// Per key: how many operators carry it, and the values.
     fn values(&self, labels: fn(&Traits) -> &[Label]) -> BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> {
+        self.values_of(self.nodes, labels)
+    }
+
+    fn values_of(
+        &self,
+        nodes: &[Node],
+        labels: fn(&Traits) -> &[Label],
+    ) -> BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> {
         let mut keys: BTreeMap<Symbol, (usize, BTreeSet<Symbol>)> = BTreeMap::new();
-        for traits in self.traits() {
-            for label in labels(traits) {
+        for &node in nodes {
+            for label in labels(self.graph.traits(node)) {
                 let (carriers, values) = keys.entry(label.key).or_default();
                 *carriers += 1;
                 values.insert(label.value);
