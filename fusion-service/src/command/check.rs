@@ -27,7 +27,7 @@ const MESSAGE: usize = 600;
 
 /// Says everything that is wrong with an application: all problems of all stages that can be asked.
 ///
-/// One line per problem, file:line:column: [CODE: ]message [stage], and an excerpt of the document. Places in a bundle are those of the
+/// One line per problem, `file:line:column: [CODE: ]message [stage]`, and an excerpt of the document. Places in a bundle are those of the
 /// ADL in it. Exit status 0: nothing is wrong; 3: the application or the request is at fault; 2: arguments, files, or the form of
 /// the JSON input.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,7 +2,7 @@
 //!
 //! A *host group* is a set of operators that must share a host (fuser 2.2): by an id that the application gives, or because they
 //! name the same host or the same place of a pool. Operators of one group may be in different PEs, but whatever shares a PE with
-//! one of them is bound to the same host; [`Closures`] follows such chains.
+//! one of them is bound to the same host; [`super::closures`] follows such chains.
 
 use super::constraints::join;
 use super::graph::{Graph, Symbol};

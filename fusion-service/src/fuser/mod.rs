@@ -2,7 +2,7 @@
 //!
 //! [`Graph`] is what fusion reads: operators with their [`Traits`], and connections. [`fuse`] turns it into a [`Partition`] for a
 //! [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where they are. What follows from a
-//! partition, PE by PE, is computed here too: which ports a PE has ([`ports`]) and how threads run through it ([`threads`]).
+//! partition, PE by PE, is computed here too: which ports a PE has ([`ports()`]) and how threads run through it ([`threads()`]).
 //!
 //! ```text
 //! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->

@@ -9,8 +9,8 @@
 //! * operators that go away leave the rest as it is. So a job that grows and shrinks back is grouped as before, with the same ids.
 //!
 //! Where a constraint does change with the width (ids made of channel numbers; an operator that must share a PE with operators of two
-//! PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread over PEs gathers in the one that holds most of them, and a unit that
-//! contradicts what stays in its PE is placed like a new one.
+//! PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread over PEs gathers in the one that
+//! holds most of them, and a unit that contradicts what stays in its PE is placed like a new one.
 
 use super::Fusion;
 use super::composition::Composition;

@@ -5,13 +5,14 @@
 //!                             layout bytes --restore--> Compiled
 //! ```
 //!
-//! [`submit`], [`resize`], [`replay`] and [`restore`] are pure functions; [`check`] says all that is wrong, of all stages at once. A [`Plan`] says which PEs there are, what they need around them, and
-//! what becomes of each; texts are written later, by [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers stable:
-//! operator indexes, splitters, host pools, PE ids, PE port ids. A PE restarts only if something changed that a running PE can observe.
+//! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions; [`check()`] says all that is wrong, of all stages at once.
+//! A [`Plan`] says which PEs there are, what they need around them, and what becomes of each; texts are written later, by
+//! [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers stable: operator indexes, splitters, host pools,
+//! PE ids, PE port ids. A PE restarts only if something changed that a running PE can observe.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
-//! Invariants: the same arguments give the same plan, bytes included; what [`restore`] gives renders the same texts as what made
+//! Invariants: the same arguments give the same plan, bytes included; what [`restore()`] gives renders the same texts as what made
 //! the layout; the first problem of a refusal is that of the first stage that has one, and stages that look at the same thing tell
 //! theirs together.
 
@@ -227,7 +228,7 @@ pub enum RenderError {
 
 /// Compiles an application for a new job.
 ///
-/// Fails with the problems of the first stage that has any; the stages behind fusion tell theirs together. [`check`] tells more.
+/// Fails with the problems of the first stage that has any; the stages behind fusion tell theirs together. [`check()`] tells more.
 pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
     let bound = request::Bound::new(source, request)?;

@@ -6,7 +6,7 @@
 //!
 //! Knows: the logical application, widths, submission-time values. Must not know: PEs, fusion modes, XML.
 //!
-//! [`expand`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and holds all limits:
+//! [`expand()`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and holds all limits:
 //!
 //! * `wiring`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds operators and
 //!   ports);
@@ -19,8 +19,8 @@
 //!
 //! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes: [`expand_again`].
 //!
-//! Beside it: [`relabel`] carries numbers over from a running generation (those of splitters: `splitter_numbers`), [`difference`] tells
-//! what a resize does to operators, [`verify`] checks the invariants, and a topology prints itself.
+//! Beside it: [`relabel()`] carries numbers over from a running generation (those of splitters: `splitter_numbers`), [`difference()`] tells
+//! what a resize does to operators, [`verify()`] checks the invariants, and a topology prints itself.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.

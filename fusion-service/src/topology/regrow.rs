@@ -2,7 +2,7 @@
 //!
 //! A resize changes one region or a few. An operator that is in none of them and reaches none of them is the same operator with the
 //! same connections, so the new topology shares it instead of filling templates and following ports again. Numbers are those of the
-//! topology before from the beginning, as [`super::relabel`] would give them: nothing has to be sorted afterwards.
+//! topology before from the beginning, as [`super::relabel()`] would give them: nothing has to be sorted afterwards.
 //!
 //! Knows: the shape for the new widths, the topology before. Must not know: what the operators are.
 //!
