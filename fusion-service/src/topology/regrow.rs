@@ -85,11 +85,9 @@ impl<'b> Before<'b> {
         let mut unchanged: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
         for (id, written) in resolved.iter() {
             let same = |reach: &Reach| !reach.exports && !reach.ends.iter().any(|end| reached.touches(*end));
-            // The numbers of splitters beside and below each other are put in order by renumbering.
-            let simple = |port: &Vec<Reach>| port.iter().map(|reach| reach.splitters).sum::<u64>() <= 1;
             unchanged[id] = self.channels[shape.scope_of[id]].is_none()
                 && !written.varies(shape, id)
-                && ports.outputs[id].iter().all(|port| simple(port) && port.iter().all(same));
+                && ports.outputs[id].iter().flatten().all(same);
         }
         for ((node, _), _) in imported {
             if let Some((_, id, _)) = numbered.get(node.index()) {
