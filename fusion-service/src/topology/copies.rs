@@ -2,7 +2,8 @@
 //!
 //! A copy is named by the operator and its global channel, as everywhere in [`super::shape`].
 
-use super::{Node, Topology};
+use super::Node;
+use super::order::Numbered;
 use crate::logical::OperatorId;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -14,22 +15,17 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Of operators with their global channels, in the order of the arena.
-    pub(super) fn new(operators: impl Iterator<Item = (OperatorId, u32)>) -> Self {
+    /// The copies whose numbers these are; nodes are positions among them.
+    pub(super) fn new(numbered: &Numbered) -> Self {
         let mut nodes: SecondaryMap<OperatorId, Vec<PackedOption<Node>>> = SecondaryMap::new();
-        for (at, (id, channel)) in operators.enumerate() {
-            let (copies, channel) = (&mut nodes[id], channel as usize);
+        for (at, (_, id, channel)) in numbered.iter().enumerate() {
+            let (copies, channel) = (&mut nodes[*id], *channel as usize);
             if copies.len() <= channel {
                 copies.resize(channel + 1, PackedOption::default());
             }
             copies[channel] = Node::new(at).into();
         }
         Self { nodes }
-    }
-
-    /// The copies in a topology.
-    pub(super) fn of(topology: &Topology) -> Self {
-        Self::new(topology.operators.values().map(|operator| (operator.logical, operator.global_channel())))
     }
 
     /// The copy of an operator in a global channel, if there is one.

@@ -68,7 +68,7 @@ fn make(
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
     let mut running = before.and_then(|before| Before::new(&shape, before, &mut numbered));
-    let copies = Copies::new(numbered.iter().map(|(_, id, channel)| (*id, *channel)));
+    let copies = Copies::new(&numbered);
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let resolved = match groundwork {
         Some(Groundwork { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),

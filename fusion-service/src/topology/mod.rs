@@ -98,7 +98,7 @@ pub struct Topology {
     pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
-    /// What a resize looks at of every operator, which is in `operators` as well: close together, it is read in a tenth of the time.
+    /// What a resize looks at of every operator, which is in `operators` as well: close together, it is read without waiting for memory each time.
     numbered: Numbered,
     /// What an expansion for other widths begins with.
     groundwork: Groundwork,

@@ -22,7 +22,7 @@ type Constants = Arc<[(String, Option<String>)]>;
 pub(super) struct Resolved {
     operators: PrimaryMap<OperatorId, Option<Written>>,
     /// Bytes that were charged for.
-    texts: u64,
+    texts: usize,
 }
 
 /// What all channels of a primitive share, resolved.
@@ -53,7 +53,7 @@ impl Resolved {
         texts: &mut Texts,
         problems: &mut Problems,
     ) -> Result<Self, Error> {
-        let left = texts.left();
+        let before = texts.charged();
         let mut operators = PrimaryMap::with_capacity(shape.application.operators.len());
         for (id, operator) in shape.application.operators.iter() {
             let mut one = None;
@@ -63,12 +63,12 @@ impl Resolved {
             }
             operators.push(one);
         }
-        Ok(Self { operators, texts: left - texts.left() })
+        Ok(Self { operators, texts: texts.charged() - before })
     }
 
     /// Asks once more for the texts that were asked for when this was made.
     pub(super) fn charge(&self, texts: &mut Texts) -> Result<(), Error> {
-        texts.charge_again(self.texts)
+        texts.charge(self.texts)
     }
 
     /// What the channels of a primitive share.

@@ -45,7 +45,7 @@ impl<'b> Before<'b> {
     pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
         let channels = channels_before(shape, topology)?;
         let before = &topology.numbered;
-        let copies = Copies::new(before.iter().map(|(_, id, channel)| (*id, *channel)));
+        let copies = Copies::new(before);
         let indexes: Vec<u32> = before.iter().map(|(index, _, _)| *index).collect();
         let mut now: PrimaryMap<Node, PackedOption<Node>> = indexes.iter().map(|_| PackedOption::default()).collect();
         let mut new = NewIndexes::new(indexes, numbered.last().map(|(index, _, _)| *index));

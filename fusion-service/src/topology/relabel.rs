@@ -49,7 +49,7 @@ impl Numbering {
             topology.operators.values().map(|operator| operator.identity(application)).collect();
         // Copies by channel are nearly in order already, which makes sorting them cheap.
         let mut operators = Vec::with_capacity(identities.len());
-        let copies = Copies::of(topology);
+        let copies = Copies::new(&topology.numbered);
         for (_, id) in by_adl_index(application) {
             operators.extend(copies.all(id).map(|node| (identities[node].clone(), topology.operators[node].index)));
         }
@@ -93,7 +93,7 @@ struct ByIdentity<'t> {
 
 impl<'t> ByIdentity<'t> {
     fn new(topology: &'t Topology) -> Self {
-        Self { topology, by_adl_index: by_adl_index(&topology.application), copies: Copies::of(topology) }
+        Self { topology, by_adl_index: by_adl_index(&topology.application), copies: Copies::new(&topology.numbered) }
     }
 
     /// All copies of the operator as written, if there are any.

@@ -1,12 +1,11 @@
-//! The shape of an application: its connections with splitters and mergers put in, before anything is copied (topology 4.2, 4.3).
+//! The shape of an application: its [`super::wiring`] at the widths in force, before anything is copied (topology 4.2).
 //!
 //! All channels of a region look alike, so the shape holds each of them once, as channel 0. A copy of an operator is named by the
 //! operator and its *global channel*: a number with one digit per region around it, innermost least significant (topology 4.8).
 //! Passing a splitter into channel `p` of a region of width `w` turns the global channel `g` into `g * w + p`; passing a merger out of
 //! it turns `g` into `g / w`. This is all that expansion needs: nothing is copied until operators are made.
 //!
-//! Invariants of a shape that was built without problems: every link leads to a port that exists; every connection at the border of a
-//! region goes through a splitter or merger; scopes of links agree (checked by [`super::links`]).
+//! Invariants of a shape that was built without problems: those of its wiring; scopes of links agree (checked by [`super::links`]).
 
 use super::widths::{self, Overrides};
 use super::wiring::{ListId, Side, Wiring};
@@ -62,8 +61,8 @@ impl Deref for Shape<'_> {
 
 impl<'a> Shape<'a> {
     /// Builds the shape for the widths in force, from a wiring that was made before without problems, if there is one. With problems
-    /// (everything that is wrong with operators' indexes, connections, regions and widths) it is good for names and contexts of operators, not for
-    /// following links.
+    /// (everything that is wrong with operators' indexes, connections, regions and widths) it is good for names and contexts of
+    /// operators, not for following links.
     pub(super) fn build(
         application: &'a Application,
         wiring: Option<Arc<Wiring>>,

@@ -49,6 +49,7 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
         index,
     })
 }
+
 /// Step 5: a splitter that carries connections keeps its number.
 pub(super) fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
     for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {

@@ -26,17 +26,7 @@ impl Texts {
 
     /// Asks for texts of so many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Error> {
-        self.charge_again(bytes as u64)
-    }
-
-    /// Bytes that are left.
-    pub(super) fn left(&self) -> u64 {
-        self.left
-    }
-
-    /// Asks for texts that were asked for before, of so many bytes together.
-    pub(super) fn charge_again(&mut self, bytes: u64) -> Result<(), Error> {
-        match self.left.checked_sub(bytes) {
+        match self.left.checked_sub(bytes as u64) {
             Some(left) => {
                 self.left = left;
                 Ok(())
@@ -46,5 +36,10 @@ impl Texts {
                 Err(Problem::new(Stage::Topology, message).into())
             }
         }
+    }
+
+    /// Bytes that were asked for so far.
+    pub(super) fn charged(&self) -> usize {
+        usize::try_from(self.most - self.left).unwrap_or(usize::MAX)
     }
 }

@@ -108,7 +108,8 @@ no_heap!(Merger, Link, Range<usize>);
 
 impl Wiring {
     /// Reads the links. `visit` is called for each parallel operator with the position of its region, before splitters and mergers
-    /// are put around it. Problems: everything that is wrong with operators' indexes and connections; those of `found` are told after all others.
+    /// are put around it. Problems: everything that is wrong with operators' indexes and connections; those of `found` are told after
+    /// all others.
     pub(super) fn new(
         application: &Application,
         problems: &mut Problems,
@@ -137,11 +138,9 @@ impl Wiring {
         }
         wiring.read_links(application, &index, found);
         wiring.parallel = wiring.walk(application);
-        for id in wiring.parallel.clone() {
-            if let Some(position) = wiring.region_of[id].map(|position| position as usize) {
-                visit(id, position, problems);
-                wiring.insert(application, (id, position), problems, found);
-            }
+        for (id, position) in wiring.parallel_regions().collect::<Vec<_>>() {
+            visit(id, position, problems);
+            wiring.insert(application, (id, position), problems, found);
         }
         wiring
     }
