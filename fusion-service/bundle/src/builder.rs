@@ -1,4 +1,4 @@
-//! Making bundles (adl 1.1 to 1.3).
+//! Making bundles (rule bundle-9).
 //!
 //! What is made depends on nothing but what is put in: entries are sorted, times and owners are fixed.
 

@@ -1,4 +1,4 @@
-//! The ZIP archive around everything (adl 1.1).
+//! The ZIP archive around everything (rule bundle-1).
 //!
 //! Read through its directory, entry by entry, without an index in memory. Of the entries only two matter; the names of
 //! the others are checked all the same.
@@ -13,7 +13,7 @@ use zip::unstable::read::ZipIterable;
 use crate::name::{Unsafe, normalized};
 use crate::{Error, INFO, Limits, PAYLOAD};
 
-/// What a tar may have, however small it is compressed.
+/// Octets that a tar may have, however small it is compressed (rule bundle-6).
 const RATIO_FREE: u64 = 16 << 20;
 
 pub(crate) struct Container<R> {

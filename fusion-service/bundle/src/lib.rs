@@ -1,4 +1,4 @@
-//! Application bundles (`.sab`): reading and writing (adl 1).
+//! Application bundles (`.sab`): reading and writing (chapter [bundle](../../../docs/rules/bundle.md) of the rules).
 //!
 //! A bundle is a ZIP archive with a description, [`bundleInfo.xml`](BundleInfo), and the application itself as an
 //! uncompressed tar, `tar/bundle.tar`; in the tar is the ADL. [`Bundle::read`] gets description and ADL out of it,
@@ -54,14 +54,14 @@ pub(crate) const INFO: &str = "bundleInfo.xml";
 /// The ZIP entry with the application.
 pub(crate) const PAYLOAD: &str = "tar/bundle.tar";
 
-/// Whether these octets, or the first of them, are a bundle and not an ADL: whether they begin as a ZIP archive.
+/// Whether these octets, or the first of them, are a bundle and not an ADL: whether they begin as a ZIP archive (rule bundle-1).
 #[must_use]
 pub fn is_bundle(octets: &[u8]) -> bool {
     // An archive without entries begins with the end of its directory.
     octets.starts_with(b"PK\x03\x04") || octets.starts_with(b"PK\x05\x06")
 }
 
-/// Bounds on a bundle. What exceeds them is refused before it is read.
+/// Bounds on a bundle (rule bundle-6). What exceeds them is refused before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of the bundle.
@@ -86,8 +86,8 @@ impl Default for Limits {
     }
 }
 
-/// Whether the build id of a bundle is compared with its content. The comparison reads the whole tar; otherwise reading
-/// ends behind the ADL.
+/// Whether the build id of a bundle is compared with its content (rule bundle-7). The comparison reads the whole tar; otherwise
+/// reading ends behind the ADL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BuildIdPolicy {
     /// It is not.
@@ -99,7 +99,7 @@ pub enum BuildIdPolicy {
     Require,
 }
 
-/// How the build id of a bundle compares with the SHA-224 of its tar (adl 1.1).
+/// How the build id of a bundle compares with the SHA-224 of its tar (rule bundle-7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildId {
     /// It was not compared.
@@ -132,7 +132,7 @@ pub struct Bundle {
 
 impl Bundle {
     /// Reads a bundle: its description, and the ADL from `outputDirectory/adlFile` in the tar or, if that is not there,
-    /// the first file whose path ends with `/adlFile` (adl 1.4). Files are best read through a buffer.
+    /// the first file whose path ends with `/adlFile` (rule bundle-4). Files are best read through a buffer.
     ///
     /// # Errors
     /// When the reader fails, the bundle is damaged or incomplete, exceeds a limit or has names that leave it, and when
@@ -172,7 +172,7 @@ impl Bundle {
     }
 
     /// The ADL as the compiler gets it at a submission: with the build id, and with the directories as they are in a pod
-    /// (adl 1.5). Only these three attributes of the application element differ from [`Bundle::adl`].
+    /// (rule bundle-8). Only these three attributes of the application element differ from [`Bundle::adl`].
     ///
     /// # Errors
     /// When the ADL has no application element, is not well-formed before it, or has a document type declaration.

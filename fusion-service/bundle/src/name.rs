@@ -1,4 +1,4 @@
-//! Names of entries: relative, and within the archive.
+//! Names of entries: relative, and within the archive (rule bundle-5).
 
 /// A name that leads out of its archive; the beginning of it, for a message.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The tar with the application (adl 1.3), streamed in search of the ADL (adl 1.4).
+//! The tar with the application (rule bundle-3), streamed in search of the ADL (rule bundle-4).
 //!
 //! Headers are read one by one rather than through the convenience of the tar crate, which would read a long name into
 //! memory whatever its size. Links are entries like others: not files, so never the ADL, and never followed.

@@ -1,8 +1,7 @@
-//! The changes a submission makes to an ADL (adl 1.5): build id and directories of the application.
+//! The changes that a submission makes to an ADL (rule bundle-8): build id and directories of the application.
 //!
-//! An edit of the text of one start tag, so that nothing else can change. The reference looks for the literal name
-//! `splApplication` anywhere; here it is the first child of the root with the name and namespace of either dialect, so
-//! that prefixes do not matter and the old dialect works.
+//! The text of one start tag is edited, so that nothing else can change. The tag is that of the first child of the root with the
+//! name and namespace of either dialect, whatever its prefix.
 
 use std::ops::Range;
 
