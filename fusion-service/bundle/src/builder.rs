@@ -94,7 +94,8 @@ impl Builder {
     /// The octets of the bundle.
     ///
     /// # Errors
-    /// When a path is unsafe, is there twice or is also the folder of another, or something is too large for its format.
+    /// When a path is unsafe, is there twice or is also the folder of another, or something is too large for its
+    /// format.
     pub fn build(&self) -> Result<Vec<u8>, Error> {
         if let Some(path) = &self.conflict {
             return Err(Error::Conflict(path.clone()));

@@ -1,7 +1,7 @@
 //! The description of a bundle, `bundleInfo.xml` (rule bundle-2).
 //!
-//! The reader does not look at the namespace of elements, but it checks the attributes. It refuses a document type declaration and
-//! entities other than the five of XML.
+//! The reader does not look at the namespace of elements, but it checks the attributes. It refuses a document type
+//! declaration and entities other than the five of XML.
 
 use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesDecl, BytesStart, Event};

@@ -30,8 +30,8 @@
 //!
 //! Knows nothing of the content of an ADL but its application element, and neither fetches nor unpacks. Invariants: a
 //! bundle is not trusted. Every read is bounded by [`Limits`] before memory is spent, names that leave the archive are
-//! refused, links are never followed, and the tar is streamed, never held. The same input makes the same bundle, byte by
-//! byte.
+//! refused, links are never followed, and the tar is streamed, never held. The same input makes the same bundle, byte
+//! by byte.
 
 mod builder;
 mod container;
@@ -54,7 +54,8 @@ pub(crate) const INFO: &str = "bundleInfo.xml";
 /// The ZIP entry with the application.
 pub(crate) const PAYLOAD: &str = "tar/bundle.tar";
 
-/// Whether these octets, or the first of them, are a bundle and not an ADL: whether they begin as a ZIP archive (rule bundle-1).
+/// Whether these octets, or the first of them, are a bundle and not an ADL: whether they begin as a ZIP archive
+/// (rule bundle-1).
 #[must_use]
 pub fn is_bundle(octets: &[u8]) -> bool {
     // An archive without entries begins with the end of its directory.
@@ -79,15 +80,15 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 GiB, of which 4 MiB of description; 2 GiB of tar, at most 200 times the compressed size; 100,000 entries; 64 MiB
-    /// of ADL.
+    /// 1 GiB, of which 4 MiB of description; 2 GiB of tar, at most 200 times the compressed size; 100,000 entries; 64
+    /// MiB of ADL.
     fn default() -> Self {
         Self { bundle: 1 << 30, info: 4 << 20, payload: 2 << 30, ratio: 200, entries: 100_000, adl: 64 << 20 }
     }
 }
 
-/// Whether the build id of a bundle is compared with its content (rule bundle-7). The comparison reads the whole tar; otherwise
-/// reading ends behind the ADL.
+/// Whether the build id of a bundle is compared with its content (rule bundle-7). The comparison reads the whole tar;
+/// otherwise reading ends behind the ADL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BuildIdPolicy {
     /// It is not.
@@ -171,8 +172,8 @@ impl Bundle {
         &self.build_id
     }
 
-    /// The ADL as the compiler gets it at a submission: with the build id, and with the directories as they are in a pod
-    /// (rule bundle-8). Only these three attributes of the application element differ from [`Bundle::adl`].
+    /// The ADL as the compiler gets it at a submission: with the build id, and with the directories as they are in a
+    /// pod (rule bundle-8). Only these three attributes of the application element differ from [`Bundle::adl`].
     ///
     /// # Errors
     /// When the ADL has no application element, is not well-formed before it, or has a document type declaration.

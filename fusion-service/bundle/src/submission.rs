@@ -1,7 +1,7 @@
 //! The changes that a submission makes to an ADL (rule bundle-8): build id and directories of the application.
 //!
-//! The text of one start tag is edited, so that nothing else can change. The tag is that of the first child of the root with the
-//! name and namespace of either dialect, whatever its prefix.
+//! The text of one start tag is edited, so that nothing else can change. The tag is that of the first child of the root
+//! with the name and namespace of either dialect, whatever its prefix.
 
 use std::ops::Range;
 

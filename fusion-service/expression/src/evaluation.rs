@@ -1,4 +1,4 @@
-//! The value of an expression for given properties: three-valued, with errors (operator-io 2.5).
+//! The value of an expression for given properties: three-valued, with errors (rule expression-8).
 //!
 //! All properties are put in at once, so the result does not depend on an order. `&&` is false as soon as one side is,
 //! `||` true as soon as one side is, whatever the other side; otherwise an error wins over what is unknown.

@@ -63,7 +63,7 @@ pub(crate) struct Node {
 }
 
 /// An expression. `Display` prints it canonically: one blank around binary operators, texts in double quotes, floats as
-/// Java writes them (adl 7.1). What is printed parses, and prints the same again.
+/// Java writes them (rule expression-9). What is printed parses, and prints the same again.
 #[derive(Clone, Debug)]
 pub struct Expression {
     pub(crate) source: Arc<str>,

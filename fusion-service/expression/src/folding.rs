@@ -1,11 +1,11 @@
-//! Putting in the channel numbers and folding what is constant (adl 7.1).
+//! Putting in the channel numbers and folding what is constant (rule expression-10).
 //!
 //! A tree whose value is known and has a literal becomes that literal; parentheses around a literal go. `&&` and `||`
 //! fold when one side decides, and keep a side that does not. `true` and `false` are words, not constants, until the
 //! expression is evaluated: `false && a` stays.
 //!
-//! Besides, integers at the end of a chain are combined: `x - 1 + 10` becomes `x + 9`. Only where the result is the same
-//! for every integer x: the reference also makes `x * 2` of `x / 3 * 6`, which is wrong for all x that 3 does not divide.
+//! Besides, integers at the end of a chain are combined where the result is the same for every integer before them:
+//! `x - 1 + 10` becomes `x + 9`, but `x / 3 * 6` stays, because 3 need not divide x.
 
 use crate::Error;
 use crate::evaluation::{Evaluation, Meter, combine, convert};

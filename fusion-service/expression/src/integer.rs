@@ -1,8 +1,8 @@
 //! Integers of the expression language: of any size, within a bound that keeps arithmetic cheap.
 //!
-//! The reference computes with unbounded integers (operator-io 2.5), so `9223372036854775807 + 1` is exact. Here a
-//! result of more than 1,024 bits is a fault: such a number could not be compared with a float64 anyway, and
-//! `1 << 1000000000` must not cost what it says.
+//! Arithmetic is exact: `9223372036854775807 + 1` has a result (rule expression-4). A result of more than 1,024 bits is
+//! a fault: such a number could not be compared with a float64 anyway, and `1 << 1000000000` must not cost what it
+//! says.
 
 use std::fmt;
 

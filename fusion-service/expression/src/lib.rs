@@ -1,4 +1,5 @@
-//! The SPL expression language of subscriptions and filters (adl 7.1, operator-io 2.5).
+//! The SPL expression language of subscriptions and filters (chapter [expression](../../../docs/rules/expression.md) of
+//! the rules).
 //!
 //! An import selects streams by an expression over the properties of exports: `kind == "bargains" && price > 10.5`. The
 //! compiler puts in the channel numbers, folds what is constant and prints the rest canonically; the frontend's broker
@@ -42,7 +43,7 @@ pub use java::{java_double, java_float};
 pub use substitution::{Intrinsics, LocationError, RegionChannel, substitute_intrinsics, substitute_location};
 pub use value::{List, Properties, PropertyType, ScalarType, Value, ValueError};
 
-/// Bounds on an expression.
+/// Bounds on an expression (rule expression-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of the text.

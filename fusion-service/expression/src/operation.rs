@@ -1,7 +1,7 @@
-//! What operators do to values: the table of operator-io 2.5.
+//! What operators do to values (rule expression-6), and how tightly they bind (rule expression-2).
 //!
-//! Corrected against the reference: an int64 on the left of a float64 is promoted in its place (the reference swaps the
-//! operands), and booleans can be compared for equality. Nothing here knows about texts or unknown operands.
+//! An int64 beside a float64 is promoted in its place; the operands keep their sides. Nothing here knows about the text
+//! of an expression, or about unknown operands.
 
 use std::cmp::Ordering;
 
@@ -52,7 +52,8 @@ pub(crate) enum Binary {
     Remainder,
 }
 
-/// How tightly a binary operator binds, loosest first (adl 7.1: `&`, `^` and `|` bind looser than comparisons).
+/// How tightly a binary operator binds, loosest first (rule expression-2: `&`, `^` and `|` bind looser than
+/// comparisons).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Precedence {
     Or,
@@ -255,7 +256,7 @@ fn is_true(text: &str) -> bool {
     text.eq_ignore_ascii_case("true")
 }
 
-/// Converts a value: `(int64)x`.
+/// Converts a value: `(int64)x` (rule expression-7).
 pub(crate) fn cast(target: ScalarType, value: &Value) -> Result<Value, Fault> {
     let converted = match (target, value) {
         (ScalarType::Boolean, Value::Boolean(_))

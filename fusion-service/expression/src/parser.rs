@@ -1,4 +1,4 @@
-//! From tokens to the tree, by operator precedence with a stack of its own (grammar: adl 7.1, operator-io 2.5).
+//! From tokens to the tree, by operator precedence with a stack of its own (rule expression-2).
 
 use std::sync::Arc;
 

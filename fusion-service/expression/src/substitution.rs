@@ -1,7 +1,7 @@
 //! The channel functions, and their substitution in texts that are not expressions.
 //!
-//! Stream names and property values get [`substitute_intrinsics`] (adl 7), host names and location ids
-//! [`substitute_location`] (adl 5.4b, topology 4.11). Expressions have their own substitution,
+//! Stream names and property values get [`substitute_intrinsics`], host names and location ids
+//! [`substitute_location`] (rules expression-12 and expression-13). Expressions have their own substitution,
 //! [`Expression::substitute_and_fold`](crate::Expression::substitute_and_fold). Where an operator stands is given;
 //! nothing here knows regions.
 
@@ -40,7 +40,7 @@ impl Intrinsic {
 /// Where an operator stands in one of the parallel regions around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionChannel {
-    /// The channel among all channels of the region in the application (adl 4.4).
+    /// The channel among all channels of the region in the application (rule expansion-5).
     pub global_channel: u64,
     /// How many channels the region has in the application.
     pub global_max_channels: u64,
@@ -50,7 +50,7 @@ pub struct RegionChannel {
     pub local_max_channels: u64,
 }
 
-/// The values of the channel functions for one operator (adl 4.4).
+/// The values of the channel functions for one operator (rule expression-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intrinsics {
     /// `getChannel()`: the global channel of the innermost region.
@@ -90,7 +90,7 @@ impl Intrinsics {
 }
 
 /// Replaces the channel functions in a stream name or a property value, exactly as they are spelled (`getChannel()`,
-/// without inner blanks). Everything else stays (adl 7).
+/// without inner blanks). Everything else stays (rule expression-12).
 #[must_use]
 pub fn substitute_intrinsics<'t>(text: &'t str, intrinsics: &Intrinsics) -> Cow<'t, str> {
     let calls = Intrinsic::ALL.map(|intrinsic| (intrinsic.call(), intrinsics.value(intrinsic).to_string()));
@@ -129,7 +129,7 @@ pub enum LocationError {
 /// How often `byChannel` may occur in one text.
 const MAXIMUM_BY_CHANNEL: usize = 64;
 
-/// Replaces the placeholders in a host name or the id of a co-location or ex-location (adl 5.4b, topology 4.11).
+/// Replaces the placeholders in a host name or the id of a co-location or ex-location (rule expression-13).
 ///
 /// `regions` are those around the operator, innermost first. `byChannel(NAME, N)` becomes `NAME_<g>` with the global
 /// channel of the N-th region counted from the outermost, or `NAME` outside all regions; then the channel functions are
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Global channels 7, 3, 1 of 12, 8, 2; widths 3, 4, 2 (adl 5.4b).
+    /// Global channels 7, 3, 1 of 12, 8, 2; widths 3, 4, 2.
     const NESTED: [RegionChannel; 3] = [
         RegionChannel { global_channel: 7, global_max_channels: 12, local_channel: 1, local_max_channels: 3 },
         RegionChannel { global_channel: 3, global_max_channels: 8, local_channel: 2, local_max_channels: 4 },

@@ -1,7 +1,6 @@
-//! From text to tokens: longest match, white space separates (adl 7.1, operator-io 2.5).
+//! From text to tokens: longest match, white space separates (rule expression-1).
 //!
-//! Where the reference skips characters that belong to no token (so that `a=1` reads as `a`), they are an error here:
-//! a malformed expression is reported where it was written.
+//! A character that belongs to no token is an error: a malformed expression is reported where it was written.
 
 use crate::Error;
 use crate::integer::Integer;

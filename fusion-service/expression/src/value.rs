@@ -1,8 +1,7 @@
-//! Typed values: literals of expressions, properties of exported streams, results.
+//! Typed values: literals of expressions, properties of exported streams, results (rule expression-4).
 //!
 //! Invariants: a list holds elements of one type; an integer has at most 1,024 bits; the text of an rstring is what
-//! stands between the quotes, escapes as written, because the language compares texts without decoding them
-//! (operator-io 2.5).
+//! stands between the quotes, escapes as written, because the language compares texts without decoding them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +45,7 @@ impl ScalarType {
     }
 }
 
-/// The type of a property: one of the eight of adl 3.6.
+/// The type of a property: one of eight (rule expression-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PropertyType {
     /// A single value.
@@ -67,7 +66,7 @@ impl fmt::Display for PropertyType {
 /// Why a property cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// The type is none of the eight of adl 3.6.
+    /// The type is none of the eight.
     #[error("{0:?} is no type of a property; the types are boolean, int64, float64, rstring and list<...> of these")]
     UnknownType(String),
     /// A text that is no value of the type.
@@ -161,7 +160,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Reads a property: its type and its values as they stand in the ADL (texts with their quotes, adl 3.6).
+    /// Reads a property: its type and its values as they stand in the ADL, texts with their quotes (rule expression-5).
     ///
     /// # Errors
     /// [`ValueError`] when a text is no value of the type, or a property that is no list has not exactly one value.
@@ -208,8 +207,8 @@ impl Value {
         }
     }
 
-    /// Whether the language has a literal for the value: not for lists, negative or infinite floats, NaN, and texts with
-    /// quotes of both kinds.
+    /// Whether the language has a literal for the value: not for lists, negative or infinite floats, NaN, and texts
+    /// with quotes of both kinds.
     pub(crate) fn has_literal(&self) -> bool {
         match self {
             Self::Boolean(_) | Self::Int64(_) => true,
@@ -219,7 +218,7 @@ impl Value {
         }
     }
 
-    /// Java's `hashCode` of the value (operator-io 2.5).
+    /// Java's `hashCode` of the value, which is what `hash()` gives (rule expression-6).
     pub(crate) fn java_hash(&self) -> i32 {
         match self {
             Self::Boolean(value) => hash_of_boolean(*value),

@@ -1,4 +1,4 @@
-//! What the broker sees: the vectors of operator-io 2.5.
+//! What the broker sees (rule expression-8).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

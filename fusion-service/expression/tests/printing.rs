@@ -1,4 +1,4 @@
-//! What the compiler prints: the tables of adl 7.1 and operator-io 2.5.
+//! What the compiler prints (rules expression-9 and expression-10).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
