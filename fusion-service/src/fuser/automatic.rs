@@ -1,8 +1,9 @@
-//! Automatic fusion: how many PEs a job should have (decisions, "Automatic number of PEs").
+//! Automatic fusion: how many PEs a job should have (rule fusion-22).
 //!
-//! An application needs at least as many threads as it has sources, queues and ports under the dynamic threading model, and can use
-//! one more for every operator that may run under that model. Divided by the CPUs of a PE that gives a range; what the cluster
-//! has left decides where in the range, and without that figure it is the low end. Computed once per job and kept.
+//! An application needs at least as many threads as it has sources, queues and ports under the dynamic threading model.
+//! It can use one more thread for every operator that may run under that model. Divided by the CPUs of a PE, these two
+//! numbers give a range of PEs. What the cluster has left decides where in the range the number is; without that figure
+//! it is the low end.
 
 use super::graph::Graph;
 use serde::Serialize;
@@ -79,7 +80,8 @@ fn threads(graph: &Graph) -> (u64, u64) {
             (_, true) => inputs as u64,
             (_, false) => queues as u64,
         };
-        // No model, `automatic` and `dedicated` leave it to the runtime (fuser 7.1). A source has nothing to schedule.
+        // No model, `automatic` and `dedicated` leave it to the runtime (rule element-9). A source has nothing to
+        // schedule.
         dynamic += u64::from(inputs > 0 && !traits.threading.manual);
     }
     (least, least + dynamic)

@@ -1,7 +1,8 @@
-//! The surroundings of the PE that is being filled: waiting units with a connection to it (fuser 9.1, frontier).
+//! The surroundings of the PE that is being filled: waiting units with a connection to it, the *frontier*.
 //!
-//! While a PE grows along a chain, the reference sorts the whole work list by the number of connections with the PE at every step.
-//! Only units of the frontier have any, so only they are kept in order, and only those whose number has changed are moved.
+//! While a PE grows along a chain, every step sorts the whole work list by the number of connections with the PE
+//! (rule fusion-21). Only units of the frontier have connections with it. So this module keeps only the frontier in
+//! order, and moves only units whose number of connections has changed.
 
 use super::graph::Graph;
 use super::units::{Unit, Units};
@@ -87,11 +88,11 @@ impl Chain {
         }
     }
 
-    /// The sort of a step along the chain (secondary key of fuser 2.5).
+    /// The sort of a step that continues the chain (rule fusion-21).
     pub(super) fn sort(&mut self, waiting: &Waiting, waits: impl Fn(Unit) -> bool) {
         if self.sorted {
-            // What has not changed keeps its place. What has changed comes after its new equals, which all came before it; among
-            // each other the changed keep their order. The rest of the list is behind the frontier.
+            // What has not changed keeps its place. What has changed comes after its new equals, which all came before
+            // it; among each other the changed keep their order. The rest of the list is behind the frontier.
             let mut changed = std::mem::take(&mut self.changed);
             changed.sort_by_cached_key(|&unit| {
                 let rank = self.ranks[unit];
@@ -166,7 +167,7 @@ impl Chain {
         moved.into_iter().rev().for_each(|(_, unit)| waiting.move_to_front(unit));
     }
 
-    /// The sort of a step that begins a chain (primary key of fuser 2.5).
+    /// The sort of a step that begins a chain (rule fusion-20).
     pub(super) fn bring_forward(&mut self, waiting: &mut Waiting, waits: impl Fn(Unit) -> bool) {
         self.frontier.retain(|&unit| waits(unit));
         let mut order = self.frontier.clone();

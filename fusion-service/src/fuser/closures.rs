@@ -1,8 +1,7 @@
-//! Which units are bound to one host while PEs are being filled, and whether any host suits them all (fuser 2.6, `closure`).
+//! Which units are bound to one host while PEs are being filled, and whether any host suits them all (rule fusion-16).
 //!
-//! Units are bound to each other when they share a host group or a PE. Bindings only grow, so they are sets in a union-find, each
-//! with what its members ask for. The reference closes over the operators of PEs that have a host group only; it is the same thing,
-//! because the operators of a unit or PE always come together and nobody else reaches a PE without host groups.
+//! Units are bound to each other when they share a host group or a PE. Bindings only grow, so they are sets in a
+//! union-find, each with what its members ask for.
 
 use super::graph::{Graph, Symbol};
 use super::hosts::{HostGroups, Specifications};
@@ -26,11 +25,11 @@ pub(super) struct Closures<'a> {
 struct Demands<'a> {
     /// They contradict each other.
     conflict: bool,
-    /// Rule H1: host ex-location id -> name of the operator that has it.
+    /// Host ex-location id -> name of the operator that has it.
     ex_locations: BTreeMap<Symbol, &'a str>,
-    /// Rule H2: hosts that suit all.
+    /// Hosts that suit all.
     declared: Option<u32>,
-    /// Rule H4: pool -> place in it.
+    /// Pool -> place in it.
     places: BTreeMap<u64, u64>,
 }
 
@@ -78,7 +77,7 @@ impl<'a> Closures<'a> {
         closures
     }
 
-    /// Whether rules H1, H2 and H4 allow that `a` and `b` share a PE.
+    /// Whether what `a` and `b` ask of their hosts lets them share a PE (rule fusion-16).
     pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
         if self.demands.is_empty() {
             return true;

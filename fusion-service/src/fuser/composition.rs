@@ -18,7 +18,7 @@ pub(super) struct Composition<'a> {
 }
 
 impl<'a> Composition<'a> {
-    /// Steps 1 to 3 of fuser 2: host groups, units, validation.
+    /// Finds host groups and units, and refuses units that cannot exist.
     pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
         budget.check()?;
         let mut problems = Problems::default();
@@ -45,7 +45,7 @@ impl<'a> Composition<'a> {
         Closures::new(self.graph, &self.units, None, specifications, specification_of)
     }
 
-    /// Hash code of a unit in the reference (fuser 2.3).
+    /// Hash code of a unit (rule fusion-18).
     pub(super) fn hash(&self, unit: Unit) -> u32 {
         self.units
             .operators(unit)

@@ -20,26 +20,26 @@ pub struct Constraint {
     pub demand: Demand,
 }
 
-/// Where a constraint comes from (fuser 1.3).
+/// Where a constraint comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Partition co-location with this id.
+    /// Partition co-location with this id (rule fusion-5).
     CoLocation(Symbol),
-    /// Host isolation of an operator in this host group (fuser 2.2).
+    /// Host isolation of an operator in this host group (rule fusion-7).
     HostIsolation(HostGroup),
-    /// Partition ex-location with this id.
+    /// Partition ex-location with this id (rule fusion-11).
     ExLocation(Symbol),
-    /// Partition isolation.
+    /// Partition isolation (rule fusion-8).
     Isolation,
-    /// Operators that may not be restarted (rule R1).
+    /// Operators that may not be restarted (rule fusion-10).
     NotRestartable,
-    /// Operators that may not be moved (rule R2).
+    /// Operators that may not be moved (rule fusion-10).
     NotRelocatable,
-    /// A provisional label with this key: JVM arguments (rule P).
+    /// A provisional label with this key: JVM arguments (rule fusion-12).
     Provisional(Symbol),
-    /// A soft segregation with this key: consistent region (rule S).
+    /// A soft segregation with this key: consistent region (rule fusion-13).
     SoftSegregation(Symbol),
-    /// Channels of the parallel region with this ADL index: added by the fusion type.
+    /// Channels of the parallel region with this ADL index: added by the fusion type (rule fusion-17).
     Channels(u64),
 }
 
@@ -80,18 +80,18 @@ pub enum Others {
 /// [`Others::Apart`], some have one and some have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mixed {
-    /// It is an error: CDISR3200E.
+    /// It is an error: CDISR3200E (rule fusion-9).
     Refused,
     /// The unit has a PE of its own, which counts before all others.
     Alone,
     /// The unit stays as it is, and nothing joins it.
     Closed,
-    /// The reference's rule (fuser 2.3, `special`): alone unless it has as many different values as operators; then closed.
+    /// The unit is alone unless it has as many different values as operators; then nothing joins it (rule fusion-13).
     AloneByCount,
 }
 
 impl FusionType {
-    /// What the type demands of the channels of every parallel region, if anything (fuser 5, with its two adjustments).
+    /// What the type demands of the channels of every parallel region, if anything (rule fusion-17).
     pub fn separation(self) -> Option<(Others, Mixed)> {
         match self {
             Self::NoChannelInfluence => None,

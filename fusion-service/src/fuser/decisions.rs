@@ -1,8 +1,8 @@
-//! Which constraints decided what shares a PE, and what does not.
+//! Which constraints decided what shares a PE, and what does not (rule fusion-28).
 //!
-//! Said of a finished partition, however it came about: from scratch, around operators that run already, or from a layout. A
-//! constraint decided a PE if it holds operators of the PE together, keeps other operators out of it, or both; one that is satisfied
-//! by itself decided nothing.
+//! Said of a finished partition, however it came about: from scratch, around operators that run already, or from a
+//! layout. A constraint decided a PE if it holds operators of the PE together, keeps other operators out of it, or
+//! both; one that is satisfied by itself decided nothing.
 //!
 //! Knows: constraints, units, rules. Must not know: what a constraint is called in an ADL.
 
@@ -55,11 +55,11 @@ pub enum Effect {
 pub enum Cause {
     /// A constraint on PEs.
     Constraint(Origin),
-    /// Operators that must not share a host, with this id (fuser 2.6, rule H1).
+    /// Operators that must not share a host, with this id (rule fusion-16).
     HostExLocation(Symbol),
-    /// An operator that shares its host with no other PE (rule I).
+    /// An operator that shares its host with no other PE (rule fusion-14).
     HostIsolation,
-    /// A host or pool that operators of other PEs do not ask for (rules H3 and X).
+    /// A host or pool that operators of other PEs do not ask for (rule fusion-15).
     Placement,
 }
 
@@ -154,7 +154,7 @@ impl Found<'_> {
             let mixed = values.len() > 1 || (members as usize) < size;
             let by_itself = match separation.mixed {
                 Mixed::Alone => mixed && alone(pe),
-                // By the reference's count, not by what it means (fuser 2.3).
+                // By the number of values, odd as it is (rule fusion-13).
                 Mixed::AloneByCount => values.len() != size && alone(pe),
                 Mixed::Closed => mixed,
                 Mixed::Refused => false,

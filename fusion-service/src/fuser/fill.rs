@@ -1,9 +1,9 @@
-//! Manual fusion: one greedy pass that fills PEs along chains of connections (fuser 2.5).
+//! Manual fusion: one greedy pass that fills PEs along chains of connections (rules fusion-4 and fusion-19).
 //!
-//! Each step either begins a chain (the smallest PE takes the first unit that it accepts: sources, then sinks, then large ones,
-//! then well connected ones) or continues one (the same PE takes the unit with the most connections to it). The order of the work
-//! list at any step depends on all the sorts before, so that [`Waiting`] and [`Chain`] keep it rather than compute it. The number of
-//! PEs is a wish: what the rules keep apart gets PEs of its own.
+//! Each step either begins a chain (the smallest PE takes the first unit that it accepts: sources, then sinks, then
+//! large ones, then well connected ones) or continues one (the same PE takes the unit with the most connections to it).
+//! The order of the work list at any step depends on all the sorts before, so [`Waiting`] and [`Chain`] keep the order
+//! rather than compute it. The number of PEs is a wish: what the rules keep apart gets PEs of its own.
 
 use super::chain::{Chain, Neighbour};
 use super::closures::Closures;
@@ -107,7 +107,7 @@ struct Fill<'a> {
     pace: Pace<'a>,
 }
 
-/// When a container's turn to begin a chain is; containers of the same turn, smallest first.
+/// When a container's turn to begin a chain is; containers of the same turn, smallest first (rule fusion-25).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     Empty,
@@ -206,8 +206,8 @@ impl Fill<'_> {
         Ok(())
     }
 
-    /// Lets containers that are free grow to twice an even share before any other is touched: a channel more should not restart
-    /// one PE per operator, nor should a hundred channels more end up in two PEs.
+    /// Lets containers that are free grow to twice an even share before any other is touched: one more channel should
+    /// not restart one PE per operator, nor should a hundred more channels end up in two PEs (rule fusion-25).
     fn prefer_free(&mut self) {
         let share = self.even_share();
         self.most_if_free = u32::try_from(share.saturating_mul(2)).unwrap_or(u32::MAX);
@@ -304,7 +304,8 @@ impl Fill<'_> {
         }
     }
 
-    /// Sets the number of operators that the container aims at: an even share of what is left and of what open containers hold.
+    /// Sets the number of operators that the container aims at: an even share of what is left and of what open
+    /// containers hold.
     ///
     /// Containers that are free share what is left among themselves, once there is no empty one.
     fn retarget(&mut self, container: Container) {

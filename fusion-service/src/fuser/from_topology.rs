@@ -1,7 +1,8 @@
 //! The graph of a topology.
 //!
-//! Channels of an operator as written differ in little that fusion reads, and what they have alike was resolved once and is shared
-//! between them. So one look at what they refer to tells whether they have the same traits, and most traits are made once.
+//! Channels of an operator as written differ in little that fusion reads, and what they have alike was resolved once
+//! and is shared between them. So one look at what they refer to tells whether they have the same traits, and most
+//! traits are made once.
 
 use super::graph::{Graph, HostPool, Symbol, Symbols};
 use super::operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
@@ -14,7 +15,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 impl<'a> Graph<'a> {
-    /// What fusion reads of a topology (fuser 1.2, 1.3). Connections are borrowed, not copied.
+    /// What fusion reads of a topology. Connections are borrowed, not copied.
     ///
     /// Refuses, at stage `compose`, a topology that breaks its own invariants.
     pub fn from_topology(topology: &'a Topology) -> Result<Self, Problem> {
@@ -135,8 +136,8 @@ fn is_imported(port: &topology::InputPort) -> bool {
     port.imports.as_ref().is_some_and(|imports| imports.by_properties.is_some() || !imports.by_name.is_empty())
 }
 
-/// Models in the operator's own annotations, which only the older dialect leaves there (adl 8). They count besides the resolved one,
-/// which is among them (fuser 7.1).
+/// Models in the operator's own annotations, which only the older dialect leaves there. They count besides the resolved
+/// one, which is among them (rule element-9).
 fn own_models(annotations: &[Annotation]) -> impl Iterator<Item = &str> {
     let values = annotations.iter().filter(|annotation| annotation.tag == "threading").flat_map(|a| &a.values);
     values.filter_map(|(key, value)| match value {
@@ -186,7 +187,8 @@ mod tests {
         Some(Box::new(Imports { by_name, ..Imports::default() }))
     }
 
-    /// Changes one channel; says whether the channels still share their traits, having checked that every operator has its own.
+    /// Changes one channel; says whether the channels still share their traits, having checked that every operator has
+    /// its own.
     fn share_traits(change: impl Fn(&mut topology::Operator)) -> bool {
         let (mut topology, [first, second]) = telemetry();
         change(topology.operators[second].to_mut());

@@ -50,8 +50,8 @@ pub struct HostPool {
 
 /// The application as fusion sees it.
 ///
-/// Invariants, established by [`Graph::new`]: operators ascend by index, pools by index; connections are sorted and end at
-/// operators and ports that exist; there are fewer than 2^32 of them.
+/// Invariants, established by [`Graph::new`]: operators ascend by index, pools by index; connections are sorted and end
+/// at operators and ports that exist; there are fewer than 2^32 of them.
 #[derive(Clone, Debug)]
 pub struct Graph<'a> {
     operators: Operators<'a>,

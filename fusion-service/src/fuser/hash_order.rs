@@ -1,11 +1,11 @@
-//! Iteration order of Java 8 hash sets (fuser 2.1).
+//! Iteration order of Java 8 hash sets (rule fusion-18).
 //!
-//! The reference fills PEs from a work list whose first order is that of a hash set, and the partition depends on it. This is the
-//! only place that knows how. Exact as long as no bucket holds more than eight entries, which no application reaches: hashes of
-//! single operators are consecutive numbers.
+//! The work list of manual fusion begins in the order in which the reference implementation iterates a hash set, and
+//! the partition depends on that order. Only this module knows it. It is exact as long as no bucket holds more than
+//! eight entries. No application reaches that, because the hashes of single operators are consecutive numbers.
 
-/// Positions of the items in the order in which a hash set copied from them is iterated. `hashes` are the items' hash codes, in
-/// order of insertion.
+/// Positions of the items in the order in which a hash set copied from them is iterated. `hashes` are the items' hash
+/// codes, in order of insertion.
 pub(super) fn copied_set_order(hashes: &[u32]) -> Vec<u32> {
     let mask = capacity_of_copy(hashes.len()) - 1;
     let bucket = |hash: u32| (hash ^ (hash >> 16)) as usize & mask;
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn order_is_by_bucket_then_insertion() {
-        // Five operators, hashes 62..66: buckets 14, 15, 0, 1, 2 (fuser 10.1).
+        // Five operators, hashes 62..66: buckets 14, 15, 0, 1, 2 (the example of rule fusion-18).
         assert_eq!(copied_set_order(&[62, 63, 64, 65, 66]), [2, 3, 4, 0, 1]);
         assert_eq!(copied_set_order(&[16, 32, 0, 1]), [0, 1, 2, 3]);
         // The upper half of a hash takes part.

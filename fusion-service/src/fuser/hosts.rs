@@ -1,8 +1,8 @@
 //! Rules about hosts: which operators are bound to one host, and which host specifications a PE may combine.
 //!
-//! A *host group* is a set of operators that must share a host (fuser 2.2): by an id that the application gives, or because they
-//! name the same host or the same place of a pool. Operators of one group may be in different PEs, but whatever shares a PE with
-//! one of them is bound to the same host; [`super::closures`] follows such chains.
+//! A *host group* is a set of operators that must share a host (rule fusion-6): by an id that the application gives, or
+//! because they name the same host or the same place of a pool. Operators of one group may be in different PEs, but
+//! whatever shares a PE with one of them is bound to the same host; [`super::closures`] follows such chains.
 
 use super::constraints::join;
 use super::graph::{Graph, Symbol};
@@ -28,7 +28,7 @@ pub enum HostGroup {
 pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
 
 impl HostGroups {
-    /// Finds the groups; every unknown host pool and every place beyond the declared hosts of a pool is a problem (fuser 8).
+    /// Finds the groups; every unknown host pool and every place beyond the declared hosts of a pool is a problem.
     pub fn new(graph: &Graph) -> Result<Self, Vec<Problem>> {
         let mut problems = Problems::default();
         let groups = Self::find(graph, &mut problems);
@@ -75,7 +75,7 @@ impl HostGroups {
         self.0.iter().map(|(&group, members)| (group, members.as_slice()))
     }
 
-    /// Groups of several operators one of which is host-isolated: they share a PE (fuser 2.2).
+    /// Groups of several operators one of which is host-isolated: they share a PE (rule fusion-7).
     pub(super) fn with_isolated_member(&self, graph: &Graph) -> impl Iterator<Item = (HostGroup, &[Node])> {
         self.iter()
             .filter(|(_, members)| members.len() > 1 && members.iter().any(|&node| graph.traits(node).host_isolated))
@@ -102,7 +102,7 @@ fn place(graph: &Graph, traits: &Traits) -> Result<Place, String> {
     }
 }
 
-/// Host specification of a unit (fuser 2.3). Units with different specifications never share a PE (rule H3).
+/// Host specification of a unit. Units with different specifications never share a PE (rule fusion-15).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Specification {
     /// Hosts that all operators accept; `None` = any.
@@ -207,7 +207,7 @@ impl Specifications {
     }
 }
 
-/// Whether rule X fails within a unit: one of its operators is in an exclusive pool, another is not in that pool.
+/// Whether one operator of a unit is in an exclusive pool and another is not in that pool (rule fusion-15).
 pub(super) fn leaves_exclusive_pool(graph: &Graph, unit: &[Node]) -> bool {
     let pool = |&node: &Node| graph.traits(node).pool.map(|location| location.pool);
     let exclusive = |index: u64| graph.pool(index).is_some_and(|pool| pool.exclusive);

@@ -6,14 +6,14 @@ use crate::error::{Problem, Stage};
 use cranelift_entity::PrimaryMap;
 use std::collections::{BTreeSet, HashMap};
 
-/// Id of a PE, unique among all PEs that a job has at one time. New PEs get ids above all that are known.
+/// Id of a PE, unique among all PEs that a job has at one time (rule element-1).
 pub type PeId = u64;
 
-/// Ids of PEs that were fused from scratch (fuser 11.1, plan command): a PE that holds exactly the operators of a previous one, by
-/// name, takes its id; the others count up from the largest id that is known, in order.
+/// Ids of PEs that were fused from scratch (rule element-2): a PE that holds exactly the operators of a previous one,
+/// by name, takes its id; the others count up from the largest id that is known, in order.
 ///
-/// `previous` are the PEs of the job before, none for a new job. If two of them hold the same operators, the one with the lower
-/// id counts. Ids in `taken` are not given to new PEs either. Fails at stage `fuse` when no larger id exists.
+/// `previous` are the PEs of the job before, none for a new job. If two of them hold the same operators, the one with
+/// the lower id counts. Ids in `taken` are not given to new PEs either. Fails at stage `fuse` when no larger id exists.
 pub fn match_ids<'n, Names: IntoIterator<Item = &'n str>>(
     graph: &'n Graph,
     partition: &Partition,
@@ -40,7 +40,7 @@ fn sorted<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
     names
 }
 
-/// Ids above all that are known.
+/// Ids above all that are known (rule element-4).
 pub(super) struct NewIds(Option<PeId>);
 
 impl NewIds {

@@ -1,19 +1,21 @@
 //! Fusion: grouping operators into PEs.
 //!
-//! [`Graph`] is what fusion reads: operators with their [`Traits`], and connections. [`fuse`] turns it into a [`Partition`] for a
-//! [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where they are. What follows from a
-//! partition, PE by PE, is computed here too: which ports a PE has ([`ports()`]) and how threads run through it ([`threads()`]).
+//! [`Graph`] is what fusion reads: operators with their [`Traits`], and connections. [`fuse`] turns it into a
+//! [`Partition`] for a [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where
+//! they are. What follows from a partition, PE by PE, is computed here too: which ports a PE has ([`ports()`]) and how
+//! threads run through it ([`threads()`]).
 //!
 //! ```text
 //! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->
 //! ```
 //!
-//! Results of [`Fusion::Legacy`] and [`Fusion::Manual`] are those of the reference, to the operator (fuser 2 to 4); fusion types are
-//! additions (fuser 5).
+//! Results of [`Fusion::Legacy`] and [`Fusion::Manual`] are those of the reference implementation, to the operator
+//! (rule fusion-2); fusion types are additions.
 //!
 //! Knows: operators, constraints, connections. Must not know: XML, what operators do, why a job is fused, Kubernetes.
 //!
-//! Invariants: every operator is in exactly one PE; operators that must be together are; a pure function of its arguments.
+//! Invariants: every operator is in exactly one PE; operators that must be together are; a pure function of its
+//! arguments.
 
 mod automatic;
 mod chain;
@@ -57,12 +59,12 @@ use composition::Composition;
 use cranelift_entity::EntityRef;
 use std::num::NonZeroU32;
 
-/// How operators are grouped.
+/// How operators are grouped (rule fusion-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusion {
-    /// Only what must be together is: every unit is a PE (fuser 4).
+    /// Only what must be together is: every unit is a PE (rule fusion-3).
     Legacy,
-    /// A number of PEs, where the constraints allow (fuser 2, 3). Automatic fusion is this with a computed number.
+    /// A number of PEs, where the constraints allow (rule fusion-4). Automatic fusion is this with a computed number.
     Manual {
         /// Number of PEs to aim at.
         count: NonZeroU32,
@@ -71,7 +73,7 @@ pub enum Fusion {
     },
 }
 
-/// What the channels of parallel regions mean for fusion (fuser 5).
+/// What the channels of parallel regions mean for fusion (rule fusion-17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FusionType {
     /// Nothing.
@@ -102,7 +104,8 @@ impl FusionType {
 }
 
 impl Fusion {
-    /// Manual fusion into `count` PEs; fewer than one is a user error (fuser 8). More than a job can have operators is allowed.
+    /// Manual fusion into `count` PEs; fewer than one is a user error. More than a job can have operators is allowed
+    /// (rule fusion-1).
     pub fn manual(count: i128, kind: FusionType) -> Result<Self, Problem> {
         match u32::try_from(count.min(u32::MAX.into())).ok().and_then(NonZeroU32::new) {
             Some(count) => Ok(Self::Manual { count, kind }),
@@ -121,8 +124,8 @@ impl Fusion {
 
 /// Groups the operators of an application from scratch.
 ///
-/// Fails at stage `compose` for unknown host pools, for places beyond the hosts that a pool declares, and, with code CDISR3200E, for
-/// co-located operators with different JVM arguments.
+/// Fails at stage `compose` for unknown host pools, for places beyond the hosts that a pool declares, and, with code
+/// CDISR3200E, for co-located operators with different JVM arguments.
 pub fn fuse(graph: &Graph, fusion: &Fusion, budget: &Budget) -> Result<Partition, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let (operators, units) = (graph.operators().len(), &composition.units);

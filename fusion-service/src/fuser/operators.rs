@@ -1,9 +1,9 @@
 //! Operators as fusion sees them.
 //!
-//! An application may have thousands of channels, and what fusion reads of an operator is the same in almost all of them. So an
-//! [`Operator`] is only what is its own, and everything else is in [`Traits`], which the channels of an operator as written have in
-//! common. What follows from traits alone is computed once for all of them: the stages of fusion ask [`Operators::having`], or remember
-//! their results by [`TraitsId`].
+//! An application may have thousands of channels, and what fusion reads of an operator is the same in almost all of
+//! them. So an [`Operator`] is only what is its own, and everything else is in [`Traits`], which the channels of an
+//! operator as written have in common. What follows from traits alone is computed once for all of them: the stages of
+//! fusion ask [`Operators::having`], or remember their results by [`TraitsId`].
 //!
 //! Invariants: every operator has traits. The same id means the same traits; equal traits may have different ids.
 
@@ -14,7 +14,7 @@ use crate::topology::{Channel, Node};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use smallvec::SmallVec;
 
-/// What an operator has for itself (fuser 1.2).
+/// What an operator has for itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator<'a> {
     /// Operator index.
@@ -25,7 +25,7 @@ pub struct Operator<'a> {
     pub channels: &'a [Channel],
 }
 
-/// What several operators may have in common: ports, and what is asked of PEs and hosts (fuser 1.2, 1.3).
+/// What several operators may have in common: ports, and what the application asks of their PEs and hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Input ports, by position.
@@ -136,7 +136,8 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// A value that an operator carries under a key; which keys separate operators, and how, is said by [`super::Constraint`].
+/// A value that an operator carries under a key; which keys separate operators, and how, is said by
+/// [`super::Constraint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label {
     /// Key.
@@ -161,7 +162,7 @@ pub struct OutputPort {
     pub exported: bool,
 }
 
-/// Threading models that an operator is annotated with (fuser 7.1). Other models behave like none.
+/// Threading models that an operator is annotated with (rule element-9). Other models behave like none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Threading {
     /// `manual`

@@ -5,12 +5,12 @@ use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::fmt;
 
-/// A PE of a partition, by position: PEs are in order of their lowest operator index. Not its id, which [`super::PeId`] is.
+/// A PE of a partition, by position: PEs are in order of their lowest operator index. Its id is a [`super::PeId`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pe(u32);
 entity_impl!(Pe, "pe");
 
-/// Which operators share a PE. Every operator is in exactly one PE, and no PE is empty.
+/// Which operators share a PE. Every operator is in exactly one PE, and no PE is empty (rule fusion-2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Partition {
     places: PrimaryMap<Node, Place>,
@@ -30,7 +30,7 @@ heap_fields! { Partition { places, starts, members } }
 no_heap!(Place);
 
 impl Partition {
-    /// Groups `operators` operators by the number that `group` gives to each; fuser 2.7.
+    /// Groups `operators` operators by the number that `group` gives to each.
     pub(crate) fn group(operators: usize, groups: usize, mut group: impl FnMut(Node) -> usize) -> Self {
         let mut pes: Vec<Option<Pe>> = vec![None; groups];
         let mut sizes: Vec<u32> = Vec::new();

@@ -1,7 +1,7 @@
-//! Which ports a PE has (fuser 11.3, aadl 3.2).
+//! Which ports a PE has (rule element-5).
 //!
-//! Connections within a PE need none. Ports are in ascending order of operator, port and channel; their positions are ids for a
-//! job that is submitted, and the order in which new ports get ids on a resize.
+//! Connections within a PE need none. Ports are in ascending order of operator, port and channel. Their positions are
+//! the ids of a job that is submitted, and the order in which new ports get ids on a resize.
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};

@@ -1,7 +1,8 @@
-//! Constraints compiled for filling PEs: what a unit looks like to the rules, and whether it may join a PE (fuser 2.6).
+//! Constraints compiled for filling PEs: what a unit looks like to the rules, and whether it may join a PE.
 //!
-//! Most rules demand equality, so a unit's properties fold into an [`Alike`] number that everything in a PE shares. What is left
-//! of the rules that compare one unit with another is its [`Kind`]. Rules about hosts are in [`super::closures`].
+//! Most rules demand equality (rules fusion-10, fusion-13 and fusion-15), so a unit's properties fold into an [`Alike`]
+//! number that everything in a PE shares. What is left of the rules that compare one unit with another is its [`Kind`].
+//! Rules about hosts are in [`super::closures`].
 //!
 //! A refusal is final: what a PE holds only grows, so a kind that it refuses once it refuses for ever.
 
@@ -39,9 +40,9 @@ pub(super) struct Member {
     pub(super) agreed: Box<[(u32, u32)]>,
     /// Constraints [`Demand::Apart`] that it is part of.
     apart: SmallVec<[u32; 4]>,
-    /// Rule I: has a host-isolated operator.
+    /// Has a host-isolated operator (rule fusion-14).
     host_isolated: bool,
-    /// Rule I: has an operator in a host group.
+    /// Has an operator in a host group (rule fusion-14).
     host_grouped: bool,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Member {
 pub(super) struct Rules {
     pub(super) members: PrimaryMap<Kind, Member>,
     pub(super) kind_of: PrimaryMap<Unit, Kind>,
-    /// Units that are a PE (fuser 2.3, `isolated`).
+    /// Units that are a PE (rule fusion-8).
     pub(super) alone: PrimaryMap<Unit, bool>,
     /// Number of [`Alike`] classes.
     pub(super) alike: usize,
@@ -68,7 +69,7 @@ struct Properties {
 }
 
 impl Rules {
-    /// Compiles the constraints; refuses units that cannot exist (fuser 2.4).
+    /// Compiles the constraints; refuses units that cannot exist (rule fusion-9).
     pub(super) fn new(
         graph: &Graph,
         units: &Units,
@@ -86,7 +87,7 @@ impl Rules {
                 Demand::Apart(nodes) => {
                     for &node in nodes {
                         let unit = collected.of(units.of(node));
-                        // Two of its operators: the unit contradicts itself (rule E).
+                        // Two of its operators: the unit contradicts itself (rule fusion-11).
                         unit.closed |= unit.apart.last() == Some(&number);
                         unit.apart.push(number);
                     }
@@ -108,8 +109,8 @@ impl Rules {
         let mut alone = PrimaryMap::with_capacity(units.len());
         let mut kind_of = PrimaryMap::with_capacity(units.len());
         let (mut alikes, mut kinds) = (Interned::<_, Alike>::default(), Interned::<_, Kind>::default());
-        // Operators that are a unit each and have no properties look the same if they have the same traits: which host groups they are in,
-        // if any, follows from these too.
+        // Operators that are a unit each and have no properties look the same if they have the same traits: which host
+        // groups they are in, if any, follows from these too.
         let mut look: SecondaryMap<TraitsId, Option<(u32, Kind)>> = SecondaryMap::new();
         for unit in units.keys() {
             pace.steps(units.size(unit))?;
@@ -315,7 +316,7 @@ impl Profile {
     }
 }
 
-/// Operators of a unit that have no way in or no way out, for the order of the reference.
+/// Whether a unit has an operator without input ports, and one without output ports (rule fusion-20).
 pub(super) fn is_source_or_sink(graph: &Graph, nodes: &[Node]) -> (bool, bool) {
     let mut ends = (false, false);
     for &node in nodes {

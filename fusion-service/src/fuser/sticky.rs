@@ -1,16 +1,19 @@
-//! Fusion of a job that runs already: operators stay where they are (decisions, "Widths, resizes").
+//! Fusion of a job that runs already: operators stay where they are (rules fusion-24, fusion-25 and fusion-26).
 //!
 //! What is promised, for a job whose constraints did not change:
 //! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator;
-//! * new operators obey the same constraints as in fusion from scratch. While there are fewer PEs than wanted they open new ones;
-//!   then they go to PEs that restart anyway, as long as these hold less than twice an even share; then to the smallest, which from
-//!   then on restarts anyway. Along chains of connections, as in fusion from scratch;
-//! * there are more PEs than wanted only if there were before, or where constraints leave no other way for the greedy pass;
-//! * operators that go away leave the rest as it is. So a job that grows and shrinks back is grouped as before, with the same ids.
+//! * new operators obey the same constraints as in fusion from scratch. While there are fewer PEs than wanted they open
+//!   new ones; then they go to PEs that restart anyway, as long as these hold less than twice an even share; then to
+//!   the smallest, which from then on restarts anyway. Along chains of connections, as in fusion from scratch;
+//! * there are more PEs than wanted only if there were before, or where constraints leave no other way for the greedy
+//!   pass;
+//! * operators that go away leave the rest as it is. So a job that grows and shrinks back is grouped as before, with
+//!   the same ids.
 //!
-//! Where a constraint does change with the width (ids made of channel numbers; an operator that must share a PE with operators of two
-//! PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread over PEs gathers in the one that
-//! holds most of them, and a unit that contradicts what stays in its PE is placed like a new one.
+//! Where a constraint does change with the width (ids made of channel numbers; an operator that must share a PE with
+//! operators of two PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread
+//! over PEs gathers in the one that holds most of them, and a unit that contradicts what stays in its PE is placed like
+//! a new one.
 
 use super::Fusion;
 use super::composition::Composition;
@@ -105,8 +108,8 @@ fn homes(units: &Units, running: Running) -> PrimaryMap<Unit, PackedOption<Pe>> 
     units.keys().map(home).collect()
 }
 
-/// What stays in each PE, by ascending id: everything that does not contradict, inside the PE, what stays before it. A unit that has
-/// to be alone keeps its PE if nobody else does.
+/// What stays in each PE, by ascending id: everything that does not contradict, inside the PE, what stays before it. A
+/// unit that has to be alone keeps its PE if nobody else does.
 fn staying(
     composition: &Composition,
     homes: &PrimaryMap<Unit, PackedOption<Pe>>,

@@ -1,10 +1,11 @@
-//! How threads run through a PE: injected threaded ports and the single-threaded flags (fuser 7).
+//! How threads run through a PE: injected threaded ports and the single-threaded flags (rules element-10, element-11
+//! and element-12).
 //!
-//! The runtime omits locks where at most one thread can arrive, so the flags must be right. Only "none, one, many" matters, and
-//! two arrivals are one only if they are the same thread. That is a data flow over a lattice of height two: linear in the
-//! connections, where following each thread by itself would be quadratic.
+//! The runtime omits locks where at most one thread can arrive, so the flags must be right. Only "none, one, many"
+//! matters, and two arrivals are one only if they are the same thread. That is a data flow over a lattice of height
+//! two: linear in the connections, where following each thread by itself would be quadratic.
 //!
-//! Computed from the ADL's flags every time, never from the flags of an earlier fusion (decisions, aadl Q12).
+//! Computed from the ADL's flags every time, never from the flags of an earlier fusion.
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};

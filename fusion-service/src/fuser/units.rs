@@ -1,4 +1,4 @@
-//! Units: operators that must share a PE (fuser 2.3, fusable units).
+//! Units: operators that must share a PE (rule fusion-5).
 
 use super::constraints::{Constraint, Demand};
 use super::graph::Graph;

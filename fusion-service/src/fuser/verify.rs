@@ -1,7 +1,7 @@
 //! Checks a partition against what its application demands, for tests and fuzzing.
 //!
-//! Written from the demands alone (fuser 1.3, 2.6, 5), operator by operator and without the data structures of the fuser, so that
-//! both would have to be wrong in the same way.
+//! Written from the demands of the rules alone, operator by operator and without the data structures of the fuser. For
+//! a defect to stay unseen, both would have to be wrong in the same way.
 
 use super::graph::{Graph, Symbol};
 use super::operators::{Label, Operator, Traits};
@@ -13,8 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that is wrong with a partition, in words; empty if nothing is.
 ///
-/// Constraints that an application contradicts by co-locations are not demanded of the unit itself, only that nothing shares its PE.
-/// Rules that look at hosts beyond one PE are not checked, because their verdict depends on the order of filling.
+/// Constraints that an application contradicts by co-locations are not demanded of the unit itself, only that nothing
+/// shares its PE. Rules that look at hosts beyond one PE are not checked, because their verdict depends on the order of
+/// filling.
 pub fn violations(graph: &Graph, fusion: &Fusion, partition: &Partition) -> Vec<String> {
     let mut wrong = Vec::new();
     let units = units(graph);
@@ -77,7 +78,7 @@ pub(super) fn units(graph: &Graph) -> Vec<Node> {
     lowest.into_iter().flatten().collect()
 }
 
-/// Names of the groups that must share a host with an operator (fuser 2.2).
+/// Names of the groups that must share a host with an operator (rule fusion-6).
 fn host_groups(graph: &Graph, operator: Node) -> BTreeSet<String> {
     let traits = graph.traits(operator);
     let mut groups: BTreeSet<String> = traits.host_co_locations.iter().map(|id| format!("named {id}")).collect();
@@ -90,7 +91,7 @@ fn host_groups(graph: &Graph, operator: Node) -> BTreeSet<String> {
     groups
 }
 
-/// Hosts that suit all operators of a unit, places in pools without hosts, pools (fuser 2.3).
+/// Hosts that suit all operators of a unit, places in pools without hosts, pools (rule fusion-15).
 type Specification = (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>);
 
 /// Operators of a PE with more than one unit.
@@ -147,7 +148,8 @@ impl Members<'_> {
         self.nodes.iter().map(|&node| self.graph.traits(node))
     }
 
-    /// The reference's rule for units in consistent regions: as many different regions as operators, or alone (fuser 2.3, `special`).
+    /// Whether a unit in consistent regions has another number of different regions than of operators: then it is alone
+    /// (rule fusion-13).
     fn is_special(&self, unit: &[Node]) -> bool {
         let keys = self.values_of(unit, |traits| &traits.soft_segregated);
         keys.values().any(|(_, values)| values.len() != unit.len())

@@ -1,8 +1,8 @@
-//! The work list of manual fusion: units that have no PE yet, in the reference's order (fuser 9.1).
+//! The work list of manual fusion: units that have no PE yet, in order (rules fusion-18 and fusion-20).
 //!
-//! The reference sorts the whole list at every step, stably and in place, by a key that starts with the unit's [`Class`]. It is
-//! enough to keep one list per class in which units only ever move to the front. Each class is divided into lanes, one per
-//! [`Kind`], so that a PE need not look at units that it refuses.
+//! By the rules, every step sorts the whole list, stably and in place, by a key that starts with the unit's [`Class`].
+//! The same order comes out of one list per class in which units only ever move to the front. Each class is divided
+//! into lanes, one per [`Kind`], so that a PE need not look at units that it refuses.
 
 use super::rules::{Alike, Kind, Profile, Rules};
 use super::units::Unit;
@@ -23,8 +23,8 @@ pub(super) struct Class {
 pub(super) struct Lane(u32);
 entity_impl!(Lane, "lane");
 
-/// Lanes whose kinds have a value for the same constraints, by these values: a PE that has a value for all of them need not look
-/// at lanes of other values, of which there may be one per channel.
+/// Lanes whose kinds have a value for the same constraints, by these values: a PE that has a value for all of them need
+/// not look at lanes of other values, of which there may be one per channel.
 struct Shape {
     constraints: Box<[u32]>,
     lanes: HashMap<Box<[u32]>, Vec<Lane>>,

@@ -71,7 +71,7 @@ fn what_is_satisfied_by_itself_decides_nothing() {
     assert_eq!(decided(&single, manual(2)), ["", ""]);
 }
 
-/// All operators of the unit are in the region, and still it is alone: the reference counts values.
+/// All operators of the unit are in the region, and still it is alone: the rule counts values (rule fusion-13).
 #[test]
 fn units_of_a_consistent_region_are_alone() {
     let sample = Sample::chain(3).with([0, 1], |o| {

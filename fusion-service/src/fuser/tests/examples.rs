@@ -1,4 +1,4 @@
-//! Worked examples (fuser 10); all results except those of fusion types were produced by the reference.
+//! Worked examples. All results except those of fusion types were produced by the reference implementation.
 
 use super::sample::{Sample, SampleOperator, channel};
 use super::{fused, manual};
@@ -10,7 +10,7 @@ fn check(sample: &Sample, expected: &[(Fusion, &str)]) {
     }
 }
 
-/// Fuser 10.1: a source (0), three regions of one operator each, a sink (1); all to all between neighbours.
+/// A source (0), three regions of one operator each, a sink (1); all to all between neighbours.
 fn parallel(regions: [&[usize]; 3]) -> Sample {
     let layers = [&[0], regions[0], regions[1], regions[2], &[1]];
     let edges = layers.windows(2).flat_map(|pair| pair[0].iter().flat_map(|&s| pair[1].iter().map(move |&t| (s, t))));
@@ -61,7 +61,7 @@ fn plain_graphs() {
     );
 }
 
-/// Fuser 10.3: 0 -> (2 3 4 | 5 6 7 | 8 9 10) -> 1.
+/// The example of rule fusion-17: 0 -> (2 3 4 | 5 6 7 | 8 9 10) -> 1.
 fn three_channels() -> Sample {
     let mut edges = Vec::new();
     for first in [2, 5, 8] {

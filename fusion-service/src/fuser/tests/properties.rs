@@ -127,7 +127,7 @@ proptest! {
         let graph = sample.graph();
         let Some(legacy) = refused(fuse(&graph, &Fusion::Legacy, &Budget::default())) else { return Ok(()) };
         prop_assert_eq!(violations(&graph, &Fusion::Legacy, &legacy), Vec::<String>::new());
-        // More PEs than units: each unit alone (fuser 3).
+        // More PEs than units: each unit alone (rule fusion-4).
         let many = fuse(&graph, &Fusion::manual(1000, FusionType::NoChannelInfluence).unwrap(), &Budget::default());
         prop_assert_eq!(Ok(legacy), many);
     }

@@ -221,7 +221,7 @@ fn constraints_win_over_staying() {
         // The PE with most of the unit keeps it.
         (Sample::chain(6).with([2, 4, 5], together), "{0,1} {2,3,4,5} as 0,1"),
         (Sample::chain(6).with([4], |operator| operator.isolated = true), "{0,1,2} {3,5} {4} as 0,1,2"),
-        // In the same consistent region, and one joins another: both have to be alone (fuser 2.3, `special`).
+        // In the same consistent region, and one joins another: both have to be alone (rule fusion-13).
         (
             Sample::chain(7).with([0, 1, 6], |operator| operator.region = Some("r".into())).with([0, 6], together),
             "{0,6} {1} {2,3,4,5} as 2,0,1",

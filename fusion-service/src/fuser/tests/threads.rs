@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Threads of one PE, followed one by one (fuser 7.3): for each operator, whether it is single-threaded on inputs, on outputs and
-/// towards other PEs; per input port, the threaded port as (injected, single-threaded).
+/// Threads of one PE, followed one by one (rule element-11): for each operator, whether it is single-threaded on
+/// inputs, on outputs and towards other PEs; per input port, the threaded port as (injected, single-threaded).
 type Flags = (bool, bool, bool, Vec<Option<(bool, bool)>>);
 
 struct OneByOne<'a> {
