@@ -1,14 +1,14 @@
 //! What one compilation may cost, and whether it is still wanted.
 //!
-//! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it as it goes:
-//! [`Limits`] bound sizes *before* memory is spent on them, [`Budget::check`] ends work that nobody waits for, and [`Pace`] makes
-//! the question cheap enough for inner loops.
+//! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it as it
+//! goes: [`Limits`] bound sizes *before* memory is spent on them, [`Budget::check`] ends work that nobody waits for,
+//! and [`Pace`] makes the question cheap enough for inner loops.
 
 use crate::error::Error;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Bounds on sizes (plan command, "Limits"; decisions, adl 10).
+/// Bounds on sizes (rule service-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of an ADL document.

@@ -1,12 +1,12 @@
 //! What a stage says when it refuses its input.
 //!
-//! Every stage returns [`Error`]: either the input is at fault, and then the error holds *all* problems which the stage can see
-//! at once, or the computation was ended from outside (deadline, cancellation) and says nothing about the input. The stages and
-//! codes are a contract (plan command, "Files of a step that failed"); the wording is free.
+//! Every stage returns [`Error`]: either the input is at fault, and then the error holds *all* problems which the stage
+//! can see at once, or the computation was ended from outside (deadline, cancellation) and says nothing about the
+//! input. The stages and codes are a contract (rule layout-14); the wording is free.
 
 use std::fmt;
 
-/// Where in the compilation a problem was found (plan command, "Files of a step that failed").
+/// Where in the compilation a problem was found (rule layout-14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -197,8 +197,8 @@ impl std::error::Error for Error {}
 
 /// Problems in the order in which they were found, each once; a bounded number of them.
 ///
-/// A stage that can go on after a problem puts it here and goes on; the first problem decides stage and code of the whole, so the
-/// order in which a stage looks for problems is part of its contract.
+/// A stage that can go on after a problem puts it here and goes on; the first problem decides stage and code of the
+/// whole, so the order in which a stage looks for problems is part of its contract.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -213,7 +213,8 @@ impl Problems {
         }
     }
 
-    /// The value of a step, or nothing if it was refused: its problems are kept. Passes on that the computation was ended.
+    /// The value of a step, or nothing if it was refused: its problems are kept. Passes on that the computation was
+    /// ended.
     pub(crate) fn keep<T>(&mut self, result: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
         match result.map_err(Into::into) {
             Ok(value) => Ok(Some(value)),

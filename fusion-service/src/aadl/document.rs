@@ -153,7 +153,7 @@ pub(super) fn too_much_text() -> Problem {
     )
 }
 
-/// What a document takes from all operators together.
+/// What a document takes from all operators together (rule element-14).
 struct Members<'a> {
     optimized: bool,
     restartable: bool,

@@ -1,9 +1,11 @@
 //! The PEs of a job with every number that a document needs: what [`super::Writer`] reads.
 //!
-//! Built once per compilation from the topology, the partition, the threads and the ids; then only read. Everything is in dense arrays,
-//! and the connections of every splitter channel and input port are contiguous, so that writing is linear in what is written.
+//! Built once per compilation from the topology, the partition, the threads and the ids; then only read. Everything is
+//! in dense arrays, and the connections of every splitter channel and input port are contiguous, so that writing is
+//! linear in what is written.
 //!
-//! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of its splitters.
+//! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of
+//! its splitters.
 
 use super::same::Generations;
 use crate::fuser::{OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
@@ -43,7 +45,7 @@ pub struct Elements {
     outgoing: Vec<u32>,
 }
 
-/// What threads do at an operator (aadl 3.4).
+/// What threads do at an operator (rule element-12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OperatorFlags {
     pub(super) single_threaded_on_inputs: bool,
@@ -91,14 +93,14 @@ pub(super) struct Slot(u32);
 impl Elements {
     /// Indexes the connections. PE ports have no ids yet, threads are not known.
     ///
-    /// The partition is one of the topology's operators; ids are different. Operators and ports of connections exist, as
-    /// [`Topology`] promises.
+    /// The partition is one of the topology's operators; ids are different. Operators and ports of connections exist,
+    /// as [`Topology`] promises.
     pub fn new(topology: Arc<Topology>, partition: Partition, ids: PrimaryMap<Pe, PeId>) -> Self {
         Self::make(topology, partition, ids, None)
     }
 
-    /// The same for another generation. Operators that it shares with `before` have the port ids and threads that they had, which may not
-    /// be right any more: see [`Elements::forget`].
+    /// The same for another generation. Operators that it shares with `before` have the port ids and threads that they
+    /// had, which may not be right any more: see [`Elements::forget`].
     pub fn again(
         topology: Arc<Topology>,
         partition: Partition,

@@ -1,7 +1,7 @@
 //! Fusion of a job that runs already: operators stay where they are (rules fusion-24, fusion-25 and fusion-26).
 //!
 //! What is promised, for a job whose constraints did not change:
-//! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator;
+//! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator (rule element-3);
 //! * new operators obey the same constraints as in fusion from scratch. While there are fewer PEs than wanted they open
 //!   new ones; then they go to PEs that restart anyway, as long as these hold less than twice an even share; then to
 //!   the smallest, which from then on restarts anyway. Along chains of connections, as in fusion from scratch;

@@ -5,7 +5,7 @@
 //! matters, and two arrivals are one only if they are the same thread. That is a data flow over a lattice of height
 //! two: linear in the connections, where following each thread by itself would be quadratic.
 //!
-//! Computed from the ADL's flags every time, never from the flags of an earlier fusion.
+//! Computed from the ADL's flags every time, never from the flags of an earlier fusion (rule element-13).
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};

@@ -1,4 +1,4 @@
-//! What a resize does to each PE.
+//! What a resize does to each PE (rule layout-11).
 
 use super::element::{Fate, PlannedElement};
 use super::reason::Reason;
@@ -78,7 +78,7 @@ pub(super) fn change(prior: Prior<'_>, now: &Elements, settled: &Settled<'_>, li
     Change { operators: prior.difference, removed }
 }
 
-/// Restarts what is there again, for nobody knows what it was. Gives what is gone.
+/// Marks every PE that was there before as restarted, because nobody knows its document. Gives what is gone.
 fn change_of_ids(ids: &BTreeSet<u64>, list: &mut [PlannedElement]) -> Vec<RemovedElement> {
     for element in list.iter_mut().filter(|element| ids.contains(&element.id)) {
         element.fate = Fate::Restarted;
@@ -139,7 +139,7 @@ fn removed(before: &Compiled, now: &Elements, list: &[PlannedElement]) -> Vec<Re
     before.plan().elements.iter().filter(is_gone).map(gone).collect()
 }
 
-/// Whether documents of this plan have to be made again to be compared.
+/// Whether documents of this plan have to be made again to be compared (rule layout-8).
 pub(super) fn by_another_compiler(plan: &Plan) -> bool {
     plan.compiler != COMPILER
 }

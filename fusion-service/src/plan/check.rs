@@ -1,8 +1,9 @@
-//! All that is wrong with an application, of as many stages as can be asked.
+//! All that is wrong with an application, of as many stages as can be asked (rule layout-15).
 //!
-//! A compilation ends at the first stage with problems, because the next stage has nothing to work on. Much of what later stages look
-//! at does not depend on it, though: a fusion option that is none says nothing about the document, a missing submission-time value
-//! nothing about connections. [`check`] goes on as long as what a stage finds is not a consequence of what an earlier one found:
+//! A compilation ends at the first stage with problems, because the next stage has nothing to work on. Much of what
+//! later stages look at does not depend on it, though: a fusion option that is none says nothing about the document, a
+//! missing submission-time value nothing about connections. [`check`] goes on as long as what a stage finds is not a
+//! consequence of what an earlier one found:
 //!
 //! ```text
 //! fusion option │ document ─► values ─► expansion ─► constraints ─► fusion ─► documents, consistent regions, placement

@@ -1,4 +1,4 @@
-//! What the controller of consistent regions needs to know (plan command, `consistentRegions`).
+//! What the controller of consistent regions needs to know (rule element-19).
 
 use crate::aadl::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};

@@ -72,7 +72,7 @@ impl PlannedElement {
     }
 }
 
-/// What a resize does to a PE.
+/// What a resize does to a PE (rule layout-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fate {
     /// New.
@@ -85,7 +85,7 @@ pub enum Fate {
     Restarted,
 }
 
-/// How senders find an input port (aadl 3.3).
+/// How senders find an input port (rule element-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLabel {
     /// Id of the PE's input port.
@@ -145,7 +145,8 @@ pub(super) struct PodNeeds {
 
 /// What the pods of these PEs get.
 ///
-/// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their environment.
+/// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their
+/// environment.
 pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
     let placements = problems.keep(placement::placements(elements, pes))?.unwrap_or_default();
@@ -155,7 +156,8 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>
     Ok(placements.into_iter().zip(environments).map(needs).collect())
 }
 
-/// All PEs, ascending id: those that are settled as they were, and kept; the others as added, with what they need, in order.
+/// All PEs, ascending id: those that are settled as they were, and kept; the others as added, with what they need, in
+/// order.
 pub(super) fn processing_elements(
     elements: &Elements,
     settled: &Settled<'_>,
@@ -226,7 +228,7 @@ fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
     if !exporting {
         return Vec::new();
     }
-    // Channel ports of an exported port carry the export too (plan command, "Kept and corrected").
+    // Channel ports of an exported port carry the export too (rule element-16).
     let mut exports: Vec<ExportedPort> = (elements.output_ports(pe))
         .filter_map(|(port_id, port)| {
             let operator = &topology.operators[port.operator];
@@ -244,7 +246,7 @@ fn exports(elements: &Elements, pe: Pe) -> Vec<ExportedPort> {
     exports
 }
 
-/// Variables of all operators of a PE (decisions, "operator environment variables").
+/// Variables of all operators of a PE (rule element-18).
 fn environment(elements: &Elements, pe: Pe, problems: &mut Problems) -> BTreeMap<String, String> {
     let topology = elements.topology();
     let mut environment: BTreeMap<&str, (&str, &str)> = BTreeMap::new();

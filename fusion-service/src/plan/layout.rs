@@ -1,14 +1,14 @@
-//! The layout: which number everything has, so that it keeps it.
+//! The layout: which number everything has, so that it keeps it (rules layout-1 and layout-2).
 //!
-//! A plan carries its layout as opaque bytes; the next resize and every rendering begin with it. It names operators by identity
-//! (ADL index and local channels), so it survives changes of the compiler, and it records what each document was, so that a resize can say
-//! which PEs restart without making the old documents again.
+//! A plan carries its layout as opaque bytes; the next resize and every rendering begin with it. It names operators by
+//! identity (ADL index and local channels), so it survives changes of the compiler, and it records what each document
+//! was, so that a resize can say which PEs restart without making the old documents again.
 //!
 //! Knows: identities, numbers, ids, widths. Must not know: names, constraints, XML.
 //!
-//! Invariants (checked on input, so a [`Layout`] always has them): operators ascend by index and identities are unique; elements
-//! ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what they stand for and their ids
-//! are unique per element and direction; splitters name operators that exist.
+//! Invariants (checked on input, so a [`Layout`] always has them): operators ascend by index and identities are unique;
+//! elements ascend by id and each has an operator; every operator is in an element that exists; ports ascend by what
+//! they stand for and their ids are unique per element and direction; splitters name operators that exist.
 
 use crate::topology::{Numbering, Via};
 use std::collections::BTreeSet;
@@ -105,7 +105,7 @@ pub enum LayoutError {
     Foreign(String),
 }
 
-/// Version that is written; it and the one before are read (decisions, "A new compiler version").
+/// Version that is written and read (rule layout-4). There is no earlier one yet.
 pub(super) const VERSION: u8 = 1;
 
 impl Layout {

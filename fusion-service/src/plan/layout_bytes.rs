@@ -1,8 +1,8 @@
-//! Layouts as bytes: `SPLL`, a version, then a compressed message.
+//! Layouts as bytes: `SPLL`, a version, then a compressed message (rule layout-3).
 //!
-//! Numbers are stored by column, as differences where neighbours are alike, and runs of PE ports with consecutive ids as one entry, so
-//! that the layout of a job with millions of ports stays small. The same layout always gives the same bytes. Bytes from outside are
-//! taken apart without trusting any length or number in them.
+//! Numbers are stored by column, as differences where neighbours are alike, and runs of PE ports with consecutive ids
+//! as one entry, so that the layout of a job with millions of ports stays small. The same layout always gives the same
+//! bytes. Bytes from outside are taken apart without trusting any length or number in them.
 
 use super::layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree, VERSION};
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
@@ -59,8 +59,8 @@ struct Version1 {
     inputs: Vec<u32>,
     #[prost(uint32, repeated, tag = "18")]
     input: Vec<u32>,
-    /// Runs of output ports: how many per PE; operator index, port, splitter + 1 or 0, first channel, number of consecutive
-    /// channels, first id.
+    /// Runs of output ports: how many per PE; operator index, port, splitter + 1 or 0, first channel, number of
+    /// consecutive channels, first id.
     #[prost(uint32, repeated, tag = "19")]
     outputs: Vec<u32>,
     #[prost(uint32, repeated, tag = "20")]

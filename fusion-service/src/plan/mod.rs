@@ -5,16 +5,17 @@
 //!                             layout bytes --restore--> Compiled
 //! ```
 //!
-//! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions; [`check()`] says all that is wrong, of all stages at once.
-//! A [`Plan`] says which PEs there are, what they need around them, and what becomes of each; texts are written later, by
-//! [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers stable: operator indexes, splitters, host pools,
-//! PE ids, PE port ids. A PE restarts only if something changed that a running PE can observe.
+//! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions; [`check()`] says all that is wrong,
+//! of all stages at once. A [`Plan`] says which PEs there are, what they need around them, and what becomes of each;
+//! texts are written later, by [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers
+//! stable: operator indexes, splitters, host pools, PE ids, PE port ids. A PE restarts only if something changed that a
+//! running PE can observe.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
-//! Invariants: the same arguments give the same plan, bytes included; what [`restore()`] gives renders the same texts as what made
-//! the layout; the first problem of a refusal is that of the first stage that has one, and stages that look at the same thing tell
-//! theirs together.
+//! Invariants: the same arguments give the same plan, bytes included; what [`restore()`] gives renders the same texts
+//! as what made the layout; the first problem of a refusal is that of the first stage that has one, and stages that
+//! look at the same thing tell theirs together (rule layout-14).
 
 mod assemble;
 mod change;
@@ -59,7 +60,7 @@ use std::sync::Arc;
 /// Version of this compiler, as plans record it.
 pub const COMPILER: &str = env!("CARGO_PKG_VERSION");
 
-/// The result of a compilation.
+/// The result of a compilation (rule layout-10).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Version of the compiler.
@@ -93,7 +94,7 @@ pub struct Plan {
 pub struct PlannedRegion {
     /// Index, name and width.
     pub region: Region,
-    /// Each channel has PEs that no other channel and nothing outside shares.
+    /// Each channel has PEs that no other channel and nothing outside shares (rule layout-10).
     pub channels_have_own_pes: bool,
     /// Operators of a consistent region are inside, or connected to one that is.
     pub touches_consistent_region: bool,
@@ -188,14 +189,16 @@ impl Compiled {
         Ok(checked.resolve(graph)?.fusion)
     }
 
-    /// Passes the document of a PE to `sink` as this compiler writes it, which may not be the text that the layout of another one names.
+    /// Passes the document of a PE to `sink` as this compiler writes it, which may not be the text that the layout of
+    /// another one names.
     pub(crate) fn write(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<Digest, RenderError> {
         let pe = self.elements.find(id).ok_or(RenderError::UnknownElement(id))?;
         let (content_id, _) = self.writer.render(&self.elements, pe, sink, budget)?;
         Ok(content_id)
     }
 
-    /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names.
+    /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names
+    /// (rule layout-6).
     pub fn render(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), RenderError> {
         let element = self.plan.element(id).ok_or(RenderError::UnknownElement(id))?;
         let content_id = self.write(id, sink, budget)?;
@@ -228,7 +231,8 @@ pub enum RenderError {
 
 /// Compiles an application for a new job.
 ///
-/// Fails with the problems of the first stage that has any; the stages behind fusion tell theirs together. [`check()`] tells more.
+/// Fails with the problems of the first stage that has any; the stages behind fusion tell theirs together. [`check()`]
+/// tells more.
 pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
     let bound = request::Bound::new(source, request)?;

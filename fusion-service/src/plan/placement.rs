@@ -1,4 +1,4 @@
-//! Where the pod of a PE may run, from the placement of its operators (aadl 5.3; decisions, "aadl Q15, B38").
+//! Where the pod of a PE may run, from the placement of its operators (rule element-17).
 
 use crate::aadl::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};

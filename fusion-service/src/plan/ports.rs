@@ -1,8 +1,9 @@
 //! Ids of PE ports.
 //!
-//! A port keeps its id as long as its operator, its port and its channel stay in their PE; it is recognised by operator index, port,
-//! splitter and channel, which are stable themselves. New ports get the smallest ids that are free, in order, because a PE listens on
-//! 10000 plus the id (decisions, "topology 1, 10.10"). At a submission that is the position of the port.
+//! A port keeps its id as long as its operator, its port and its channel stay in their PE. It is recognised by operator
+//! index, port, splitter and channel, which are stable themselves (rule element-7). New ports get the smallest ids that
+//! are free, in order, because a PE listens on 10000 plus the id (rule element-8). At a submission that is the position
+//! of the port (rule element-6).
 
 use super::layout::{InputPort, Layout, OutputPort};
 use super::{Compiled, record};
@@ -22,7 +23,7 @@ pub struct PortsInUse {
     pub outputs: BTreeSet<u32>,
 }
 
-/// Ids that things which are not part of the layout any more, or not yet, still have.
+/// Ids that things which are not part of the layout any more, or not yet, still have (rule layout-9).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     /// Ids of PEs.

@@ -1,6 +1,7 @@
-//! Why a resize adds, restarts or removes a PE: the first thing that explains it.
+//! Why a resize adds, restarts or removes a PE: the first thing that explains it (rule layout-12).
 //!
-//! Knows: the PEs before and now. Must not know: how a PE is found to be the same, which is decided by the ids of its document.
+//! Knows: the PEs before and now. Must not know: how a PE is found to be the same, which is decided by the ids of its
+//! document.
 
 use super::Compiled;
 use crate::aadl::Elements;

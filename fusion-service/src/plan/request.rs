@@ -44,7 +44,7 @@ pub struct Request {
     pub submission_values: BTreeMap<String, String>,
     /// Threading, tracing, directories.
     pub configuration: Configuration,
-    /// Widths at submission: pattern of region names -> width, in the order of the job (adl 5.3).
+    /// Widths at submission: pattern of region names -> width, in the order of the job.
     pub widths: Vec<(String, i128)>,
 }
 
@@ -54,8 +54,8 @@ impl Request {
         self.fusion.check(self.fusion_type, None).map(|_| ())
     }
 
-    /// Digest of what shows in the documents besides widths and PEs. Layouts keep it, so it must stay the same from release to
-    /// release: what is new is only added where a job has it.
+    /// Digest of what shows in the documents besides widths and PEs (rule layout-5). Layouts keep it, so it must stay
+    /// the same from release to release: what is new is only added where a job has it.
     pub(super) fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
         let mut add = |key: &str, text: &str| {
@@ -126,8 +126,8 @@ impl ResolvedFusion {
 }
 
 impl FusionOption {
-    /// `found` is the number of PEs that the job has had so far, if it was found automatically. Errors at stage
-    /// `fusion-option`.
+    /// `found` is the number of PEs that the job has had so far, if it was found automatically (rule fusion-23). Errors
+    /// at stage `fusion-option`.
     pub(super) fn check(&self, kind: FusionType, found: Option<u32>) -> Result<CheckedFusion, Error> {
         Ok(match self {
             Self::Legacy => CheckedFusion::Known(ResolvedFusion::known(Fusion::Legacy)),
@@ -195,7 +195,8 @@ impl Bound {
     }
 }
 
-/// What of a request had no effect, as far as it is known: without a topology nothing is said about regions.
+/// What of a request had no effect, as far as it is known: without a topology nothing is said about regions
+/// (rule layout-16).
 pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<&Topology>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for name in bindings.ignored() {

@@ -12,7 +12,7 @@ use crate::topology::{self, Numbering, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How operators are distributed over PEs.
+/// How operators are distributed over PEs (rules fusion-24 and fusion-27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Operators that exist stay in their PE.
@@ -22,7 +22,8 @@ pub enum Policy {
     Rebalance,
 }
 
-/// Compiles a job for other widths: pattern of one region -> width. Numbers are kept as far as things exist.
+/// Compiles a job for other widths: pattern of one region -> width. Numbers are kept as far as things exist
+/// (rule layout-7).
 ///
 /// Errors, besides those of a submission, at stage `transfer`: a pattern that matches no region, or several.
 pub fn resize(
@@ -60,7 +61,7 @@ pub fn resize(
         Policy::Sticky => {
             let pe = |node| prior.elements.pe(node);
             let pe_of = earlier.values().map(|earlier| earlier.map(pe).into()).collect();
-            // They hold an operator that is gone or sees other neighbours.
+            // They hold an operator that is gone or sees other neighbours (rule fusion-25).
             let changed = changes.changed.iter().filter_map(|&node| earlier[node]);
             let restarting = changed.chain(changes.removed.iter().copied());
             let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
@@ -80,7 +81,7 @@ pub fn resize(
     let assembled = Assembled::new(bound, &graph, grouped, Some(KnownPorts::Compiled(prior)), in_use, budget)?;
     // What follows takes memory of its own.
     drop(graph);
-    // A plan of another compiler: what its documents are worth is said by writing them again (decisions, "A new compiler version").
+    // Another compiler made the plan: write its documents again, to compare what this compiler writes (rule layout-8).
     let measured = if change::by_another_compiler(&prior.plan) {
         Some(prior.writer.measure_all(&prior.elements, |_, _| None, budget)?)
     } else {
@@ -91,7 +92,7 @@ pub fn resize(
     assembled.finish(source, request, Some(Prior { difference, elements }), budget)
 }
 
-/// A resize alone, with a prior state given from outside (plan command, "input.json").
+/// A resize alone, with a prior state given from outside (rule layout-17).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Pattern of the region that is resized.
@@ -104,8 +105,8 @@ pub struct Replay {
     pub previous_elements: BTreeMap<u64, Vec<String>>,
 }
 
-/// Replays a resize: fusion from scratch on the topology with the prior numbers; a PE with exactly the operators of a previous one
-/// takes its id. The widths of the request are not used.
+/// Replays a resize: fusion from scratch on the topology with the prior numbers; a PE with exactly the operators of a
+/// previous one takes its id. The widths of the request are not used.
 ///
 /// Errors as for [`resize`].
 pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: &Budget) -> Result<Compiled, Error> {

@@ -28,10 +28,10 @@ pub enum RestoreError {
     Compilation(#[from] Error),
 }
 
-/// Makes the job of a layout again. Its documents are the same to the byte if the request and the compiler are; the ids and sizes are
-/// taken from the layout. In the plan, every PE counts as added.
+/// Makes the job of a layout again. Its documents are the same to the byte if the request and the compiler are; the ids
+/// and sizes are taken from the layout. In the plan, every PE counts as added (rule layout-6).
 ///
-/// Refuses a layout that does not belong to the application.
+/// Refuses a layout that does not belong to the application (rule layout-5).
 pub fn restore(
     source: &Source,
     request: &Arc<Request>,
@@ -162,7 +162,7 @@ fn grouping(
     Ok((partition, ids))
 }
 
-/// Names of parallel regions by ADL index: the logical name of the operator (topology 1.1).
+/// Names of parallel regions by ADL index: the logical name of the operator.
 pub(super) fn region_names(application: &Application) -> BTreeMap<u64, &str> {
     let operators: BTreeMap<u64, &str> =
         application.operators.values().map(|o| (o.index, o.logical_name.as_str())).collect();

@@ -1,12 +1,13 @@
-//! PEs that a resize leaves exactly as they are: document, ports, threads and all.
+//! PEs that a resize leaves exactly as they are: document, ports, threads and all (rule layout-13).
 //!
-//! Most PEs have nothing to do with the region that is resized. What was found out about them before is taken over, so that a resize costs what
-//! changes, but for some looking.
+//! Most PEs have nothing to do with the region that is resized. What was found out about them before is taken over, so
+//! that a resize costs what changes, but for some looking.
 //!
-//! A PE is settled if nothing that any statement about it rests on can have changed: its operators are the very same values, in the same
-//! PE, and so are their connections, and no neighbour came, went or moved to another PE. (The ids of the ports at the other ends
-//! stay too: a port keeps its id as long as its operator is in its PE.) What is not settled is made again and compared, so a PE that is
-//! not found to be settled, but is the same, costs time and nothing else.
+//! A PE is settled if nothing that any statement about it rests on can have changed: its operators are the very same
+//! values, in the same PE, and so are their connections, and no neighbour came, went or moved to another PE. (The ids
+//! of the ports at the other ends stay too: a port keeps its id as long as its operator is in its PE.) What is not
+//! settled is made again and compared, so a PE that is not found to be settled, but is the same, costs time and nothing
+//! else.
 
 use super::Compiled;
 use super::change::by_another_compiler;

@@ -164,7 +164,7 @@ fn element(plan: &Plan, job_id: u64, pe: &PlannedElement) -> Result<pb::Processi
     })
 }
 
-/// How senders find a port (aadl 3.3).
+/// How senders find a port (rule element-15).
 fn port_label(job_id: u64, pe: u64, label: &PortLabel) -> pb::PortLabel {
     let PortLabel { port_id, operator_index, operator_port } = label;
     pb::PortLabel {
