@@ -1,6 +1,8 @@
-//! Pieces that depend on the channel of an operator, but mostly do not differ: placement, runtime constants, annotations.
+//! Pieces that depend on the channel of an operator, but mostly do not differ: placement, runtime constants,
+//! annotations.
 //!
-//! The topology shares such values between channels; so do the pieces: one per value, found by its address while they are made.
+//! The topology shares such values between channels; so do the pieces: one per value, found by its address while they
+//! are made.
 
 use super::fragments::unwritable;
 use super::same::{Generations, refers_to_distant_operators};
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 type Page<'a> = Sheet<'a, true>;
 
-/// Annotations that the runtime reads (aadl 3.11).
+/// Annotations that the runtime reads (rule aadl-13).
 pub(super) const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
 
 /// Names operators where event time comes from, by ADL index: only here are their own indexes known.
@@ -115,7 +117,7 @@ impl Channels {
     }
 }
 
-/// Placement: a running PE does not look (aadl 3.11).
+/// Placement: a running PE does not read it (rule aadl-9).
 fn resources(resources: &Resources) -> Result<Fragment, char> {
     Fragment::new(|s| {
         s.markup(b"<resources isolation=\"");
@@ -191,7 +193,8 @@ impl Copies {
         Self(copies)
     }
 
-    /// `[input port,operator,output port]` of the ADL, once per channel of the operator (aadl 2.6). Anything else stays as it is.
+    /// `[input port,operator,output port]` of the ADL, once per channel of the operator (rule aadl-13). Anything else
+    /// stays as it is.
     fn input_connections(&self, text: &str) -> Option<String> {
         let mut parts =
             text.strip_prefix('[')?.strip_suffix(']')?.split(',').map(|part| part.trim().parse::<u64>().ok());
@@ -218,7 +221,7 @@ fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, 
     };
     Fragment::new(|s| {
         for annotation in annotations {
-            // Without keys it would break the document's schema, and nobody misses it (aadl Q9).
+            // Without keys it would break the document's schema, and nobody misses it.
             if annotation.values.is_empty() {
                 continue;
             }
@@ -255,8 +258,8 @@ fn tuple(s: &mut Page<'_>, values: &[(String, AnnotationValue)], observed: bool)
     s.markup(b"</tuple>");
 }
 
-/// Ends the start tag of a key or list entry and writes its value: a plain text is an attribute. The nesting is that of the
-/// ADL's annotation values, at most a list of tuples.
+/// Ends the start tag of a key or list entry and writes its value: a plain text is an attribute. The nesting is that of
+/// the ADL's annotation values, at most a list of tuples.
 fn content(s: &mut Page<'_>, value: &AnnotationValue, end: &'static [u8], observed: bool) {
     match value {
         AnnotationValue::Text(value) => {

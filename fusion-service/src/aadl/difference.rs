@@ -1,9 +1,9 @@
 //! Where two documents of a PE differ: as elements and attributes, and whether a running PE can tell.
 //!
-//! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an operator, the id of a PE
-//! port, the ends of a connection), not by position. What the runtime does not read is listed here once more ([`is_hidden`],
-//! [`is_hidden_attribute`]), as names instead of calls: a PE restarts exactly if a difference is observable, which is tested over whole
-//! chains of resizes.
+//! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an
+//! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). What the runtime does not
+//! read is listed here once more ([`is_hidden`], [`is_hidden_attribute`]), as names instead of calls: a PE restarts
+//! exactly if a difference is observable, which is tested over whole chains of resizes.
 //!
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 
@@ -276,7 +276,7 @@ fn key(node: Node<'_, '_>) -> Key {
     names.iter().filter_map(|&name| Some((name, excerpt(node.attribute(name)?)))).collect()
 }
 
-/// Whether the runtime reads nothing of an element (aadl 3.11).
+/// Whether the runtime reads nothing of an element (rule aadl-18).
 fn is_hidden(element: &str, node: Node<'_, '_>) -> bool {
     match element {
         "hostpools" | "resources" | "aug:capability" => true,
@@ -285,7 +285,7 @@ fn is_hidden(element: &str, node: Node<'_, '_>) -> bool {
     }
 }
 
-/// Whether the runtime does not read an attribute of an element that it reads (aadl 3.11).
+/// Whether the runtime does not read an attribute of an element that it reads (rule aadl-18).
 fn is_hidden_attribute(element: &str, attribute: &str) -> bool {
     matches!(
         (element, attribute),

@@ -1,4 +1,4 @@
-//! One PE: `aug:augmentedPE` (aadl 2.1, 2.2, 2.7, 2.8).
+//! One PE: `aug:augmentedPE` (rule aadl-6).
 
 use super::elements::{Elements, Slot};
 use super::fragments::Fragments;
@@ -12,7 +12,7 @@ use crate::logical::{self, TraceLevel};
 use crate::topology::{Export, Imports};
 use std::collections::BTreeSet;
 
-/// Wrappers that a PE may run under (aadl 2.2.3).
+/// Wrappers that a PE may run under (rule element-14).
 const WRAPPERS: [&str; 5] = ["valgrind", "console", "sdb", "gdb", "nrgdb"];
 
 /// Why a document was not written.
@@ -74,7 +74,7 @@ pub(super) fn write<const O: bool>(
     );
     s.mark(1);
     s.wide(id);
-    // The position of the PE at a submission, and what it is called ever after (decisions, "aadl Q3").
+    // The position of the PE at a submission, and its id ever after (rule aadl-7).
     s.markup(b"\" logicalIndex=\"");
     s.hidden_wide(id);
     let members = Members::new(e, fragments, pe);
@@ -145,7 +145,7 @@ fn within<const O: bool>(s: &Sheet<'_, O>, most: u64) -> Result<(), WriteError> 
     Ok(())
 }
 
-/// The limit on all documents of a job (plan command, "Limits").
+/// The limit on all documents of a job (rule aadl-21).
 pub(super) fn too_much_text() -> Problem {
     Problem::new(
         Stage::Topology,
@@ -213,7 +213,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// `aug:inputPort` (aadl 2.7).
+/// `aug:inputPort` (rule aadl-15).
 fn input_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
@@ -265,7 +265,7 @@ fn input_port<const O: bool>(
     Ok(s.settle()?)
 }
 
-/// `aug:outputPort` (aadl 2.7).
+/// `aug:outputPort` (rule aadl-15).
 fn output_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
@@ -350,6 +350,7 @@ fn pe_port<const O: bool>(
     Ok(())
 }
 
+/// `aug:importedStreams` (rule aadl-16).
 fn imported_streams<const O: bool>(s: &mut Sheet<'_, O>, imports: &Imports) {
     s.markup(b"<aug:importedStreams");
     s.mark(b'n');
@@ -389,6 +390,7 @@ fn imported_streams<const O: bool>(s: &mut Sheet<'_, O>, imports: &Imports) {
     s.markup(b"</aug:importedStreams>");
 }
 
+/// `aug:exportedStream` (rule aadl-16).
 fn exported_stream<const O: bool>(s: &mut Sheet<'_, O>, export: &Export) {
     s.markup(b"<aug:exportedStream");
     s.mark(b'x');

@@ -1,7 +1,8 @@
-//! Text inside XML: escaped, never deleted (aadl 1, Q1; decisions, "aadl Q1, 8").
+//! Text inside XML: escaped, never deleted (rule aadl-3).
 //!
-//! Line breaks and tabs become character references, in attributes and in element text alike, so that a parser gives back exactly
-//! what was written. XML 1.0 has no way at all to write some characters (control characters, U+FFFE, U+FFFF); these are reported.
+//! Line breaks and tabs become character references, in attributes and in element text alike, so that a parser gives
+//! back exactly what was written. XML 1.0 has no way at all to write some characters (control characters, U+FFFE,
+//! U+FFFF); these are reported.
 
 use std::io::Write;
 
@@ -87,7 +88,8 @@ fn reference(byte: u8) -> &'static [u8] {
     }
 }
 
-/// Appends a number as `xs:double`, in the shortest form that reads back the same and always with a fraction or exponent.
+/// Appends a number as `xs:double`, in the shortest form that reads back the same and always with a fraction or
+/// exponent.
 pub(super) fn double(out: &mut Vec<u8>, number: f64) {
     if number.is_nan() {
         out.extend_from_slice(b"NaN");

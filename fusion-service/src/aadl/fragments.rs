@@ -1,8 +1,8 @@
 //! What many documents of a job have in common, escaped once.
 //!
-//! A PE's document mostly repeats the application: all tuple types, all host pools, and for every operator what its channels share. These
-//! pieces are made once per job, so that writing a document is copying bytes and formatting numbers. Those of an operator and its ports are in
-//! [`super::operator_fragments`].
+//! A PE's document mostly repeats the application: all tuple types, all host pools, and for every operator what its
+//! channels share. These pieces are made once per job, so that writing a document is copying bytes and formatting
+//! numbers. Those of an operator and its ports are in [`super::operator_fragments`].
 
 use super::channels::Channels;
 use super::operator_fragments::Operator;
@@ -165,7 +165,7 @@ pub(super) fn unwritable(what: &str, illegal: char) -> Problem {
     Problem::new(Stage::Aadl, format!("{what}: the character U+{:04X} cannot be written to XML", u32::from(illegal)))
 }
 
-/// Attributes of the root that all PEs of the job share (aadl 2.1).
+/// Attributes of the root that all PEs of the job share (rule aadl-7).
 fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, char> {
     let application = &*topology.application;
     Fragment::new(|s| {
@@ -186,7 +186,7 @@ fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, ch
         s.string(&application.application_directory);
         s.markup(b"\" outputDirectory=\"");
         s.string(&application.output_directory);
-        // The runtime needs the attribute, whatever the ADL says (decisions, "aadl 4, 5").
+        // The runtime needs the attribute, whatever the ADL says.
         s.markup(b"\" checkpointDirectory=\"");
         s.string(application.checkpoint_directory.as_deref().unwrap_or_default());
         s.markup(b"\" display=\"");
@@ -205,7 +205,7 @@ fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, ch
     })
 }
 
-/// Children of the root that come first and are the same everywhere (aadl 2.2, rows 1 to 4).
+/// Children of the root that come first and are the same everywhere (rule aadl-6).
 fn head(topology: &Topology, tuple_contents: &[Fragment]) -> Result<Fragment, char> {
     Fragment::new(|s| {
         s.markup(b"<libraries/><hostpools>");
@@ -225,7 +225,7 @@ fn head(topology: &Topology, tuple_contents: &[Fragment]) -> Result<Fragment, ch
     })
 }
 
-/// Host pools are for placement; a running PE does not look (aadl 2.2.1, 3.11).
+/// Host pools are for placement; a running PE does not read them (rule aadl-9).
 fn host_pool(s: &mut Page<'_>, pool: &logical::HostPool) {
     s.markup(b"<hostpool name=\"");
     s.hidden_string(&pool.name);
@@ -266,7 +266,7 @@ fn toolkits(application: &logical::Application) -> Result<Fragment, char> {
     })
 }
 
-/// `operDefinition` (aadl 2.8).
+/// `operDefinition` (rule aadl-17).
 fn definition(definition: &logical::OperatorDefinition) -> Result<Fragment, char> {
     Fragment::new(|s| {
         s.markup(b"<operDefinition kind=\"");

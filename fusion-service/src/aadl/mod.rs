@@ -1,11 +1,12 @@
-//! XML out: one document per PE, in canonical form (aadl 1, 2).
+//! XML out: one document per PE (rule aadl-1), in canonical form (rule aadl-2).
 //!
 //! [`Elements`] is what is written: the topology with its PEs, thread flags, PE port ids. [`Writer`] holds what the
 //! documents of a job have in common; [`Writer::measure`] gives ids and size of a document without keeping the text,
 //! [`Writer::render`] passes the text on in pieces. Neither builds a document in memory.
 //!
-//! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler. Prefixes and the order
-//! of attributes are fixed, sets are sorted, there is no white space between elements, text is escaped and never deleted.
+//! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler.
+//! Prefixes and the order of attributes are fixed, sets are sorted, there is no white space between elements, text is
+//! escaped and never deleted.
 //!
 //! Knows: the topology, PEs, ports, threads. Must not know: how operators were grouped, what happens to the text.
 
@@ -37,9 +38,10 @@ use std::io;
 /// What one document of a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// SHA-256 of the text: names the document.
+    /// SHA-256 of the text: names the document (rule aadl-4).
     pub content_id: [u8; 32],
-    /// SHA-256 of what a running PE can observe of it: equal, and the PE need not be restarted.
+    /// SHA-256 of what a running PE can observe of the document (rule aadl-5). If it stays the same, the PE need not
+    /// restart.
     pub runtime_id: [u8; 32],
     /// Bytes of text.
     pub bytes: u64,
@@ -75,8 +77,8 @@ impl Writer {
         Ok(Self { fragments })
     }
 
-    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order and PE, is not measured
-    /// again.
+    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order and
+    /// PE, is not measured again.
     pub fn measure_all(
         &self,
         e: &Elements,
@@ -166,7 +168,7 @@ impl Writer {
     }
 }
 
-/// PEs whose documents cannot be written, before no further is tried.
+/// Number of PEs whose documents cannot be written after which no further PE is tried (rule aadl-21).
 const MOST_REFUSED: usize = 20;
 
 /// Annotations that name operators anywhere in the job.

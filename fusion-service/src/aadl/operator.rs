@@ -1,4 +1,4 @@
-//! One operator: `app:operInstance` (aadl 2.3 to 2.6).
+//! One operator: `app:operInstance` (rule aadl-10).
 
 use super::elements::Elements;
 use super::fragments::Fragments;
@@ -51,7 +51,7 @@ pub(super) fn write<const O: bool>(
     s.settle()
 }
 
-/// `app:inputPort` (aadl 2.4).
+/// `app:inputPort` (rule aadl-11).
 fn input_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
@@ -89,7 +89,7 @@ fn input_port<const O: bool>(
     Ok(())
 }
 
-/// The end of a connection. The runtime does not read by which PE port it comes (aadl 3.11).
+/// The end of a connection. The runtime does not read by which PE port it comes (rule aadl-11).
 #[inline]
 fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Connection, inter: bool) {
     s.markup(if inter {
@@ -109,7 +109,8 @@ fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Conn
     s.markup(b"\"/>");
 }
 
-/// Attributes that say which channel of an output port is meant, behind the value of another one; none if it is taken directly.
+/// Attributes that say which channel of an output port is meant, behind the value of another one; none if it is taken
+/// directly.
 #[inline]
 pub(super) fn channel<const O: bool>(s: &mut Sheet<'_, O>, via: Option<Via>) {
     if let Some(Via { splitter, channel }) = via {
@@ -121,7 +122,7 @@ pub(super) fn channel<const O: bool>(s: &mut Sheet<'_, O>, via: Option<Via>) {
     }
 }
 
-/// `app:outputPort` (aadl 2.5).
+/// `app:outputPort` (rule aadl-11).
 fn output_port<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
@@ -187,7 +188,8 @@ fn outgoing<const O: bool>(
     Ok(())
 }
 
-/// `app:splitter` and those under its channels. The nesting is that of parallel regions, which the depth of the ADL bounds.
+/// `app:splitter` and those under its channels (rule aadl-12). The nesting is that of parallel regions, which the depth
+/// of the ADL bounds.
 fn splitter<const O: bool>(
     s: &mut Sheet<'_, O>,
     e: &Elements,
@@ -239,7 +241,7 @@ fn splitter<const O: bool>(
     Ok(())
 }
 
-/// `phy:parallelRegions`, innermost first (aadl 3.6).
+/// `phy:parallelRegions`, innermost first (rule aadl-14).
 fn parallel_regions<const O: bool>(s: &mut Sheet<'_, O>, operator: &Operator) {
     if operator.channels.is_empty() {
         return;

@@ -1,7 +1,7 @@
 //! What all channels of an operator have in common, escaped once: the pieces of the operator itself and of its ports.
 //!
-//! Knows: the operator as it is written in the ADL. Must not know: channels, PEs, connections: what depends on these is put between the
-//! pieces by [`super::operator`] and [`super::document`].
+//! Knows: the operator as it is written in the ADL. Must not know: channels, PEs, connections: what depends on these is
+//! put between the pieces by [`super::operator`] and [`super::document`].
 
 use super::sheet::{Fragment, Sheet};
 use crate::heap::heap_fields;
@@ -51,8 +51,8 @@ heap_fields! {
 }
 
 impl Operator {
-    /// Makes the pieces of a primitive operator; nothing if its definition does not exist, which the topology refuses. Fails with a
-    /// character that XML cannot hold.
+    /// Makes the pieces of a primitive operator; nothing if its definition does not exist, which the topology refuses.
+    /// Fails with a character that XML cannot hold.
     pub(super) fn new(
         application: &logical::Application,
         operator: &logical::Operator,

@@ -1,8 +1,8 @@
 //! Whether two PEs have the same document, said without writing them.
 //!
-//! A resize leaves most documents as they are. Comparing what a document is made from costs a fraction of writing and hashing it. The
-//! answer may be a wrong "no", which costs time, but never a wrong "yes": everything that [`super::document`] and [`super::operator`] read is
-//! compared here.
+//! A resize leaves most documents as they are. Comparing what a document is made from costs a fraction of writing and
+//! hashing it. The answer may be a wrong "no", which costs time, but never a wrong "yes": this module compares
+//! everything that [`super::document`] and [`super::operator`] read (rule aadl-20).
 
 use super::channels::EVENT_TIME;
 use super::elements::Elements;
@@ -41,7 +41,7 @@ pub fn same_job(a: &Elements, b: &Elements) -> bool {
         && a.host_pools == b.host_pools
 }
 
-/// Whether documents may name operators that are anywhere in the job: by event time (aadl 2.6).
+/// Whether documents may name operators that are anywhere in the job: by event time (rule aadl-13).
 pub fn refers_to_distant_operators(application: &Application) -> bool {
     application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
 }

@@ -1,10 +1,11 @@
 //! The page being written: the text of a document and, beside it, what a running PE can observe of it.
 //!
-//! Two ids come out of one pass (decisions, "Two ids of an AADL"). The content id is the SHA-256 of the text. The runtime id is the
-//! SHA-256 of a second, much shorter stream that only gets what the runtime reads (aadl 3.11). A value goes to both unless it is written
-//! by a method whose name begins with `hidden`; so whatever is forgotten restarts a PE too often, never too seldom. Markup is in the text only: the
-//! second stream gets one [`Sheet::mark`] per element instead, strings with their length and numbers with a fixed size, so two different
-//! contents never give the same stream.
+//! Two ids come out of one pass. The content id is the SHA-256 of the text (rule aadl-4). The runtime id is the SHA-256
+//! of a second, much shorter stream that only gets what the runtime reads (rules aadl-5 and aadl-18). A value goes to
+//! both unless it is written by a method whose name begins with `hidden`. So a value that somebody forgets to hide
+//! restarts a PE too often, never too seldom. Markup is in the text only: the second stream gets one [`Sheet::mark`]
+//! per element instead, strings with their length and numbers with a fixed size, so two different contents never give
+//! the same stream.
 
 use super::escape::{double, escape};
 use crate::heap::heap_fields;

@@ -1,11 +1,12 @@
-//! Tuple types in both vocabularies: the flat attribute list and the structured `tuple` (aadl 2.2.2).
+//! Tuple types in both vocabularies: the flat attribute list and the structured `tuple` (rule aadl-8).
 
 use super::sheet::{Fragment, Sheet};
 use crate::logical::{Attribute, TupleType, Type};
 
 type Page<'a> = Sheet<'a, true>;
 
-/// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no structure.
+/// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no
+/// structure.
 pub(super) fn content(tuple_type: &TupleType) -> Result<Fragment, char> {
     Fragment::new(|s| {
         let attributes = tuple_type.attributes.as_deref().unwrap_or_default();

@@ -102,8 +102,8 @@ impl<'b> Assembled<'b> {
         Ok(Self { bound, elements, found, automatic, settled })
     }
 
-    /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the problems of all
-    /// are told.
+    /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the
+    /// problems of all are told.
     pub(super) fn finish(
         self,
         source: &Source,

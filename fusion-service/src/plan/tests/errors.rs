@@ -119,7 +119,8 @@ fn texts_that_xml_cannot_hold() {
 
 #[test]
 fn too_much_text_is_refused_early() {
-    // 40,000 connections make the most of it. That it is more than twice too much is known before any document is written.
+    // 40,000 connections make the most of it. That it is more than twice too much is known before any document is
+    // written.
     let items = row(vec![operator("S"), operator("P").parallel(200), operator("Q").parallel(200), operator("T")]);
     let job = submitted(&items, FusionOption::Manual(1));
     let all: u64 = job.plan().elements.iter().map(|element| element.bytes).sum();
