@@ -5,8 +5,9 @@
 //!                     +--> leadership --> controllers           one replica
 //! ```
 //!
-//! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the rest is stopped. What is not
-//! finished in time is found and gone on with by the next leader. A lost Lease ends the process at once; so does a second signal.
+//! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the
+//! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
+//! (rule call-13); so does a second signal.
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 

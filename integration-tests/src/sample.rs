@@ -4,8 +4,8 @@
 //! Readings -> Clean x2 -> Score x2 { Window -> Model x2 -> Best } -> Alarms
 //! ```
 //!
-//! With legacy fusion every operator has a PE of its own, so what a generation must consist of follows from the widths alone ([`Widths::operators`]):
-//! an answer that owes nothing to the programs under test.
+//! With legacy fusion every operator has a PE of its own, so what a generation must consist of follows from the widths
+//! alone ([`Widths::operators`]): an answer that owes nothing to the programs under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,8 @@ impl Widths {
         [(CLEAN, self.clean), (SCORE, self.score), (MODEL, self.model)].map(|(name, w)| (name.to_owned(), w)).into()
     }
 
-    /// Names of all operators; each is the only one of its PE. Channels are counted over all channels of the regions around (topology 4.3).
+    /// Names of all operators; each is the only one of its PE. Channels are counted over all channels of the regions
+    /// around.
     pub fn operators(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::from(["Readings".to_owned(), "Alarms".to_owned()]);
         names.extend((0..self.clean).map(|channel| format!("Clean[{channel}]")));

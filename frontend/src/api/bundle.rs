@@ -1,4 +1,4 @@
-//! Which application bundle a job runs.
+//! Which application bundle a job runs (rule fetch-1).
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -42,7 +42,7 @@ pub struct BundleReference {
 }
 
 impl BundleReference {
-    /// The name given to PEs: `name`, else the last segment of `url` or `file`.
+    /// The name given to PEs (rule fetch-2): `name`, else the last segment of `url` or `file`.
     pub fn sab_name(&self) -> Option<&str> {
         let path = self.file.as_deref().or(self.url.as_deref());
         let last = || path.and_then(|path| path.rsplit('/').next()).filter(|segment| !segment.is_empty());

@@ -1,4 +1,4 @@
-//! Conditions: what is true of an object, since when, and why.
+//! Conditions: what is true of an object, since when, and why (rule job-33).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;

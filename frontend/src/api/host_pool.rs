@@ -1,4 +1,4 @@
-//! A host pool of a job: hosts that PEs may be placed on.
+//! A host pool of a job: hosts that PEs may be placed on (rules placement-3 and placement-4).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};

@@ -1,4 +1,4 @@
-//! A job: an application bundle, how it is compiled, and how it runs.
+//! A job: an application bundle, how it is compiled, and how it runs. What can be edited is said by rule job-31.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -193,7 +193,7 @@ impl InitialWidth {
     }
 }
 
-/// `spec.<field>` does not change once the job has a generation.
+/// `spec.<field>` does not change once the job has a generation (rule job-31).
 fn unchanged(field: &str) -> String {
     format!(
         "!has(oldSelf.status) || !has(oldSelf.status.generation) || \

@@ -1,6 +1,7 @@
 //! What is known of a job. Written by the job controller only.
 //!
-//! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed.
+//! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
+//! (rule job-14). Phases: rule job-32.
 
 use std::collections::BTreeMap;
 

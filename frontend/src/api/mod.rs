@@ -1,4 +1,5 @@
-//! The custom resources of group `streams.ibm.com/v1` as Rust types, and the schemas the API server checks them with.
+//! The custom resources of group `streams.ibm.com/v1` as Rust types, and the schemas the API server checks them with
+//! (rule name-1).
 //!
 //! | Kind | What it is | `.spec` belongs to | `.status` belongs to |
 //! |---|---|---|---|
@@ -12,7 +13,8 @@
 //!
 //! Invariants:
 //! * Every list, map and string of a schema is bounded: the API server computes the cost of CEL rules from the bounds.
-//! * No property is nullable. The API server drops an explicit `null` before it validates, so `null` means "not set" everywhere.
+//! * No property is nullable. The API server drops an explicit `null` before it validates, so `null` means "not set"
+//!   everywhere.
 //! * Version v1 changes by addition only.
 //! * [`crds`] is the only source of the manifests in `deploy/crds`.
 

@@ -1,4 +1,5 @@
-//! Names of objects, and the keys and values of labels and annotations.
+//! Names of objects (rules name-3 and name-5), and the keys and values of labels (rule name-6) and annotations
+//! (rule name-8).
 //!
 //! Nothing selects by generation: who belongs to a generation is said by the plan.
 
@@ -63,7 +64,7 @@ pub const ELASTICITY_MANAGER: &str = "streams-elasticity";
 /// ConfigMap, one per namespace, that counts job ids.
 pub const JOB_IDS: &str = "streams-job-ids";
 
-/// Longest name of a job: the names of its Services (`<job>-<peId>`) must fit a DNS label.
+/// Longest name of a job (rule name-2): the names of its Services (`<job>-<peId>`) must fit a DNS label.
 pub const JOB_NAME_MAX: usize = 56;
 
 /// Digits of a digest that object names carry.

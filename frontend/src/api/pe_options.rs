@@ -131,7 +131,7 @@ impl Default for PeOptions {
 }
 
 impl PeOptions {
-    /// The name of the bundle that the runtime asks for, under either of the option's names.
+    /// The name of the bundle that the runtime asks for, under either of the option's names (rule pod-11).
     pub fn sab_name(&self) -> Option<&str> {
         self.sab_name.as_deref().or(self.bundle_name.as_deref())
     }

@@ -1,16 +1,19 @@
-//! A request for widths of several regions at once, kept as an annotation of one of them.
+//! A request for widths of several regions at once, kept as an annotation of one of them (rule elasticity-5).
 //!
-//! Each region is an object of its own, and the API server writes one object at a time. So that a request for several regions leads to one generation of
-//! the job, it is written whole before any width: as an annotation of the job's region with the smallest index, its [`home`], by compare-and-swap. From
-//! then on the width of the request is what is wanted of each region that it names, as long as the region is as it was when the request was written
-//! (uid and `metadata.generation`). Whoever edits `spec.width` afterwards, with kubectl, as an autoscaler or through the elasticity API, is newer and wins.
+//! Each region is an object of its own, and the API server writes one object at a time. So that a request for several
+//! regions leads to one generation of the job, it is written whole before any width: as an annotation of the job's
+//! region with the smallest index, its [`home`], by compare-and-swap. From then on the width of the request is what is
+//! wanted of each region that it names, as long as the region is as it was when the request was written (uid and
+//! `metadata.generation`). Whoever edits `spec.width` afterwards, with kubectl, as an autoscaler or through the
+//! elasticity API, is newer and wins.
 //!
-//! The job controller then takes the request over: it writes the widths into the regions, one after another. That changes nothing about what is wanted,
-//! so it does not matter when it happens or where it is cut off. A request that was taken over stays where it is and is about nothing any more; the next
-//! one replaces it, and waits until that may be done.
+//! The job controller then takes the request over: it writes the widths into the regions, one after another. That
+//! changes nothing about what is wanted, so it does not matter when it happens or where it is cut off. A request that
+//! was taken over stays where it is and is about nothing any more; the next one replaces it, and waits until that may
+//! be done.
 //!
-//! One watch shows all regions in the order in which they were written: nobody sees a request without the regions as they were before, or widths that
-//! were taken over without the request.
+//! One watch shows all regions in the order in which they were written: nobody sees a request without the regions as
+//! they were before, or widths that were taken over without the request.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Why a bundle could not be had.
+//! Why a bundle could not be had, and whether trying again may help (rule fetch-10).
 
 /// Why a bundle could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

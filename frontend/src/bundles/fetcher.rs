@@ -17,14 +17,15 @@ use std::{
 };
 use url::Url;
 
+/// How long a connection may take (rule fetch-5).
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
-/// Key of the token in a Secret (seed 002, "secret").
+/// Key of the token in a Secret (rule fetch-8).
 const TOKEN_KEY: &str = "token";
 /// Media type that makes the GitHub contents API send the file itself.
 const ACCEPT: &str = "application/vnd.github.v3.raw";
 
-/// Where bundles may come from, and how large they may be.
+/// Where bundles may come from (rule fetch-3), and how large they may be (rule fetch-6).
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory that `file` and plain names refer to.
@@ -72,7 +73,7 @@ pub struct Application {
 pub struct Fetcher {
     options: Options,
     http: reqwest::Client,
-    /// Downloaded bundles by URL. A cache only: what is lost is fetched again.
+    /// Downloaded bundles by URL (rule fetch-7). A cache only: what is lost is fetched again.
     cache: Cache<String, Bytes>,
 }
 
@@ -114,7 +115,8 @@ impl Fetcher {
         Ok(Self { options, http, cache })
     }
 
-    /// Fetches the bundle of a job in `namespace` and takes the ADL out. `kubernetes` reads the Secret, if one is named.
+    /// Fetches the bundle of a job in `namespace` and takes the ADL out. `kubernetes` reads the Secret, if one is
+    /// named.
     ///
     /// # Errors
     /// See [`Error`]: what the user must correct, and what may work later.
@@ -175,8 +177,8 @@ impl Fetcher {
         }
     }
 
-    /// The real path of a file, which must lie inside the bundle directory after links are followed. An absolute path is taken as it is if it
-    /// lies there, and relative to the directory otherwise.
+    /// The real path of a file, which must lie inside the bundle directory after links are followed (rule fetch-4). An
+    /// absolute path is taken as it is if it lies there, and relative to the directory otherwise.
     async fn inside_directory(&self, file: &Path) -> Result<PathBuf, Error> {
         let shown = file.display();
         let Some(directory) = &self.options.directory else {
@@ -263,7 +265,7 @@ impl Fetcher {
     }
 }
 
-/// The URL without user, password and query, which may hold secrets.
+/// The URL without user, password and query, which may hold secrets (rule fetch-9).
 fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);

@@ -1,5 +1,6 @@
-//! Writing what is desired: one width into the spec of its region, several as a request that the job controller takes over as a whole
-//! ([`requested_widths`](crate::api::requested_widths)). Each is one compare-and-swap.
+//! Writing what is desired (rule elasticity-10): one width into the spec of its region, several as a request that the
+//! job controller takes over as a whole ([`requested_widths`](crate::api::requested_widths)). Each is one
+//! compare-and-swap.
 
 use super::{errors, observed::Observed, outcome::Written, service::Elasticity};
 use crate::{
@@ -21,7 +22,8 @@ use tonic::Status;
 const MAX_CONFLICTS: usize = 5;
 
 impl<O: Observed> Elasticity<O> {
-    /// Writes desired widths of regions of a job, all of them or none. Preconditions are checked against what is written.
+    /// Writes desired widths of regions of a job, all of them or none. Preconditions are checked against what is
+    /// written.
     pub(super) async fn desire(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<Written>, Status> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let mirrored = self.observed.regions(&namespace, Some(&name));

@@ -1,4 +1,4 @@
-//! Statuses of the elasticity API with `google.rpc` details.
+//! Statuses of the elasticity API with `google.rpc` details (rule elasticity-13).
 
 use std::collections::HashMap;
 use streams_proto::elasticity::ERROR_DOMAIN;

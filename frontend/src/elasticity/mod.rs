@@ -1,8 +1,9 @@
 //! The elasticity API: how load balancers and people with grpcurl change widths.
 //!
-//! Served by every replica of the frontend, leader or not: a request only edits ParallelRegions (one region: `spec.width`, as `kubectl scale` does;
-//! several: an annotation that speaks for all of them, so that they change in one generation of the job) and then watches the job's status until what the
-//! caller waits for has happened. The widths stay desired if the caller goes away.
+//! Served by every replica of the frontend, leader or not (rule elasticity-8): a request only edits ParallelRegions
+//! (one region: `spec.width`, as `kubectl scale` does; several: an annotation that speaks for all of them, so that they
+//! change in one generation of the job) and then watches the job's status until what the caller waits for has happened.
+//! The widths stay desired if the caller goes away.
 //!
 //! * [`outcome`] — pure: what to answer, given what is observed.
 //! * [`observed`] — where observations come from: the shared mirrors of jobs and regions.
@@ -13,8 +14,8 @@
 //!
 //! Knows: Jobs and ParallelRegions. Must not know: how a resize is carried out.
 //!
-//! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes the service as a tower
-//! service, so that a layer which authenticates goes around it.
+//! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
+//! the service as a tower service, so that a layer which authenticates goes around it.
 
 mod desire;
 pub mod errors;

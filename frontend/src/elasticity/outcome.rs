@@ -1,4 +1,4 @@
-//! What to answer a resize, given what is observed. Pure.
+//! What to answer a resize, given what is observed (rules elasticity-11 and elasticity-12). Pure.
 
 use crate::api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn applied_width(job: &Job, region: &str) -> Option<u32> {
 
 /// A region as the API shows it. `request` is the newest one for the regions of its job.
 ///
-/// What is in force is said by the job: the status of the region follows later.
+/// The job says what is in force: the status of the region follows later (rule elasticity-14).
 pub fn region(object: &ParallelRegion, job: Option<&Job>, request: Option<&RequestedWidths>) -> Region {
     let ParallelRegionSpec { job_name, name, width, .. } = &object.spec;
     let width = &request.and_then(|request| request.pending(object)).unwrap_or(*width);

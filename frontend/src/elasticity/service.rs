@@ -116,7 +116,7 @@ impl<O: Observed> Elasticity<O> {
     }
 }
 
-/// Checks what can be checked without looking at the cluster.
+/// Checks what can be checked without looking at the cluster (rule elasticity-9).
 fn check(request: &ResizeRequest) -> Result<(), Status> {
     for (field, value) in [("namespace", &request.namespace), ("job", &request.job)] {
         check_name(field, value)?;

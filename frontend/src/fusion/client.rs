@@ -1,4 +1,4 @@
-//! Calls with a deadline, spread over replicas.
+//! Calls with a deadline, spread over replicas (rules call-15 and call-16).
 
 use super::{
     error::{Error, Verdict, judge},
@@ -65,7 +65,8 @@ impl Client {
         Self { replicas, options: Arc::new(options) }
     }
 
-    /// Compiles a job for the first time. The ADL's content must be in the request; it is sent only if a replica asks for it.
+    /// Compiles a job for the first time. The ADL's content must be in the request; it is sent only if a replica asks
+    /// for it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -95,8 +96,9 @@ impl Client {
         self.unary(deadline, call).await
     }
 
-    /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout must be in the request.
-    /// After a broken connection the remaining texts come from another replica. An error ends the stream. Dropping the stream ends the call.
+    /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout
+    /// must be in the request. After a broken connection the remaining texts come from another replica. An error ends
+    /// the stream. Dropping the stream ends the call.
     pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<Text, Error>> {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let client = self.clone();
@@ -133,7 +135,8 @@ impl Client {
         .await
     }
 
-    /// Runs `attempt` until it succeeds, fails for good, or the deadline passes. Its second argument says whether to send contents.
+    /// Runs `attempt` until it succeeds, fails for good, or the deadline passes. Its second argument says whether to
+    /// send contents.
     pub(super) async fn attempts<T, F, Fut>(&self, deadline: Instant, mut attempt: F) -> Result<T, Error>
     where
         F: FnMut(FusionServiceClient<Channel>, bool) -> Fut,

@@ -1,4 +1,4 @@
-//! Errors of the fusion service, decoded from `google.rpc` details.
+//! Errors of the fusion service, decoded from `google.rpc` details, told apart by what to do (rule call-17).
 
 use std::{fmt, time::Duration};
 use tonic::{Code, Status};

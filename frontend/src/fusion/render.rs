@@ -1,4 +1,4 @@
-//! The stream of AADL texts, checked and resumed.
+//! The stream of AADL texts, checked and resumed (rule call-16).
 
 use super::{
     client::{Client, lean_blob, traced, without_content},

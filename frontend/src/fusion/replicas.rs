@@ -1,8 +1,9 @@
-//! Which replicas of the fusion service there are, and which one to ask.
+//! Which replicas of the fusion service there are, and which one to ask (rule call-15).
 //!
-//! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas and is resolved again every
-//! [`REFRESH`]. The replica with the fewest calls in flight is asked, among equals the one asked longest ago; one that failed is left alone
-//! for a moment unless there is no other. Connections are made when first needed and kept.
+//! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas and is
+//! resolved again every [`REFRESH`]. The replica with the fewest calls in flight is asked, among equals the one asked
+//! longest ago; one that failed is left alone for a moment unless there is no other. Connections are made when first
+//! needed and kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

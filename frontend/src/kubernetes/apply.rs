@@ -1,4 +1,4 @@
-//! Writing desired state.
+//! Writing desired state (rules call-8, call-9, call-10 and call-11).
 //!
 //! Objects with a deletion timestamp, or whose controller is somebody else, are never written to.
 
@@ -30,11 +30,12 @@ pub enum Applied<K> {
 
 /// Makes the fields that `desired` sets what `desired` says, by server-side apply in the name of `manager`.
 ///
-/// `existing` is the metadata of the object as far as it is known (from a mirror). If it says that the same desired state was applied last,
-/// nothing is sent.
+/// `existing` is the metadata of the object as far as it is known (from a mirror). If it says that the same desired
+/// state was applied last, nothing is sent.
 ///
 /// # Errors
-/// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Refused`]; failures of the call.
+/// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Refused`]; failures
+/// of the call.
 pub async fn apply<K>(
     api: &Api<K>,
     manager: &str,
@@ -59,11 +60,12 @@ where
     result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(&desired, error))
 }
 
-/// Creates the object in the name of `manager`, or finds that there is one of its name that `matches`: then an earlier attempt had succeeded.
+/// Creates the object in the name of `manager`, or finds that there is one of its name that `matches`: then an earlier
+/// attempt had succeeded.
 ///
 /// # Errors
-/// [`Error::Foreign`] if there is one that does not match, [`Error::Terminating`] if it is being deleted, [`Error::Conflict`] if it
-/// vanished meanwhile; [`Error::Refused`]; failures of the call.
+/// [`Error::Foreign`] if there is one that does not match, [`Error::Terminating`] if it is being deleted,
+/// [`Error::Conflict`] if it vanished meanwhile; [`Error::Refused`]; failures of the call.
 pub async fn create_or_match<K>(
     api: &Api<K>,
     manager: &str,
@@ -90,11 +92,12 @@ where
     }
 }
 
-/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was read: the
-/// `resourceVersion` that it carries must still be the one of the API server.
+/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was
+/// read: the `resourceVersion` that it carries must still be the one of the API server.
 ///
 /// # Errors
-/// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of the call.
+/// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of the
+/// call.
 pub async fn replace_status_if_unchanged<K>(api: &Api<K>, manager: &str, object: &K) -> Result<K, Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
@@ -128,7 +131,7 @@ where
     }
 }
 
-/// A reference that makes `owner` the controller of an object; its deletion deletes the object.
+/// A reference that makes `owner` the controller of an object; its deletion deletes the object (rule name-9).
 pub fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
@@ -182,7 +185,8 @@ fn owner_for_people(meta: &ObjectMeta) -> String {
     }
 }
 
-/// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal hashes.
+/// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal
+/// hashes.
 pub(crate) fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
     let json = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     Ok(hex::encode(Sha256::digest(json)))

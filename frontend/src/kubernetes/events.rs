@@ -1,7 +1,8 @@
-//! Kubernetes Events: what people see in `kubectl describe` and `kubectl events`.
+//! Kubernetes Events: what people see in `kubectl describe` and `kubectl events` (rule call-14).
 //!
-//! Publishing never delays the caller: Events go through a bounded channel to a task of their own; when the channel is full they are dropped
-//! and counted. The same Event about the same object (reason and note are equal) is published as a series, not as many.
+//! Publishing never delays the caller: Events go through a bounded channel to a task of their own; when the channel is
+//! full they are dropped and counted. The same Event about the same object (reason and note are equal) is published as
+//! a series, not as many.
 
 use std::{fmt, sync::Arc};
 
@@ -48,8 +49,8 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped. `instance` is the name of this
-    /// replica.
+    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped. `instance` is
+    /// the name of this replica.
     pub fn new(client: Client, instance: &str, metrics: &Metrics) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (waiting, mut events) = mpsc::channel::<Event>(WAITING_MAX);
         let publisher = Self { waiting, instance: instance.into(), metrics: metrics.clone() };

@@ -1,6 +1,7 @@
 //! Host pools: what a pool says of itself.
 //!
-//! The job controller makes host pools from the plan; pods refer to them. A pool that promises more than Kubernetes can keep says so.
+//! The job controller makes host pools from the plan; pods refer to them. A pool that promises more than Kubernetes can
+//! keep says so (rule placement-5).
 //!
 //! Knows: host pools. Must not know: jobs, pods.
 

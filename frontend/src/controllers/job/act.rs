@@ -1,7 +1,7 @@
 //! Doing what was decided.
 //!
-//! Objects are written in the name of one field manager, by apply; texts and chunks are written by long work. The status is written whole, if nobody wrote
-//! the job since it was observed. What fails is tried again by deciding again.
+//! Objects are written in the name of one field manager, by apply; texts and chunks are written by long work. The
+//! status is written whole, if nobody wrote the job since it was observed. What fails is tried again by deciding again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 /// What became of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acted {
-    /// The status has a step more: there is something new to decide.
+    /// A step was recorded in the status. Decide again at once.
     Moved,
     /// Look again after this time, at the latest.
     Again(Duration),
@@ -67,7 +67,7 @@ pub(crate) async fn act(
     decision: &Decision,
 ) -> Result<Acted, Error> {
     let actor = Actor { context, scene, observed, decision };
-    // A step is always alone.
+    // A step is always alone (rule job-3).
     match decision.actions.as_slice() {
         [Action::AllocateJobId] => {
             let used = context.mirrors.jobs.of_namespace(&scene.key.namespace);
@@ -94,7 +94,7 @@ pub(crate) async fn act(
     }
 }
 
-/// What a user should be told about a failed action.
+/// What a user should be told about a failed action; among others that a name is taken (rule job-30).
 fn obstacle(error: &Error) -> Option<Failure> {
     let reason = match error {
         Error::Conflict { .. } | Error::Terminating { .. } => return None,
@@ -223,7 +223,8 @@ impl Actor<'_> {
         }
     }
 
-    /// The metadata of an object whose mirror shows only some: one that the mirror does not have may be there and belong to somebody else.
+    /// The metadata of an object whose mirror shows only some: one that the mirror does not have may be there and
+    /// belong to somebody else.
     async fn look<K>(&self, name: &str, mirrored: Option<ObjectMeta>) -> Result<Option<ObjectMeta>, Error>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -282,7 +283,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Deletes the object that was observed; one that is not in the mirror any more is gone.
+    /// Deletes the object with the observed uid. If the mirror no longer has it, there is nothing to delete.
     async fn delete_one<K, M>(&self, mirror: &Watch<M>, name: &str, propagation: PropagationPolicy) -> Result<(), Error>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -297,7 +298,8 @@ impl Actor<'_> {
         }
     }
 
-    /// Writes the width of a request into a region, unless somebody changed the region meanwhile; whatever it was wakes us.
+    /// Writes the requested width into the region's spec (rule elasticity-5). If another client has changed the region
+    /// since it was observed, nothing is written: that change starts a new reconcile.
     async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
         let name = names::parallel_region(&self.scene.key.name, index);
         let mirrored = self.context.mirrors.parallel_regions.get(&self.scene.key.sibling(&name));
@@ -330,7 +332,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Describes the job in its status, unless the status says so already. What only counts is not written at every change.
+    /// Describes the job in its status, unless the status says so already. Counters are written at most every
+    /// [`DESCRIBE_INTERVAL`].
     async fn describe(&self) -> Result<Acted, Error> {
         let wake = self.decision.wake_at.map(|at| {
             let now = k8s_openapi::jiff::Timestamp::now();

@@ -1,6 +1,7 @@
 //! The objects of a job as they should be: desired states, made from its spec and a generation.
 //!
-//! Pure and deterministic: the same inputs give the same objects, so the hash of an object says whether it has been applied.
+//! Pure and deterministic: the same inputs give the same objects, so the hash of an object says whether it has been
+//! applied. Names are those of rules name-3 and name-5.
 //!
 //! | Object | Name | Changes |
 //! |---|---|---|
@@ -130,7 +131,8 @@ impl Family<'_> {
         object
     }
 
-    /// The options of a PE, those of the job filled in; it gets one of `share_of` equal parts of job-wide resources.
+    /// The options of a PE, those of the job filled in (rule pod-12). It gets one of `share_of` equal parts of job-wide
+    /// resources.
     fn options(&self, share_of: u32) -> PeOptions {
         let mut options = self.spec.pe_options();
         options.image_pull_policy = options.image_pull_policy.or(Some(self.spec.image_pull_policy));
@@ -143,7 +145,8 @@ impl Family<'_> {
         options
     }
 
-    /// The Service of a PE: a name in DNS, whether the pod is ready or not, because peers wait for each other.
+    /// The Service of a PE (rule name-7): a name in DNS, whether the pod is ready or not, because peers wait for each
+    /// other.
     pub(crate) fn service(&self, pe: &Planned) -> Service {
         let port = |name: String, protocol: &str, port: i32| ServicePort {
             name: Some(name),
@@ -240,7 +243,7 @@ pub(crate) enum StoredText {
 }
 
 impl StoredText {
-    /// The form of this text: compressed if it is large. `None` if it is not UTF-8.
+    /// The form of this text: compressed if it is large (rule job-11). `None` if it is not UTF-8.
     pub(crate) fn of(text: &[u8]) -> Option<Self> {
         if text.len() as u64 <= COMPRESSED_ABOVE {
             return String::from_utf8(text.to_vec()).ok().map(Self::Plain);

@@ -1,12 +1,14 @@
-//! Documents of any size in ConfigMaps: compressed, cut into chunks, named by their digest.
+//! Documents of any size in ConfigMaps: compressed, cut into chunks, named by their digest (rules job-8 and name-5).
 //!
-//! The ADL of a job and its plans are larger than an object may be. A [`Document`] is compressed and cut; each chunk becomes an immutable
-//! ConfigMap owned by the job. The digest is that of the *content*, so the name of a chunk says what it is a part of, whoever wrote it.
+//! The ADL of a job and its plans are larger than an object may be. A [`Document`] is compressed and cut; each chunk
+//! becomes an immutable ConfigMap owned by the job. The digest is that of the *content*, so the name of a chunk says
+//! what it is a part of, whoever wrote it.
 //!
 //! Knows: the form of the chunks. Must not know: what they contain, nor when they are written or removed.
 //!
 //! Invariants:
-//! * what [`join`] returns has the digest that was asked for: a missing, damaged or foreign chunk is [`Incomplete`], never a wrong document;
+//! * what [`join`] returns has the digest that was asked for: a missing, damaged or foreign chunk is [`Incomplete`],
+//!   never a wrong document;
 //! * memory is bounded by the limit given, whatever the chunks claim.
 
 use k8s_openapi::{

@@ -1,6 +1,7 @@
 //! What of a job's spec the fusion service is told.
 //!
-//! Pure. After the first generation nothing of it changes any more: the schema pins the fields, and a resize repeats the stored compilation.
+//! Pure. After the first generation nothing of it changes any more: the schema pins the fields (rule job-31), and a
+//! resize repeats the stored compilation.
 
 use std::num::NonZeroU32;
 
@@ -70,7 +71,8 @@ pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
     digest(&compilation(job, job_id, adl, Automatic::default()).encode_to_vec())
 }
 
-/// The compilation of a later generation: that of the one before, with the number of PEs that was resolved at the submission.
+/// The compilation of a later generation: that of the one before, with the number of PEs that was resolved at the
+/// submission.
 pub(crate) fn repeated(previous: &Generation) -> Compilation {
     let mut compilation = previous.compilation.clone();
     if let Some(Mode::Automatic(automatic)) = compilation.fusion.as_mut().and_then(|fusion| fusion.mode.as_mut())
@@ -81,7 +83,7 @@ pub(crate) fn repeated(previous: &Generation) -> Compilation {
     compilation
 }
 
-/// The CPU figures of a PE, for automatic fusion; with job-wide resources a PE has none of its own.
+/// The CPU figures of a PE, for automatic fusion (rule job-23); with job-wide resources a PE has none of its own.
 ///
 /// The part of the free CPU that the job may take is given in thousandths; `cpu_free` in milli-cores, if it is known.
 pub(crate) fn automatic(spec: &JobSpec, cpu_free: Option<u64>, share: u32) -> Automatic {
@@ -99,7 +101,7 @@ pub(crate) fn automatic(spec: &JobSpec, cpu_free: Option<u64>, share: u32) -> Au
     }
 }
 
-/// Resources of a PE that sets none (seed 002).
+/// Resources of a PE for which neither it nor its job says anything (rule pod-4).
 pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequirements {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
     let requests = [("cpu", "100m"), ("memory", "128Mi")];
@@ -109,7 +111,7 @@ pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequire
     }
 }
 
-/// Why a spec that the schema accepts cannot be submitted.
+/// Why a spec that the schema accepts cannot be submitted (rule job-7).
 pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
     let options = spec.pe_options();
     let refused = |reason: &str, message: String| {

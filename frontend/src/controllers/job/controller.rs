@@ -46,7 +46,7 @@ pub(crate) fn subscribe(context: &Context, jobs: &Queue<Key>) {
 #[tracing::instrument(skip_all, fields(job = %key))]
 pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome, Error> {
     let Some(job) = context.mirrors.jobs.get(&key) else {
-        // What belonged to it goes with it: owner references do the work.
+        // What belonged to it goes with it: owner references do the work (rule job-29).
         context.memory.forget(&key);
         return Ok(Outcome::Done);
     };

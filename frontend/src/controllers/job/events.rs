@@ -1,4 +1,4 @@
-//! What people see in `kubectl describe`: the Events that follow from a change of a job's status. Pure.
+//! What people see in `kubectl describe`: the Events that follow from a change of a job's status (rule job-34). Pure.
 
 use crate::{
     api::{Job, JobPhase, JobStatus, condition},

@@ -1,13 +1,15 @@
 //! One generation of a job: a plan with everything that was decided together with it, as it is stored.
 //!
-//! With a [`Generation`], the ADL and the objects in the namespace, a frontend that knows nothing goes on where another one stopped.
+//! With a [`Generation`], the ADL and the objects in the namespace, a frontend that knows nothing goes on where another
+//! one stopped (rule job-9).
 //!
-//! Knows: plans of the fusion service and how they follow each other. Must not know: how they are stored or made into objects.
+//! Knows: plans of the fusion service and how they follow each other. Must not know: how they are stored or made into
+//! objects.
 //!
 //! Invariants (checked by [`Generation::decode`], established by [`Generation::following`]):
 //! * every PE of the plan that is not removed has exactly one [`Origin`];
-//! * the origin of a PE names the text it last had to start with, so whether a PE must be replaced follows from its object and its origin alone,
-//!   whatever happened in between.
+//! * the origin of a PE names the text it last had to start with, so whether a PE must be replaced follows from its
+//!   object and its origin alone, whatever happened in between.
 
 use prost::Message;
 use std::collections::BTreeMap;
@@ -63,7 +65,8 @@ pub(crate) struct Circumstances {
     pub(crate) trace_parent: String,
 }
 
-/// The text that a PE last had to start with. Later texts of the PE, if any, differ only where a running PE does not look.
+/// The text that a PE last had to start with (rule job-10). Later texts of the PE, if any, differ only where a running
+/// PE does not look.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Origin {
     /// Id of the PE.

@@ -1,7 +1,7 @@
-//! Numbers of jobs, unique for the life of their namespace.
+//! Numbers of jobs, unique for the life of their namespace (rule job-5).
 //!
-//! A ConfigMap counts; it is moved by compare-and-swap, so no number is given out twice, whoever else runs. A number may be lost when the process dies
-//! before it has recorded it.
+//! A ConfigMap has the next number. It is moved by compare-and-swap, so no number is given out twice, whoever else
+//! runs. A number is lost when the process ends between counting and recording.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,12 @@ const NEXT: &str = "next";
 /// How often a swap is tried.
 const ATTEMPTS: u32 = 10;
 
-/// Takes the next number. `least`: one that is certainly not in use, nor any above it; it counts when the counter was deleted.
+/// Takes the next number. `least`: one that is certainly not in use, nor any above it; it counts when the counter was
+/// deleted.
 ///
 /// # Errors
-/// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand; failures of the calls.
+/// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand; failures
+/// of the calls.
 pub(crate) async fn next(client: &Client, namespace: &str, least: u64) -> Result<u64, Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let parameters = PostParams::default();

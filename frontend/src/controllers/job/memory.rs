@@ -1,6 +1,7 @@
 //! What the process keeps of jobs between two looks: results of long work, plans that were read, its own last writes.
 //!
-//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again.
+//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again
+//! (rule job-1).
 
 use std::{
     collections::{BTreeMap, HashMap},

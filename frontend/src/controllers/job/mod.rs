@@ -17,16 +17,18 @@
 //!
 //! # Life of a generation
 //!
-//! Each line is one write (or many that depend on nothing but the one before); a crash after any of them is followed by the same end:
+//! (Rules job-2 and job-12.) Each line is one write (or many that depend on nothing but the one before); a crash after
+//! any of them is followed by the same end:
 //! 1. the number of the job;
 //! 2. the ADL in chunks, then its name in the status: pinned, never fetched again;
 //! 3. the plan in chunks, then `status.proposal`;
 //! 4. the texts of new and restarted PEs, in ConfigMaps named after their content;
 //! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;
-//! 7. the roll-out: existing PEs are told one by one; the PE controller replaces a pod only if its PE's runtime id is another one;
-//! 8. what neither plan nor proposal refers to is deleted. Then the generation is rolled out: pods of deleted PEs, which Kubernetes ends, are not waited
-//!    for, and their PEs' ids are not given away while they are there.
+//! 7. the roll-out: existing PEs are told one by one; the PE controller replaces a pod only if its PE's runtime id is
+//!    another one;
+//! 8. what neither plan nor proposal refers to is deleted. Then the generation is rolled out: pods of deleted PEs,
+//!    which Kubernetes ends, are not waited for, and their PEs' ids are not given away while they are there.
 //!
 //! Knows: Kubernetes objects and plans. Must not know: ADL, AADL, how a pod is made.
 //!

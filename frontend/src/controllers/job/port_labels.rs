@@ -1,11 +1,11 @@
-//! `operator_port_labels.properties`: how a running PE finds the PE port behind an operator's input port.
+//! `operator_port_labels.properties`: how a running PE finds the PE port behind an operator's input port (rule job-13).
 //!
-//! The PE runtime reads the file from the job's ConfigMap (again at most every 10 s) and looks up `<job>.<operator>.<port>`; the value is
-//! `<pe>.<port id>@<job>`. The format is Java properties.
+//! The PE runtime reads the file from the job's ConfigMap (again at most every 10 s) and looks up
+//! `<job>.<operator>.<port>`; the value is `<pe>.<port id>@<job>`. The format is Java properties.
 //!
-//! While a generation is prepared the file already has the labels of its new operators, which nobody looks up yet; labels that move to another PE
-//! move when the generation is committed. So a PE of the new generation finds everything from its first moment, and one of the running generation is
-//! never sent to a PE that does not run.
+//! While a generation is prepared the file already has the labels of its new operators, which nobody looks up yet;
+//! labels that move to another PE move when the generation is committed. So a PE of the new generation finds everything
+//! from its first moment, and one of the running generation is never sent to a PE that does not run.
 
 use std::{collections::BTreeMap, fmt::Write};
 use streams_proto::fusion::v1::Plan;
@@ -32,7 +32,8 @@ pub(crate) fn render(committed: Option<&Plan>, proposed: Option<&Plan>) -> Strin
     text
 }
 
-/// Writes a key or a value as `java.util.Properties.store` does. A blank is escaped in a key, and at the beginning of a value.
+/// Writes a key or a value as `java.util.Properties.store` does. A blank is escaped in a key, and at the beginning of a
+/// value.
 fn escape(out: &mut String, text: &str, key: bool) {
     for (index, c) in text.chars().enumerate() {
         match c {

@@ -1,7 +1,8 @@
 //! The part of a job's status that describes: phase, conditions, counters.
 //!
-//! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays failed
-//! until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
+//! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays
+//! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition). Rules job-32
+//! and job-33 list phases and conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -40,7 +41,7 @@ pub(crate) fn present(observed: &Observed, decision: &Decision, mut status: JobS
     status
 }
 
-/// Whether two statuses differ in more than counters and texts.
+/// Whether two statuses differ in more than counters and texts (rule job-35).
 pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
     let essence = |status: &JobStatus| {
         let mut status = status.clone();
@@ -54,6 +55,7 @@ pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
     essence(before) != essence(after)
 }
 
+/// Counts PEs, and notes when the roll-out is finished (rule job-17).
 fn count(observed: &Observed, decision: &Decision, status: &mut JobStatus) {
     if !matches!(observed.committed, Some(Loaded::Whole(_))) {
         return;
@@ -195,6 +197,7 @@ impl Conditions<'_> {
         self.set_or_remove(condition::RESIZE_REJECTED, wrong.as_ref().map(|(r, m)| (r.as_str(), m.as_str())));
     }
 
+    /// A resize that takes longer than its time-out goes on, and says what it waits for (rule job-36).
     fn resize_delayed(&mut self, decision: &Decision) {
         let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
         let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);

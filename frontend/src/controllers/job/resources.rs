@@ -1,7 +1,7 @@
 //! A PE's share of the resources of a job.
 //!
-//! Job-wide resources, requests and limits alike, are divided by the number of PEs (seed 002): integer milli-units, or bytes for memory and storage,
-//! rounded down, never to 0.
+//! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole units of everything
+//! else, rounded down, never to 0 (rule pod-4).
 
 use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity};
 use std::{collections::BTreeMap, num::NonZeroU32};
@@ -64,7 +64,7 @@ fn in_binary_units(value: u128) -> String {
     format!("{value}{}", units.get(unit).copied().unwrap_or_default())
 }
 
-/// Reads a non-negative quantity as thousandths, rounded up like the API server does with what is finer.
+/// Reads a non-negative quantity as thousandths, rounded up like the API server does with what is finer (rule pod-5).
 ///
 /// `None`: not a quantity, negative, or beyond 2^63.
 pub(crate) fn parse_milli(text: &str) -> Option<u128> {

@@ -68,7 +68,7 @@ pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
     status
 }
 
-/// A submission begins.
+/// A submission begins, and its clock with it (rule job-18).
 fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
     status.phase = Some(JobPhase::Submitting);
     status.submission_attempts = attempt;
@@ -88,6 +88,7 @@ fn forget(status: &mut JobStatus) {
     status.statistics = None;
 }
 
+/// The commit (rule job-14).
 fn commit(status: &mut JobStatus, observed: &Observed) {
     let Some(Loaded::Whole(wanted)) = &observed.proposed else { return };
     let Some(proposal) = status.proposal.take() else { return };

@@ -1,4 +1,5 @@
-//! Which widths are wanted of the regions of a job, and which of them are refused without asking the compiler. Pure.
+//! Which widths are wanted of the regions of a job (rule elasticity-1), and which of them are refused without asking
+//! the compiler. Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use super::{generation::Generation, observed::RefusedWidth};
 /// Wanted and refused widths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Widths {
-    /// Of every region of the generation; where a width is refused, or nobody says anything, the one in force.
+    /// The width to compile each region for: the desired one, or the applied one if the desired width was refused or is
+    /// not set.
     pub(crate) desired: BTreeMap<String, u32>,
     /// What is refused.
     pub(crate) refused: BTreeMap<String, RefusedWidth>,
@@ -19,7 +21,8 @@ pub(crate) struct Widths {
     pub(crate) to_take_over: BTreeMap<u64, u32>,
 }
 
-/// The widths that region objects ask for, and a request about them. Those that are missing (a user deleted them) or going ask for nothing.
+/// The widths that region objects ask for, and a request about them. Those that are missing (a user deleted them) or
+/// going ask for nothing.
 pub(crate) fn widths<'a>(
     spec: &JobSpec,
     generation: &Generation,
@@ -49,7 +52,7 @@ pub(crate) fn widths<'a>(
     widths
 }
 
-/// Why a region may not have this width, whatever the compiler would say.
+/// Why a region may not have this width, whatever the compiler would say (rule elasticity-2).
 pub(crate) fn refuse(spec: &JobSpec, planned: &Planned, width: u32) -> Option<RefusedWidth> {
     if width == planned.width {
         return None;

@@ -1,4 +1,4 @@
-//! The status of a region. Pure.
+//! The status of a region (rule elasticity-4). Pure.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -97,8 +97,8 @@ fn conditions(
     }
 }
 
-/// Selects the pods of the region's channels: those of PEs that hold operators of one. `None` unless they are exactly as many as there are channels, or
-/// if the selector were too long.
+/// Selects the pods of the region's channels: those of PEs that hold operators of one (rule elasticity-6). `None`
+/// unless they are exactly as many as there are channels, or if the selector were too long.
 fn selector(job: &Job, generation: &Generation, region: &str, channels: u32) -> Option<String> {
     // Operators of a channel are named after the region's operator: `<region>[<channel>]...`.
     let prefix = format!("{region}[");
@@ -175,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_region_says_how_far_its_width_has_come() {
-        // desired, applied, job ready, rejected width -> width in force, reason of Ready, whether ready, whether rejected
+        // desired, applied, job ready, rejected width -> width in force, reason of Ready, whether ready, whether
+        // rejected
         let table = [
             (2, None, false, None, None, "Submitting", false, false),
             (2, Some(2), false, None, Some(2), "RollingOut", false, false),

@@ -32,7 +32,7 @@ use super::{
     reconcile::{Cluster, Reconciler},
 };
 
-/// In whose name the controller writes.
+/// In whose name the controller writes (rule name-10).
 const FIELD_MANAGER: &str = "streams-processing-elements";
 
 /// The PE controller, to be run by the leader.
@@ -44,7 +44,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller of the PEs of these mirrors. From now on changes wake it; nothing is written before [`Controller::run`].
+    /// A controller of the PEs of these mirrors. From now on changes wake it; nothing is written before
+    /// [`Controller::run`].
     pub fn new(
         client: Client,
         mirrors: &Mirrors,

@@ -54,7 +54,7 @@ pub(crate) struct Wanted {
     pub(crate) policies: Policies,
 }
 
-/// What becomes of a pod that ended (seed 002).
+/// What becomes of a pod that ended (rule pe-7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     /// A failed pod is replaced.
@@ -192,7 +192,7 @@ pub(crate) struct End {
     pub(crate) finished_at: Option<Timestamp>,
 }
 
-/// A pod that should have been gone for this long is on a node that does not answer.
+/// A pod that should have been gone for this long is on a node that does not answer (rule pe-5).
 const UNANSWERED: Duration = Duration::from_secs(30);
 
 impl Pod {

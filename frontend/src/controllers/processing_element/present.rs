@@ -1,4 +1,4 @@
-//! The part of a PE's status that describes: phase and conditions. Pure.
+//! The part of a PE's status that describes: phase and conditions (rule pe-14). Pure.
 //!
 //! The phase is `Running`, and the condition `Ready` true, once the pod has been running for as long as is asked for.
 
@@ -52,6 +52,7 @@ pub(super) fn present(observed: &Observed, mut status: ProcessingElementStatus) 
     status
 }
 
+/// Whether the pod was made from other options than the PE has now (rule pe-12).
 fn is_outdated(observed: &Observed, pod: Option<&Pod>) -> bool {
     let wanted = observed.template.as_ref().ok().map(|template| &template.hash);
     pod.filter(|pod| pod.end().is_none())

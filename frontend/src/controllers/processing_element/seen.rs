@@ -10,7 +10,8 @@ use super::{
     pod::CONTAINER,
 };
 
-/// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0 that was made from nothing.
+/// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0
+/// that was made from nothing.
 pub(crate) fn read(pod: &Pod) -> observed::Pod {
     let annotation = |key: &str| pod.annotations().get(key).cloned();
     observed::Pod {
@@ -63,7 +64,7 @@ fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
     container.state.as_ref()?.terminated.as_ref()
 }
 
-/// How the container of the PE ended; or the one that had to prepare something for it and failed.
+/// How the container of the PE ended; or the init container that failed before it (rule pe-8).
 fn end(status: &PodStatus, failed: bool) -> End {
     let prepared = status.init_container_statuses.iter().flatten();
     let unprepared = prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0);

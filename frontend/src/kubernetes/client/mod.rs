@@ -1,16 +1,17 @@
-//! The stack that every call to the API server goes through.
+//! The stack that every call to the API server goes through (rules call-1 and call-2).
 //!
 //! From the outside in, each layer with one duty:
 //! 1. *deadline*: notes when the caller stops waiting;
-//! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off, honouring `Retry-After`, never past
-//!    the deadline. Everything else, 409 above all, goes to the caller, who must read again;
+//! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
+//!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
+//!    read again;
 //! 3. *attempt*: one try with a time-out that includes reading the answer; counts it;
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
 //!
 //! Watches pass through all of it: they have no deadline and are made again by who watches.
 //!
-//! A write that is tried again may find that its first try had succeeded. Therefore writes are apply (the same however often), create-or-match,
-//! compare-and-swap (409) or deletion with a uid: see [`apply`](super::apply).
+//! A write that is tried again may find that its first try had succeeded (rule call-3). Therefore writes are apply (the
+//! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`apply`](super::apply).
 
 mod attempt;
 mod retries;
@@ -161,7 +162,8 @@ mod tests {
     /// Behaviour of the server -> status at the end, tries, at least and at most seconds.
     type Row = (&'static [Try], Option<u16>, usize, f32, f32);
 
-    /// Calls a server that behaves like this, and shows the status of the end, the number of tries and the time it took.
+    /// Calls a server that behaves like this, and shows the status of the end, the number of tries and the time it
+    /// took.
     async fn call(tries: &[Try]) -> (Option<u16>, usize, Duration) {
         let script = Arc::new(Mutex::new(tries.iter().copied().collect::<VecDeque<_>>()));
         let server_script = Arc::clone(&script);

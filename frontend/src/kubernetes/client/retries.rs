@@ -1,4 +1,4 @@
-//! Which calls are tried again, and when.
+//! Which calls are tried again, and when (rule call-2).
 
 use std::{pin::Pin, time::Duration};
 

@@ -1,12 +1,14 @@
-//! One replica leads: it holds a Lease and renews it.
+//! One replica leads: it holds a Lease and renews it (rule call-12).
 //!
-//! The rules are those of Kubernetes' own components. A replica takes a Lease that nobody holds, that was released, or that has not changed for its
-//! duration *since this replica saw it last*: clocks of other machines play no part. Every write is a compare-and-swap on `resourceVersion`.
+//! The rules are those of Kubernetes' own components. A replica takes a Lease that nobody holds, that was released, or
+//! that has not changed for its duration *since this replica saw it last*: clocks of other machines play no part. Every
+//! write is a compare-and-swap on `resourceVersion`.
 //!
-//! Being leader is a hint, not a lock: whoever could not renew stops writing before another one starts, but a write that is under way may arrive
-//! later. What must not happen twice is therefore a compare-and-swap of its own (a generation, a launch count, a job id).
+//! Being leader is a hint, not a lock: whoever could not renew stops writing before another one starts, but a write
+//! that is under way may arrive later. What must not happen twice is therefore a compare-and-swap of its own (a
+//! generation, a launch count, a job id).
 //!
-//! A process that has lost its Lease must end: [`Leader::hold`] returns.
+//! A process that has lost its Lease must end (rule call-13): [`Leader::hold`] returns.
 
 mod lease;
 

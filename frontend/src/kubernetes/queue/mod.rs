@@ -1,11 +1,12 @@
-//! Keyed queues: which objects have to be looked at, and who is looking.
+//! Keyed queues: which objects have to be looked at, and who is looking (rule call-7).
 //!
-//! A key is in one of these places: *queued*, *in progress*, in progress and *asked for again*, or nowhere; beside that it may be *delayed*
-//! until some time. Reconcilers and long work use the same queue.
+//! A key is in one of these places: *queued*, *in progress*, in progress and *asked for again*, or nowhere; beside that
+//! it may be *delayed* until some time. Reconcilers and long work use the same queue.
 //!
 //! Guarantees, property-tested below:
 //! * Never two workers on the same key.
-//! * Nothing is lost: after every addition the key is handed out at least once, from a moment that is not before the addition.
+//! * Nothing is lost: after every addition the key is handed out at least once, from a moment that is not before the
+//!   addition.
 //! * Additions coalesce: a key waits at most once, however often it is added.
 //! * Fair: first in, first out, urgent keys before others.
 //!
@@ -155,7 +156,8 @@ impl<K: QueueKey> Queue<K> {
         self.shared.wake.notify_one();
     }
 
-    /// The next key, as soon as there is one; nothing once the queue is closed. Nobody else gets the key until the guard is dropped.
+    /// The next key, as soon as there is one; nothing once the queue is closed. Nobody else gets the key until the
+    /// guard is dropped.
     pub async fn next(&self) -> Option<InProgress<K>> {
         loop {
             let woken = self.shared.wake.notified();

@@ -1,12 +1,13 @@
-//! Shared watches: one per kind and process, however many controllers read it.
+//! Shared watches: one per kind and process, however many controllers read it (rule call-5).
 //!
-//! A [`Watch`] is a mirror of the objects of a kind with two indexes (job, PE; from the labels), and wakes queues when an object changes.
-//! The mirror is as old as the API server's last message: what it says is a reason to look, a write must be protected by a
-//! `resourceVersion` or be the same however often it is made.
+//! A [`Watch`] is a mirror of the objects of a kind with two indexes (job, PE; from the labels), and wakes queues when
+//! an object changes. The mirror is as old as the API server's last message: what it says is a reason to look, a write
+//! must be protected by a `resourceVersion` or be the same however often it is made.
 //!
 //! Invariants:
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
-//! * Subscribers are told after the mirror has changed. What vanished while the connection was down is told like a deletion.
+//! * Subscribers are told after the mirror has changed. What vanished while the connection was down is told like a
+//!   deletion.
 //! * Objects are trimmed before they are kept: nothing may be applied from a mirror.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
@@ -132,8 +133,8 @@ impl<K: Watched> Watch<K> {
         self.store().of_pe(pe)
     }
 
-    /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state before as well as after.
-    /// Objects that are there already count as changed.
+    /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state before
+    /// as well as after. Objects that are there already count as changed.
     pub fn wake<T: QueueKey, I>(&self, queue: &Queue<T>, keys: impl Fn(&K) -> I + Send + Sync + 'static)
     where
         I: IntoIterator<Item = T>,
@@ -146,7 +147,8 @@ impl<K: Watched> Watch<K> {
         });
     }
 
-    /// Calls `subscriber` with the state before and the state after each change, and with every object that is there already. It must not block.
+    /// Calls `subscriber` with the state before and the state after each change, and with every object that is there
+    /// already. It must not block.
     pub fn subscribe(&self, subscriber: impl Fn(&K) + Send + Sync + 'static) {
         // First the subscription, then what is there: an object may be told twice, but none is left out.
         let subscriber = Arc::new(subscriber);
@@ -177,8 +179,8 @@ impl<K: Watched> Watch<K> {
 
     /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector.
     ///
-    /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A call that the API
-    /// server ended, or whose version is too old, is made again without losing anything.
+    /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A
+    /// call that the API server ended, or whose version is too old, is made again without losing anything.
     pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
         let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
         let parts = scope.parts();
@@ -203,7 +205,8 @@ impl<K: Watched> Watch<K> {
         }
     }
 
-    /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled once.
+    /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled
+    /// once.
     async fn follow(
         &self,
         namespace: Option<&str>,
@@ -418,7 +421,8 @@ mod tests {
             init(vec![service("n", "a", "1"), service("n", "b", "1")]),
             vec![Event::Apply(service("n", "b", "2")), Event::Apply(service("n", "c", "3"))],
             vec![Event::Delete(service("n", "a", "4"))],
-            // The connection was lost: b is the same, c has gone, d is new. A list that is broken off counts for nothing.
+            // The connection was lost: b is the same, c has gone, d is new. A list that is broken off counts for
+            // nothing.
             vec![Event::Init, Event::InitApply(service("n", "x", "9"))],
             init(vec![service("n", "b", "2"), service("n", "d", "6")]),
         ])

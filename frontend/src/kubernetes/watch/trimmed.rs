@@ -1,4 +1,4 @@
-//! What is kept of each kind.
+//! What is kept of each kind (rule call-6).
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
 use kube::{

@@ -1,4 +1,4 @@
-//! Removing what nobody refers to.
+//! Removing what nobody refers to (rule job-16).
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,8 @@ pub(super) fn clean_up(observed: &Observed, decision: &mut Decision) {
     }
     clean_up_chunks(observed, decision);
     let Some(wanted) = committed(observed) else { return };
-    // What is removed has no senders any more once its neighbours were told. It is kept until they run, but not for ever: it may hold what they wait for.
+    // What is removed has no senders any more once its neighbours were told. It is kept until they run, but not for
+    // ever: it may hold what they wait for.
     if !is_rolled_out(observed, wanted) {
         match roll_out_end(observed) {
             Some(end) if observed.now >= end => {}

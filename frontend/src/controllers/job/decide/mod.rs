@@ -1,6 +1,7 @@
-//! What to do next for a job: one pure function from what is observed to a list of actions.
+//! What to do next for a job: one pure function from what is observed to a list of actions (rules job-1 and job-2).
 //!
-//! Two tracks run side by side. [`prepare`](prepare::prepare) leads to the next generation, one row at a time; the first row that is not done yet decides:
+//! Two tracks run side by side. [`prepare`](prepare::prepare) leads to the next generation, one row at a time; the
+//! first row that is not done yet decides:
 //!
 //! | Row | Until | Action |
 //! |---|---|---|
@@ -19,11 +20,12 @@
 //! [`roll_out`](roll_out::roll_out) brings what exists to the committed generation and repairs what users delete;
 //! [`clean_up`](clean_up::clean_up) removes what neither track refers to.
 //!
-//! Widths that a request wants of several regions are compiled at once, and written into the regions beside that ([`Action::TakeOver`]).
+//! Widths that a request wants of several regions are compiled at once, and written into the regions beside that
+//! ([`Action::TakeOver`]).
 //!
-//! A step (a write of the status that changes what is wanted) is always the only action of its decision.
-//! All actions of one decision are independent of each other: they may be done in any order, and after any subset of them (a crash) the next decision
-//! leads to the same end.
+//! A step (a write of the status that changes what is wanted) is always the only action of its decision (rule job-3).
+//! All actions of one decision are independent of each other: they may be done in any order, and after any subset of
+//! them (a crash) the next decision leads to the same end.
 //!
 //! Knows: names, hashes, states. Must not know: clients, how objects look.
 
@@ -261,7 +263,8 @@ fn delete(child: Child, deleting: bool, decision: &mut Decision) {
     }
 }
 
-/// Looks at long work: starts it, waits for it, or retries it. Gives the result, or the failure that somebody must correct.
+/// Looks at long work: starts it, waits for it, or retries it (rule job-20). Gives the result, or the failure that
+/// somebody must correct.
 fn pursue<'a, R>(
     about: About<'a, R>,
     task: Task,
@@ -311,7 +314,8 @@ fn superfluous(observed: &Observed) -> impl Iterator<Item = u64> + '_ {
         .copied()
 }
 
-/// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want.
+/// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want
+/// (rule job-25).
 fn abandoned(observed: &Observed) -> Vec<u64> {
     let next = next_generation(observed);
     let proposal = proposed(observed);

@@ -74,7 +74,8 @@ pub(super) fn prepare(observed: &Observed, decision: &mut Decision) {
     }
 }
 
-/// What the next generation should be compiled for; `None` when the committed one is what is wanted, or the difference was refused.
+/// What the next generation should be compiled for. `None` when the committed one is what is wanted, or the desired
+/// widths were refused (rule elasticity-3).
 pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     let Some(committed) = committed(observed) else {
         return Some(Target::Submission { inputs: observed.inputs.clone() });
@@ -84,7 +85,8 @@ pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
         let rejected = observed.status.rejected_resize.as_ref();
         return rejected.is_none_or(|rejected| !rejected.is_of(&observed.desired_widths)).then_some(target);
     }
-    // Texts of the committed plan are gone, and so is the compiler that made them: the same widths by another compiler.
+    // Texts of the committed plan are gone, and so is the compiler that made them: the same widths by another compiler
+    // (rule job-21).
     let plan = observed.status.plan.as_ref().map(|plan| plan.sha256.as_str());
     let stuck = matches!(&observed.work.repair, Slot::Failed(key, failure)
         if failure.remedy == Remedy::Recompile && Some(key.plan.as_str()) == plan);
@@ -93,7 +95,7 @@ pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     (stuck || repairing).then_some(target)
 }
 
-/// What the failure of a submission that took too long says.
+/// What the failure of a submission that took too long says (rule job-18).
 fn timed_out(observed: &Observed) -> Failure {
     let status = &observed.status;
     let pods = committed(observed).map(|wanted| {
@@ -118,7 +120,7 @@ fn timed_out(observed: &Observed) -> Failure {
     }
 }
 
-/// From a clean slate again: nothing but chunks stays.
+/// From a clean slate again: nothing but chunks stays (rules job-18 and job-19).
 fn delete_all_children(observed: &Observed, decision: &mut Decision) {
     let children = &observed.children;
     let pes = children.processing_elements.iter();
@@ -134,6 +136,7 @@ fn delete_all_children(observed: &Observed, decision: &mut Decision) {
     }
 }
 
+/// Fetches the ADL, once for each spec, until there is a generation (rule job-6).
 fn fetch(observed: &Observed, decision: &mut Decision) {
     let spec_generation = observed.spec_generation;
     let about = observed.work.fetch.about(&spec_generation);
@@ -165,7 +168,8 @@ fn refuse(observed: &Observed, failure: &Failure, decision: &mut Decision) {
     }));
 }
 
-/// Writes the objects of the proposal that can be there before it is committed, then commits it.
+/// Writes the objects of the proposal that can be there before it is committed (rule job-12), then commits it
+/// (rule job-14).
 fn write(observed: &Observed, proposal: &Wanted, decision: &mut Decision) {
     let Some(pe_ids) = unwritten(observed, proposal) else { return };
     if !pe_ids.is_empty() {
@@ -189,7 +193,8 @@ fn write(observed: &Observed, proposal: &Wanted, decision: &mut Decision) {
     }
     let mut complete = true;
     let children = &observed.children;
-    // What the committed generation has as well is the roll-out's business: nothing that runs changes before the commit.
+    // What the committed generation has as well is the roll-out's business: nothing that runs changes before the
+    // commit.
     let running = committed(observed);
     let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.host_pools.contains_key(index));
     for (index, hash) in proposal.host_pools.iter().filter(|(index, _)| is_new(index)) {

@@ -40,7 +40,7 @@ fn incomplete(observed: &Observed) -> Vec<Stored> {
     documents
 }
 
-/// Brings what exists to the committed generation, and repairs it.
+/// Brings what exists to the committed generation (rule job-15), and repairs it (rules job-26 and job-28).
 pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
     decision.actions.extend(incomplete(observed).into_iter().map(Action::StoreAgain));
     let wanted = match &observed.committed {
@@ -77,7 +77,8 @@ pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
         ensure(Child::Service(*id), Which::Committed, service, decision);
         let current = children.processing_elements.get(id);
         if current.is_none() && !pe.restartable && submitted {
-            // A user deleted it, and it must not be started again (seed 002). A submission goes on until every pod was created once.
+            // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
+            // was created once.
             decision.down.insert(*id);
             continue;
         }
@@ -134,7 +135,8 @@ fn repair(observed: &Observed, pe_ids: Vec<u64>, decision: &mut Decision) {
     decision.preparing = preparing;
 }
 
-/// Whether the PEs that this generation added or restarted have been told and run, or will not: then what it does not need can go.
+/// True when every PE that this generation added or restarted runs its new text, or never will. The controller may then
+/// delete what earlier generations left (rule job-16).
 pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
     let pes = &observed.children.processing_elements;
     wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {

@@ -76,7 +76,7 @@ pub(super) async fn compile(
     store(context, key, job, generation).await
 }
 
-/// The trace that a compilation goes on with: of whoever changed a width, or created the job.
+/// The trace that a compilation goes on with: of whoever changed a width, or created the job (rule name-11).
 pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target) -> Option<String> {
     let widths = match target {
         Target::Submission { .. } => {
@@ -163,8 +163,9 @@ struct InUse {
     ports: Vec<PortsInUse>,
 }
 
-/// PE ids and ports of what still exists: of PEs that are being removed, of pods that outlive their PE, and of PEs that have not been told of the plan
-/// yet. A new PE with the id of a pod that is being terminated would have to wait for it.
+/// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
+/// and of PEs that have not been told of the plan yet. A new PE with the id of a pod that is being terminated would
+/// have to wait for it.
 fn in_use(context: &Context, key: &Key, job: &Job, plan: &Plan) -> InUse {
     let pes = context.mirrors.processing_elements.of_job(key);
     let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job)).map(|pe| &**pe);
@@ -212,7 +213,7 @@ fn ids_and_ports<'a>(
     in_use
 }
 
-/// What Kubernetes would refuse later, and what users should know.
+/// What Kubernetes would refuse later, and what users should know (rule job-22).
 fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>, Unfinished> {
     let mut warnings = Vec::new();
     let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
@@ -258,7 +259,7 @@ fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>
     Ok(warnings)
 }
 
-/// Whether `hostpool.streams.ibm.com/<tag>` is a label key.
+/// Whether `hostpool.streams.ibm.com/<tag>` is a label key (rule placement-4).
 fn is_label_name(tag: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let at_the_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());

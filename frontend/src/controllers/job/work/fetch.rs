@@ -32,7 +32,8 @@ pub(super) async fn fetch(context: &Context, key: &Key, job: &Job) -> Result<Sto
     Ok(StoredAdl { chunks: cut.count(), sha256: cut.sha256, size, sab_name: application.sab_name, spec_generation: 0 })
 }
 
-/// The pinned ADL of a job: from memory, from its chunks, or, if a user deleted those, from the bundle if that is still the same.
+/// The pinned ADL of a job (rule job-6): from memory, from its chunks, or, if a user deleted those, from the bundle if
+/// that is still the same.
 pub(super) async fn pinned(context: &Context, key: &Key, job: &Job) -> Result<Bytes, Unfinished> {
     let stored = job.status.as_ref().and_then(|status| status.adl.as_ref());
     let stored = stored.ok_or_else(|| Unfinished::transient("AdlMissing", "the ADL has not been fetched yet"))?;

@@ -31,7 +31,8 @@ pub(super) fn named(plan: &Plan) -> BTreeSet<&str> {
 
 /// The names of the nodes behind the addresses that a plan names, and warnings about names that no node has.
 ///
-/// An address that no node has fails the submission; a pod for a node that does not exist waits for it (decisions, core Q21).
+/// An address that no node has fails the submission; a pod for a node that does not exist waits for it
+/// (rule placement-2).
 pub(super) fn resolve(
     hosts: &BTreeSet<&str>,
     nodes: &Nodes,
@@ -74,7 +75,8 @@ pub(super) async fn nodes(client: &Client) -> Result<Nodes, Unfinished> {
     Ok(nodes)
 }
 
-/// Free CPU of the cluster in milli-cores: allocatable minus requested, over all nodes that pods may be put on. `None` if the frontend may not see it.
+/// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
+/// put on. `None` if the frontend may not see it.
 pub(super) async fn cpu_free(client: &Client) -> Result<Option<u64>, Unfinished> {
     let running = "status.phase!=Succeeded,status.phase!=Failed";
     match tokio::try_join!(list::<Node>(client, ""), list::<Pod>(client, running)) {

@@ -1,7 +1,8 @@
 //! The long work of jobs: fetching, compiling, writing texts.
 //!
-//! A reconciler asks for work ([`start`]) and goes on; workers take it from a keyed queue, one piece per job and kind at a time. The result is kept in
-//! memory and wakes the reconciler, which records it. A newer wish for the same kind ends the work that is going on and takes its place.
+//! A reconciler asks for work ([`start`]) and goes on; workers take it from a keyed queue, one piece per job and kind
+//! at a time (rule job-4). The result is kept in memory and wakes the reconciler, which records it. A newer request of
+//! the same kind ends the work that is going on and takes its place.
 //!
 //! | Module | Work | Leaves behind |
 //! |---|---|---|
@@ -9,7 +10,8 @@
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts | ConfigMaps, named after their content |
 //!
-//! What is left behind is the same however often the work is done, and nobody refers to it until the reconciler has recorded it.
+//! What is left behind is the same however often the work is done, and nobody refers to it until the reconciler has
+//! recorded it.
 
 pub(crate) mod compile;
 pub(crate) mod fetch;
@@ -40,7 +42,7 @@ use super::{
 };
 use crate::controllers::Context;
 
-/// First delay of a retry; doubled for each further one.
+/// First delay of a retry; doubled for each further one (rule job-20).
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
@@ -77,7 +79,8 @@ impl fmt::Display for Piece {
     }
 }
 
-/// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for goes first.
+/// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for
+/// goes first.
 pub(crate) fn start(context: &Context, key: &Key, uid: &str, task: &Task, urgent: bool) {
     let kind = context.memory.with(key, uid, |entry| {
         let work = &mut entry.work;
@@ -221,7 +224,7 @@ impl Unfinished {
         Self { retry: true, ..Self::permanent(reason, message) }
     }
 
-    /// The plan's compiler is gone.
+    /// The plan's compiler is gone (rule job-21).
     pub(crate) fn recompile(message: impl Into<String>) -> Self {
         Self { recompile: true, ..Self::permanent("OtherCompiler", message) }
     }

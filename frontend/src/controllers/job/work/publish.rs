@@ -1,7 +1,7 @@
-//! From a plan to the texts of PEs in ConfigMaps.
+//! From a plan to the texts of PEs in ConfigMaps (rule job-11).
 //!
-//! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before any is written, so that a generation
-//! which cannot be stored leaves nothing.
+//! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
+//! any is written, so that a generation which cannot be stored leaves nothing.
 
 use std::{collections::BTreeMap, sync::Arc};
 

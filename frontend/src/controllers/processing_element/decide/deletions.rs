@@ -1,4 +1,4 @@
-//! Which pods may go.
+//! Which pods may go (rule pe-11).
 
 use std::cmp::Reverse;
 
@@ -23,8 +23,8 @@ pub(crate) struct Deletion {
 
 /// Pods that nothing needs any more, by what is recorded:
 /// * the failed pod of the launch count, once the status says that it is to be deleted;
-/// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while their successor cannot be
-///   created (`blocked`).
+/// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
+///   their successor cannot be created (`blocked`).
 pub(super) fn deletions(observed: &Observed, blocked: bool) -> Vec<Deletion> {
     let status = &observed.status;
     let condemned = recorded(status).is_some_and(|last| last.deleted_by == Some(DeletedBy::Controller));

@@ -1,4 +1,4 @@
-//! How pods end, and what the policies make of it.
+//! How pods end, and what the policies make of it (rules pe-7 and pe-8).
 
 use std::time::Duration;
 
@@ -164,6 +164,7 @@ pub(in super::super) fn is_restart_permitted(policies: Policies, last: &Terminat
     by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
 }
 
+/// How a pod ended that the API server does not have any more (rule pe-9).
 fn after_vanishing(vanished: &Vanished) -> (TerminationOutcome, End) {
     match &vanished.last_seen {
         Some(pod) if pod.end().is_some() || pod.disruption.is_some() => last_words(pod, "", ""),
@@ -204,7 +205,7 @@ fn last_words(pod: &Pod, reason: &str, message: &str) -> (TerminationOutcome, En
     (outcome, end)
 }
 
-/// Delay of the restart after `consecutive` others in a row: none, then 10 s doubling to 5 min (decisions "core Q10").
+/// Delay of the restart after `consecutive` others in a row: none, then 10 s doubling to 5 min (rule pe-10).
 fn delay(consecutive: u32) -> Duration {
     match consecutive {
         0 => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Why another pod is asked for.
+//! Why another pod is asked for (rule pe-3).
 
 use super::{
     super::{
@@ -51,8 +51,9 @@ impl LaunchReason {
 }
 
 impl Making<'_> {
-    /// A request to restart is met by a pod that is yet to be created. Only the API server knows that it is: after a lost answer, or while another
-    /// replica leads, there may be a pod that the mirror does not show and that the status does not know of. That one is noted, and then replaced.
+    /// A request to restart is met by a pod that is yet to be created (rule pe-13). Only the API server knows that it
+    /// is: after a lost answer, or while another replica leads, there may be a pod that the mirror does not show and
+    /// that the status does not know of. That one is noted, and then replaced.
     pub(super) fn meet_request(&mut self) -> Option<Step> {
         let yet_to_be_created = self.status.launch_count > 0 && !was_created(&self.status);
         if !yet_to_be_created || !self.is_restart_requested() || obstacle(self.observed).is_some() {
@@ -106,7 +107,8 @@ impl Making<'_> {
             return Some(LaunchReason::First);
         }
         if !was_created(status) {
-            // The pod that is about to be created has everything that is wanted; if it was created before, that is noted first.
+            // The pod that is about to be created has everything that is wanted; if it was created before, that is
+            // noted first.
             return None;
         }
         if self.is_restart_requested() {
@@ -134,9 +136,9 @@ impl Making<'_> {
         requested.is_some() && *requested != self.status.restart_requested
     }
 
-    /// The first launch of a PE is number 1. That of a PE which a user deleted, and which the job controller created again, is not: its operators must not
-    /// take it for a clean start. Pods of the PE before it show how far it had come; where they are gone, only that it was created after the
-    /// generation was committed (operator-core 5.5, 13).
+    /// The first launch of a PE is number 1, unless a user deleted the PE and the job controller created it again: its
+    /// operators must not take that for a clean start (rule pe-6). Pods of the PE before it show how far it had come.
+    /// Without them, a PE that was created after the commit of the generation is one that was created again.
     fn first_launch_count(&self) -> u64 {
         let observed = self.observed;
         let seen = observed.predecessors.iter().map(|pod: &Pod| pod.launch_count).max().unwrap_or(0);

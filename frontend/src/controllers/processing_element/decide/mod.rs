@@ -14,7 +14,7 @@
 //! | put off | the policies permit a restart, after a back-off | record until when |
 //! | create | the pod of the launch count was never created, and no older one runs | create it |
 //!
-//! What becomes of a pod that ended (operator-core 6.1; decisions "core Q9"):
+//! What becomes of a pod that ended (rule pe-7):
 //!
 //! | The pod | replaced, if |
 //! |---|---|
@@ -23,12 +23,14 @@
 //! | was deleted by somebody, whatever it had done before | one of the above, or `restartDeletedPod` |
 //!
 //! Invariants, checked by the properties in `tests`:
-//! * A launch count is moved by a compare-and-swap of the status and named before its pod is created; the name of the pod follows from PE and launch
-//!   count. So there are never two pods of one launch count, and no pod fires two restarts.
-//! * A launch count is moved only once the status says that the pod of the one before was created, so only that pod and older ones can stand in the
-//!   way of the next, however much of it all a controller has heard of.
-//! * How a pod ended is in the status before it is deleted, and policies are applied to what is recorded.
-//! * A pod is created only when older ones have ended, or should have long ago on a node that does not answer.
+//! * A launch count is moved by a compare-and-swap of the status, before its pod is created; the name of the pod
+//!   follows from PE and launch count (rules pe-1 and name-4). So there are never two pods of one launch count, and no
+//!   pod fires two restarts.
+//! * A launch count is moved only once the status says that the pod of the one before was created, so only that pod and
+//!   older ones can stand in the way of the next, however much of it all a controller has heard of.
+//! * How a pod ended is in the status before it is deleted, and policies are applied to what is recorded (rule pe-8).
+//! * A pod is created only when older ones have ended, or should have long ago on a node that does not answer
+//!   (rule pe-5).
 //!
 //! Knows: names, hashes, states. Must not know: clients, how pods are built.
 
@@ -97,7 +99,7 @@ pub(crate) enum Change {
     PutOff,
 }
 
-/// Something for an Event.
+/// Something for an Event (rule pe-17).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
     /// A person should look at it.
@@ -112,7 +114,7 @@ pub(crate) struct Notice {
 pub(crate) fn decide(observed: &Observed) -> Decision {
     let mut making = Making::of(observed);
     if observed.wanted.deleting || observed.job == Job::Deleting {
-        // Whoever deletes them deletes the pods, too.
+        // Whoever deletes them deletes the pods, too (rule pe-16).
         return making.finish(Step::Rest, Vec::new());
     }
     let deletions = deletions::deletions(observed, obstacle(observed).is_some());
@@ -123,7 +125,7 @@ pub(crate) fn decide(observed: &Observed) -> Decision {
     making.finish(step, deletions)
 }
 
-/// Why no pod may be launched or created now.
+/// Why no pod may be launched or created now (rule pe-4).
 pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
     let waiting = |reason, message: &str| Some(Waiting { reason, message: message.to_owned() });
     match observed.job {
@@ -137,7 +139,8 @@ pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
     observed.template.as_ref().err().cloned()
 }
 
-/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is shown by a mirror that lags behind.
+/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is
+/// shown by a mirror that lags behind.
 pub(super) fn current<'a>(observed: &'a Observed, status: &ProcessingElementStatus) -> Option<&'a Pod> {
     let recorded = |pod: &Pod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
     observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))
@@ -148,12 +151,13 @@ pub(super) fn recorded(status: &ProcessingElementStatus) -> Option<&Termination>
     status.last_termination.as_ref().filter(|last| last.launch_count == status.launch_count && was_created(status))
 }
 
-/// Whether the pod of the launch count was created.
+/// Whether the pod of the launch count was created (rule pe-2).
 pub(super) fn was_created(status: &ProcessingElementStatus) -> bool {
     status.launch_count > 0 && status.created_launch_count >= status.launch_count
 }
 
-/// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and volumes.
+/// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and
+/// volumes.
 pub(super) fn in_the_way<'a>(
     observed: &'a Observed,
     status: &ProcessingElementStatus,
@@ -219,7 +223,7 @@ impl<'a> Making<'a> {
             })
     }
 
-    /// The status is behind the pods only if somebody reset it, e.g. by restoring the PE from a backup.
+    /// The status is behind the pods only if somebody reset it, e.g. by restoring the PE from a backup (rule pe-15).
     fn adopt(&mut self) -> Option<Step> {
         let newest = self.observed.pods.iter().max_by_key(|pod| pod.launch_count)?;
         if newest.launch_count <= self.status.launch_count {

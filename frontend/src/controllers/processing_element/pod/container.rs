@@ -1,4 +1,4 @@
-//! The container of a PE, and the one that unpacks its text (operator-core 7.2).
+//! The container of a PE (rules pod-6 and pod-7), and the one that unpacks its text (rule pod-10).
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ fn bare(parts: Parts<'_>) -> Container {
     }
 }
 
-/// Of a PE for which neither it nor its job says anything (seed 002).
+/// Resources of a PE for which neither it nor its job says anything (rule pod-4).
 fn default_resources() -> ResourceRequirements {
     let requests = [("cpu", "100m"), ("memory", "128Mi")];
     let requests: BTreeMap<_, _> =

@@ -1,4 +1,4 @@
-//! The environment of a PE. Its names and their order are frozen (operator-core 7.3).
+//! The environment of a PE. Its names and their order are frozen (rule pod-8).
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ pub(super) fn variables(parts: Parts<'_>, launch_count: u64) -> Vec<EnvVar> {
     runtime.chain(asked_for.collect::<Vec<_>>()).collect()
 }
 
-/// Kind and configuration of the checkpoint repository (operator-core 7.6, 7.7).
+/// Kind and configuration of the checkpoint repository (rule pod-8).
 fn checkpoints(parts: Parts<'_>, kept: &CheckpointRepository) -> Option<(&'static str, String)> {
     if let Some(file_system) = &kept.file_system {
         let directory = serde_json::Value::from(file_system.path.as_str());

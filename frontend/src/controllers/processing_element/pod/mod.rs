@@ -1,8 +1,10 @@
-//! The pod of a PE (operator-core 7), built from the PE alone and from what its job was given: its host pool, its redis servers.
+//! The pod of a PE (rules pod-1 and pod-3), built from the PE alone and from what its job was given: its host pool, its
+//! redis servers.
 //!
-//! Two hashes tell pods apart that were made from other options: [`observed::Template::hash`] covers everything but the launch, the text and the place;
-//! [`observed::Template::placement`] covers the place. The second is over what is asked for, not over how it is expressed, because another value restarts the PE
-//! and a new version of the frontend must not.
+//! Two hashes tell pods apart that were made from other options (rule pod-2): [`observed::Template::hash`] covers
+//! everything but the launch, the text and the place; [`observed::Template::placement`] covers the place. The second is
+//! over what is asked for, not over how it is expressed, because another value restarts the PE, and a new version of
+//! the frontend must not.
 //!
 //! What running PEs rely on is frozen: variables and their order, mount paths, the program, user and group.
 //!
@@ -123,7 +125,7 @@ impl<'a> Template<'a> {
     }
 }
 
-/// Name of the pod of a PE for a launch.
+/// Name of the pod of a PE for a launch (rule name-4).
 pub(crate) fn name(pe_name: &str, pe_uid: &str, launch_count: u64) -> String {
     let digest = hex::encode(Sha256::digest(format!("{pe_uid}/{launch_count}")));
     format!("{pe_name}-{}", digest.get(..DIGITS).unwrap_or_default())

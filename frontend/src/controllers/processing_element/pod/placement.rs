@@ -1,4 +1,4 @@
-//! Where a pod may run, in the words of the scheduler (decisions "Placement"; operator-core 8).
+//! Where a pod may run, in the words of the scheduler (rule placement-1).
 //!
 //! | Asked for | Expressed as |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | co-location, ex-location | pod affinity, anti-affinity among the PEs of the job with the token |
 //! | isolation | pod anti-affinity to the other PEs of the job |
 //!
-//! All of it is required when a pod is scheduled. Tokens are any text, so labels carry their hash; annotations show them to people.
+//! All of it is required when a pod is scheduled. Tokens are any text, so labels carry their hash; annotations show
+//! them to people.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -121,7 +122,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// The pod carries the token, and wants to be near those that do, or apart from them.
+    /// The pod carries the token, and wants to be near those that do, or apart from them (rule placement-7).
     fn token(&mut self, kind: Kind, token: &str) {
         let digest = hex::encode(Sha256::digest(token));
         let digest = digest.get(..TOKEN_DIGITS).unwrap_or_default();
@@ -142,6 +143,7 @@ impl Words<'_> {
         }
     }
 
+    /// No other PE of the job (rule placement-8).
     fn no_other_pe(&mut self) {
         let labels = names::job_labels(&self.spec.job_name);
         let other = requirement(names::LABEL_PE, "NotIn", &self.spec.id.to_string());
@@ -149,7 +151,8 @@ impl Words<'_> {
         self.apart.push(term(selector, None));
     }
 
-    /// No PE of another job, in whatever namespace; a job of another namespace may have the same name.
+    /// No PE of another job, in whatever namespace; a job of another namespace may have the same name
+    /// (rule placement-6).
     fn no_other_job(&mut self, namespace: &str) {
         let pes = [(names::LABEL_APP, names::APP), (names::LABEL_SERVICE, names::SERVICE_PE)];
         let pes: BTreeMap<_, _> = pes.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -184,7 +187,8 @@ fn requirement(key: &str, operator: &str, value: &str) -> LabelSelectorRequireme
     }
 }
 
-/// The nodes that will do. Alternatives of the host, of the pool's hosts and of its tags are combined: all must hold.
+/// The nodes that will do (rules placement-1 and placement-3). Alternatives of the host, of the pool's hosts and of its
+/// tags are combined: all must hold.
 fn nodes(placement: &Placement, pool: Option<&HostPoolSpec>) -> Option<NodeAffinity> {
     let host = placement.host.iter().map(|host| named(host)).collect();
     let (hosts, tags) = match pool {
@@ -230,6 +234,7 @@ fn named(node: &str) -> NodeSelectorTerm {
     NodeSelectorTerm { match_expressions: None, match_fields: Some(vec![name]) }
 }
 
+/// Nodes that have all of these tags (rule placement-4).
 fn tagged(tags: &[String]) -> Vec<NodeSelectorTerm> {
     let labelled = |requirements| NodeSelectorTerm { match_expressions: Some(requirements), match_fields: None };
     let tags: BTreeSet<&str> = tags.iter().map(String::as_str).collect();

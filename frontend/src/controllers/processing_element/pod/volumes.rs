@@ -1,4 +1,4 @@
-//! Volumes of a PE and where it sees them. The paths are frozen (operator-core 7.4).
+//! Volumes of a PE and where it sees them. The paths are frozen (rule pod-9).
 
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,

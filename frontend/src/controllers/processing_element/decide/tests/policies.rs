@@ -1,4 +1,4 @@
-//! What becomes of a pod that ended: the whole truth table of operator-core 6.1 with the decisions on "core Q9", under every combination of policies.
+//! What becomes of a pod that ended: the whole truth table of rule pe-7, under every combination of policies.
 
 use super::*;
 use crate::api::{PePhase, TerminationOutcome};

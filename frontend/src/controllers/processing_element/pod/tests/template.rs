@@ -57,7 +57,8 @@ fn whole_pods() {
     let (demanding, pool) = demanding();
     let plain = pe();
     let settings = settings();
-    // Read against operator-core 7 and the decisions. Another hash means: every running PE is shown as outdated by a new version of the frontend.
+    // Compared with the rules of pods by reading. Another hash means: a new version of the frontend shows every running
+    // PE as outdated (rule pod-2).
     let table = [
         (Parts { pool: Some(&pool), ..parts(&demanding, &settings) }, include_str!("demanding.yaml")),
         (parts(&plain, &settings), include_str!("plain.yaml")),
