@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Bounds on sizes (rule service-13).
+/// Bounds on sizes (rules language-5, expansion-33 and service-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of an ADL document.

@@ -1,12 +1,12 @@
 //! What a stage says when it refuses its input.
 //!
 //! Every stage returns [`Error`]: either the input is at fault, and then the error holds *all* problems which the stage
-//! can see at once, or the computation was ended from outside (deadline, cancellation) and says nothing about the
-//! input. The stages and codes are a contract (rule layout-14); the wording is free.
+//! can see at once (rule language-6), or the computation was ended from outside (deadline, cancellation) and says
+//! nothing about the input. The stages and codes are a contract (rule language-7); the wording is free.
 
 use std::fmt;
 
-/// Where in the compilation a problem was found (rule layout-14).
+/// Where in the compilation a problem was found (rules language-7 and layout-14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -59,7 +59,8 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Message codes of the product whose results are the contract. A condition that has one always reports it.
+/// Message codes of the reference implementation, whose results are the contract (rule language-7). A condition that
+/// has one always reports it.
 pub mod code {
     /// Not well-formed XML, or no known ADL.
     pub const UNEXPECTED: &str = "CDISA5089E";

@@ -1,4 +1,4 @@
-//! Application bundles (`.sab`): reading and writing (chapter [bundle](../../../docs/rules/bundle.md) of the rules).
+//! Application bundles (`.sab`): reading and writing (the rules of `docs/rules/bundle.md`).
 //!
 //! A bundle is a ZIP archive with a description, [`bundleInfo.xml`](BundleInfo), and the application itself as an
 //! uncompressed tar, `tar/bundle.tar`; in the tar is the ADL. [`Bundle::read`] gets description and ADL out of it,

@@ -1,5 +1,5 @@
-//! The SPL expression language of subscriptions and filters (chapter [expression](../../../docs/rules/expression.md) of
-//! the rules).
+//! The SPL expression language of subscriptions and filters (the rules of
+//! `docs/rules/expression.md`).
 //!
 //! An import selects streams by an expression over the properties of exports: `kind == "bargains" && price > 10.5`. The
 //! compiler puts in the channel numbers, folds what is constant and prints the rest canonically; the frontend's broker

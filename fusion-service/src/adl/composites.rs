@@ -1,7 +1,8 @@
-//! The tree of operators (adl 3.3): composites, and in each its primitives, imports and exports in document order.
+//! The tree of operators (rule language-9): composites, and in each its primitives, imports and exports in document
+//! order.
 //!
-//! The tree is read with a stack of its own, so that the nesting of a document never becomes recursion. What a primitive looks like
-//! differs between the dialects; a function of the dialect reads it.
+//! The tree is read with a stack of its own, so that the nesting of a document never becomes recursion. What a
+//! primitive looks like differs between the dialects; a function of the dialect reads it.
 
 use super::parts::consistent_entry;
 use super::tables::{Table, annotation, connections};
@@ -219,8 +220,8 @@ impl Composites {
         Ok((id, full))
     }
 
-    /// The main composite, once everything has been read. Gives composites their threading models (adl 4.7) and removes what only
-    /// reading needed.
+    /// The main composite, once everything has been read. Gives composites the threading models of their definitions
+    /// and of their primitives (rule expansion-21), and drops what only reading needed.
     pub(crate) fn finish(&mut self) -> Option<OperatorId> {
         let definitions = std::mem::take(&mut self.definitions).sorted(|(index, _)| *index);
         let threading: BTreeMap<u64, Option<Annotation>> = definitions.into_iter().collect();
@@ -243,7 +244,8 @@ impl Composites {
 }
 
 impl Reader<'_> {
-    /// Logical names repeat the names of all composites around: a small document can ask for a lot of memory.
+    /// Refuses names that are too long together. A logical name repeats the names of all composites around its
+    /// operator, so a small document can ask for a lot of memory (rule language-5).
     fn check_name_bytes(&self, bytes: u64, place: Place) -> Result<(), Error> {
         const PER_BYTE_OF_DOCUMENT: u64 = 2;
         let most = self.limits().adl_bytes.saturating_mul(PER_BYTE_OF_DOCUMENT);

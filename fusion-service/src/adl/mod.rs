@@ -5,16 +5,19 @@
 //! ```
 //!
 //! * `xml` and `characters` make sure that the document is well-formed; `xml` knows places.
-//! * `values` turns texts into numbers, words and names, with the tolerance of the format (adl 2.2).
-//! * `tables`, `types`, `parts` read what both dialects share; `v4200` and `v4000` what they do not; `composites` the tree.
+//! * `values` turns texts into numbers, words and names, with the tolerance of the format.
+//! * `tables`, `types`, `parts` read what both dialects share; `v4200` and `v4000` what they do not; `composites` the
+//!   tree.
 //!
-//! Knows: XML, the names of elements and attributes, which are required. Must not know: what elements mean together; indexes that
-//! lead nowhere are left for the stage that follows them.
+//! Knows: XML, the names of elements and attributes, which are required. Must not know: what elements mean together;
+//! indexes that lead nowhere are left for the stage that follows them.
 //!
-//! Children come in any order, unknown elements and attributes are ignored, of repeated single elements the last counts. A document
-//! that is not well-formed is refused at its first fault; of one that is, all problems are told. Only the first application of a
-//! document and the first top-level composite of it count. [`read`] gives what there is of an application with problems, so that
-//! later stages can be asked about the rest; [`parse`] gives an application without.
+//! Children come in any order, unknown elements and attributes are ignored, and of repeated single elements the last
+//! counts (rule language-3); what the format has besides is not read (rule language-16). A document that is not
+//! well-formed is refused at its first fault (rule language-2). All problems of a well-formed document are told
+//! (rule language-6). Only the first application of a document and its first top-level composite count
+//! (rule language-1). [`parse`] gives an application without problems. [`read`] gives what there is of an application
+//! with problems, so that the caller can ask later stages about the rest.
 
 mod characters;
 mod composites;
@@ -38,7 +41,8 @@ use xml::{Element, Reader, Vocabulary};
 ///
 /// # Errors
 ///
-/// Stage `logical-model`: the document is no well-formed XML or no ADL (code `CDISA5089E`), or parts of it are missing or malformed.
+/// Stage `logical-model`: the document is no well-formed XML or no ADL (code `CDISA5089E`), or parts of it are missing
+/// or malformed.
 pub fn parse(document: &[u8], budget: &Budget) -> Result<Application, Error> {
     match read(document, budget)? {
         Reading { application: Some(application), problems, .. } if problems.is_empty() => Ok(application),
@@ -53,8 +57,8 @@ pub struct Reading {
     pub application: Option<Application>,
     /// What is wrong, in the order in which it counts. Stage `logical-model`, as for [`parse`].
     pub problems: Vec<Problem>,
-    /// Nothing is wrong with the indexes, names and tables by which things refer to each other: what later stages find in
-    /// the application is not a consequence of these problems.
+    /// Nothing is wrong with the indexes, names and tables by which things refer to each other: what later stages find
+    /// in the application is not a consequence of these problems.
     pub coherent: bool,
     /// Nothing is wrong with the declarations of submission-time values.
     pub values_coherent: bool,
@@ -222,8 +226,8 @@ impl Draft {
     }
 }
 
-/// Physical names tell operators and regions apart, so two operators need two names, and brackets are for channels. Imports and exports
-/// have no physical names.
+/// Refuses names that two operators have, and names with brackets (rule language-15): physical names tell operators and
+/// regions apart, and their brackets are for channels. Imports and exports have no physical names.
 fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Operator>) {
     // Names that are missing have been told.
     let all_named = reader.problems.is_empty();
@@ -247,7 +251,7 @@ fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Opera
     }
 }
 
-/// The attributes of the application element; its tables are still empty.
+/// The attributes of the application element (rule language-8); its tables are still empty.
 fn header<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Application {
     Application {
         dialect,
@@ -261,7 +265,7 @@ fn header<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) 
         adl_path: element.optional_text("adlPath"),
         build_id: reader.required_text(element, "buildId"),
         bundle: reader.required_text(element, "bundle"),
-        // The older dialect has neither (adl 8).
+        // The older dialect has neither (rule language-17).
         product_version: match dialect {
             Dialect::V4200 => reader.required_token(element, "productVersion"),
             Dialect::V4000 => "4.1.0.0".to_owned(),

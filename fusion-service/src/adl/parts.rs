@@ -1,4 +1,4 @@
-//! Parts of operators that both dialects write in the same way (adl 3.5 to 3.8).
+//! Parts of operators that both dialects write in the same way (rules language-9, language-10 and language-11).
 //!
 //! Every function is called with its element just opened; what it leaves unread is skipped by the caller.
 
@@ -10,7 +10,7 @@ use crate::logical::{
     TraceLevel,
 };
 
-/// `resources`.
+/// `resources` (rule model-13).
 pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Resources, Error> {
     let vocabulary = element.vocabulary;
     let mut resources = Resources { isolation: element.boolean("isolation"), ..Resources::default() };
@@ -103,7 +103,7 @@ pub(crate) fn environment<'a>(reader: &mut Reader<'a>, element: &Element<'a>) ->
     let mut variables = Vec::new();
     reader.children(|_, child| {
         if child.vocabulary == vocabulary && child.name == "envVar" {
-            // The reference never looks at them; a nameless one is nothing.
+            // A variable without a name cannot be set.
             if let Some(name) = child.optional_text("name") {
                 variables.push((name, child.optional_text("value").unwrap_or_default()));
             }
@@ -137,7 +137,7 @@ pub(crate) fn properties<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
     Ok(properties)
 }
 
-/// The meaning of a `consistentRegionEntry` annotation (adl 4.6).
+/// The meaning of a `consistentRegionEntry` annotation (rule model-14).
 pub(crate) fn consistent_entry(reader: &mut Reader<'_>, annotation: Annotation) -> ConsistentEntry {
     let mut entry = ConsistentEntry {
         region: 0,

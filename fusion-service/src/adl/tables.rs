@@ -1,5 +1,6 @@
-//! The tables of an application that both dialects write in the same way: host pools, tuple types, toolkits, metrics, parallel
-//! regions, submission-time values (adl 3.2, 3.9, 3.10), and the annotations and connections that occur in many places.
+//! The tables of an application that both dialects write in the same way (rule language-8): host pools, tuple types,
+//! toolkits, metrics, parallel regions, submission-time values; and the annotations and connections that occur in many
+//! places.
 //!
 //! Every function is called with its element just opened; what it leaves unread is skipped by the caller.
 
@@ -143,7 +144,7 @@ pub(crate) fn submission_value<'a>(reader: &mut Reader<'a>, element: &Element<'a
     })
 }
 
-/// `parallelRegion`.
+/// `parallelRegion` (rule language-12).
 pub(crate) fn parallel_region<'a>(
     reader: &mut Reader<'a>,
     element: &Element<'a>,
@@ -189,7 +190,7 @@ pub(crate) fn parallel_region<'a>(
     Ok(region)
 }
 
-/// `parallelWidth`: should both sources be there, the submission-time value wins (adl 3.9).
+/// `parallelWidth`: should both sources be there, the submission-time value wins.
 fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Width, Error> {
     let (mut constant, mut value) = (None, None);
     reader.children(|reader, child| {
@@ -198,7 +199,7 @@ fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Wid
         }
         match child.name {
             "constantWidth" => {
-                // Below 1 is an error of its own (plan command, CDISR1164E), and so is too large.
+                // The expansion refuses a number that is no width (rule expansion-1).
                 let text = reader.text()?;
                 let digits = text.trim().trim_start_matches(['+', '-']);
                 if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -215,7 +216,7 @@ fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Wid
     Ok(value.map(Width::SubmissionValue).or(constant.map(Width::Constant)).unwrap_or(Width::Absent))
 }
 
-/// `splitter`. An unknown kind reads as `Hash` in the current dialect (adl 2.2).
+/// `splitter`. An unknown kind reads as `Hash` in the current dialect (rule language-4).
 fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Result<Splitter, Error> {
     let vocabulary = element.vocabulary;
     let kind = match (dialect, element.attribute("kind").map(|kind| kind.as_ref())) {
@@ -240,7 +241,7 @@ fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect
     Ok(splitter)
 }
 
-/// `splAnnotation`.
+/// `splAnnotation` (rule language-14).
 pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Annotation, Error> {
     let vocabulary = element.vocabulary;
     let mut annotation =
@@ -256,12 +257,12 @@ pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
     Ok(annotation)
 }
 
-/// The `connection` elements of the container that was just opened.
+/// The `connection` elements of the container that was just opened (rule language-10).
 pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -> Result<Vec<Connection>, Error> {
     let mut connections = Vec::new();
     reader.children(|reader, child| {
         if child.vocabulary == vocabulary && child.name == "connection" {
-            // Whatever is not `input` reads as `output` (adl 2.2).
+            // Whatever is not `input` reads as `output` (rule language-4).
             let kind = match child.attribute("portKind") {
                 Some(kind) if kind == "input" => PortKind::Input,
                 Some(_) => PortKind::Output,

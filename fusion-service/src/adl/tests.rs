@@ -70,7 +70,7 @@ fn everything_of_the_current_dialect_is_read() {
     assert_eq!((model(&main.threading), model(&Some(of_definition))), (None, Some("dynamic".to_owned())));
     let composite = &application.operators[main.composites[0]];
     let OperatorKind::Composite(composite) = &composite.kind else { panic!() };
-    assert_eq!(model(&composite.threading).as_deref(), Some("dedicated"), "of a primitive in it (adl 4.6)");
+    assert_eq!(model(&composite.threading).as_deref(), Some("dedicated"), "of a primitive in it");
 
     let sink = primitive(&application, "C.Snk");
     assert!(sink.restartable && !sink.relocatable && sink.partition.isolation && !sink.resources.isolation);

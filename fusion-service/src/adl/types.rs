@@ -1,6 +1,7 @@
-//! Tuple types (adl 3.7).
+//! Tuple types (rule language-13).
 //!
-//! The structure below `tuple` is read with a stack of its own, so that the nesting of a document never becomes recursion.
+//! The structure below `tuple` is read with a stack of its own, so that the nesting of a document never becomes
+//! recursion.
 
 use super::values::token;
 use super::xml::{Element, Reader, Vocabulary};
@@ -96,7 +97,7 @@ fn holder<'a>(reader: &mut Reader<'a>, element: &Element<'a>, scalar: &str) -> H
     }
 }
 
-/// The type of a holder: of several, the first in this order (adl 3.7).
+/// The type of a holder: of several, the first in this order.
 fn resolve(reader: &mut Reader<'_>, holder: Holder) -> (String, Option<i64>, Type) {
     let Holder { name, place, bound, scalar, tuple, list, map, optional, set } = holder;
     let found = scalar.map(Type::Scalar).or(tuple).or(list).or(map).or(optional).or(set);

@@ -1,6 +1,8 @@
-//! The older dialect (adl 8): operators are described twice, logically in the tree of composites and physically under `pes`.
+//! The older dialect (rule language-17): operators are described twice, logically in the tree of composites and
+//! physically under `pes`.
 //!
-//! Both parts may come in any order, so the physical part is kept as [`Pe`]s and merged into the tree at the end ([`merge()`]).
+//! Both parts may come in any order, so the physical part is kept as [`Pe`]s and merged into the tree at the end
+//! ([`merge()`]).
 
 mod merge;
 

@@ -1,4 +1,5 @@
-//! Primitives, imports and exports of the current dialect (adl 3.4 to 3.6), and definitions of operators.
+//! Primitives, imports and exports of the current dialect (rules language-9, language-10 and language-11), and
+//! definitions of operators.
 
 use super::composites::Leaf;
 use super::parts::{
@@ -104,7 +105,7 @@ fn primitive<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf,
     Ok(Leaf { kind: OperatorKind::Primitive(Box::new(primitive)), annotations, toolkit: None })
 }
 
-/// A primitive of which nothing is known. An absent `tracing` means `error` (plan command, "Kept and corrected").
+/// A primitive of which nothing is known. An absent `tracing` means `error` (rule language-9).
 pub(crate) fn empty_primitive() -> Primitive {
     Primitive {
         definition: 0,
@@ -222,7 +223,7 @@ fn output_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<O
     Ok(ports)
 }
 
-/// The connections of each port of an import or export: nothing else of them matters (adl 2.3).
+/// The connections of each port of an import or export: nothing else of them matters (rule language-11).
 pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Vec<Connection>>, Error> {
     let mut ports = Vec::new();
     reader.children(|reader, child| {
@@ -266,7 +267,7 @@ fn import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Er
                 by_properties = Some(ImportedStreams::ByProperties {
                     subscription: reader.required_text(&child, "subscription"),
                     application_scope: child.optional_text("applicationScope"),
-                    // Not the ADL's (plan command, `propertyBasedImport/@index`).
+                    // Only the older dialect numbers its imports.
                     index: 0,
                 });
             }
@@ -293,7 +294,7 @@ fn export<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Er
     let mut export = Export {
         stream_name: element.optional_text("streamName"),
         allow_filter: element.boolean_or("allowFilter", true),
-        // An unknown policy reads as `wait` (adl 2.2).
+        // An unknown policy reads as `wait` (rule language-4).
         drop_connection: element.attribute("congestionPolicy").is_some_and(|policy| policy == "dropConnection"),
         properties: None,
         inputs: Vec::new(),

@@ -1,8 +1,9 @@
-//! Typed values out of attributes and texts, with the tolerance of adl 2.2.
+//! Typed values out of attributes and texts, with the tolerance of the format (rule language-4).
 //!
-//! A value that is missing or malformed becomes a problem of the document and a default, so that reading goes on and finds all
-//! problems at once; the application is thrown away in the end. Whether the problem is one of references decides whether later stages
-//! may be asked what they think of the rest (see [`super::read`]).
+//! A value that is missing or malformed becomes a problem of the document and a default, so that reading goes on and
+//! finds all problems at once (rule language-6). The caller then throws the application away. If the problem is not
+//! about how things refer to each other, it may ask later stages about the rest of the application first (see
+//! [`super::read`]).
 
 use super::xml::{Element, Reader};
 use crate::error::{Error, excerpt};
@@ -17,7 +18,7 @@ pub(crate) fn token(text: &str) -> String {
     }
 }
 
-/// `xs:boolean`; what is malformed reads as false (adl 2.2).
+/// `xs:boolean`; what is malformed reads as false.
 pub(crate) fn boolean(text: &str) -> bool {
     matches!(text.trim(), "true" | "1")
 }
@@ -122,7 +123,7 @@ impl<'a> Reader<'a> {
         Some(number.unwrap_or_default())
     }
 
-    /// A word of a list; it is not trimmed (adl 2.2).
+    /// A word of a list; it is not trimmed.
     pub(crate) fn choice<T: Copy>(&mut self, element: &Element<'a>, name: &str, words: &[(&str, T)]) -> Option<T> {
         let Some(value) = element.attribute(name) else {
             self.absent(element, name);
@@ -175,7 +176,7 @@ impl<'a> Element<'a> {
         self.attribute(name).map_or(default, |value| boolean(value))
     }
 
-    /// A boolean; false when it is absent, even where the schema requires it (adl 2.2).
+    /// A boolean; false when it is absent, even where the schema requires it.
     pub(crate) fn boolean(&self, name: &str) -> bool {
         self.boolean_or(name, false)
     }

@@ -1,12 +1,12 @@
-//! Well-formed XML 1.0, one element at a time.
+//! Well-formed XML 1.0, one element at a time (rule language-2).
 //!
-//! [`Reader`] wraps quick-xml and adds what the format demands and a fast parser leaves out: legal characters and names, unique
-//! attributes, one root, known prefixes, no document type, no entities but the five of XML, bounded depth and texts. It knows the
-//! place of every element and nothing of what the elements mean.
+//! [`Reader`] wraps quick-xml and adds what the format demands and a fast parser leaves out: legal characters and
+//! names, unique attributes, one root, known prefixes, no document type, no entities but the five of XML, bounded depth
+//! and texts. It knows the place of every element and nothing of what the elements mean.
 //!
-//! Reading goes down and up again: [`Reader::child`] opens the next child of the innermost open element, or closes that element and
-//! says so with `None`. Whoever opens an element closes it: with `child` until `None`, with [`Reader::text`], or with
-//! [`Reader::skip`]. [`Reader::children`] does it for the caller.
+//! Reading goes down and up again: [`Reader::child`] opens the next child of the innermost open element, or closes that
+//! element and says so with `None`. Whoever opens an element closes it: with `child` until `None`, with
+//! [`Reader::text`], or with [`Reader::skip`]. [`Reader::children`] does it for the caller.
 
 use super::characters::{illegal_character, is_name, is_qualified_name, is_space, local, normalised, resolve};
 use crate::budget::{Budget, Limits, Pace};
@@ -82,7 +82,7 @@ enum Token<'a> {
     Eof,
 }
 
-/// More problems than this are of no use to anybody.
+/// More problems than this are of no use to anybody (rule language-6).
 const MOST_PROBLEMS: usize = 100;
 
 impl<'a> Reader<'a> {
@@ -131,7 +131,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Opens the next child of the innermost open element, or closes that element. Once there are too many problems, reading ends.
+    /// Opens the next child of the innermost open element, or closes that element. Once there are too many problems,
+    /// reading ends.
     pub(crate) fn child(&mut self) -> Result<Option<Element<'a>>, Error> {
         if self.problems.len() >= MOST_PROBLEMS {
             // A document that is not well-formed is that before it is anything else.
@@ -204,7 +205,8 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
-    /// Notes that the content is wrong and goes on. What it says about how things refer to each other is not to be believed.
+    /// Notes that the content is wrong and goes on. What it says about how things refer to each other is not to be
+    /// believed.
     pub(crate) fn problem(&mut self, place: Place, message: String) {
         self.coherent = false;
         self.detail(place, message);

@@ -1,14 +1,17 @@
 //! The application as written: the graph of operators before parallel regions are expanded.
 //!
-//! Both ADL dialects are read into this one form, so that later stages do not know which one a job came in. It is a value: the
-//! expansion builds a [`crate::topology::Topology`] beside it and refers to it, because every channel of an operator shares what
-//! the ADL says once (class, ports, constants, definitions).
+//! Both ADL dialects are read into this one form, so that later stages do not know which one a job came in (the
+//! rules of `docs/rules/model.md`). It is a value: the expansion builds a
+//! [`crate::topology::Topology`] beside it and refers to it, because every channel of an operator shares what the ADL
+//! says once (class, ports, constants, definitions).
 //!
-//! Knows: what the ADL says, with the place of every operator. Must not know: widths in force, channels, PEs, text of XML.
+//! Knows: what the ADL says, with the place of every operator. Must not know: widths in force, channels, PEs, text of
+//! XML.
 //!
-//! Invariants, established by `adl::parse`: operators are in the arena in document order; an owner is always a composite
-//! and the owner chain of every operator ends at [`Application::main`]; tables are sorted by their ADL index and the index is unique
-//! within its table. References *between* operators and tables are by ADL index and may dangle: the stage that follows them reports it.
+//! Invariants, established by `adl::parse`: operators are in the arena in document order; an owner is always a
+//! composite and the owner chain of every operator ends at [`Application::main`]; tables are sorted by their ADL index
+//! and the index is unique within its table. References *between* operators and tables are by ADL index and may dangle:
+//! the stage that follows them reports it.
 
 mod operator;
 pub mod submission;
@@ -23,7 +26,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 pub struct OperatorId(u32);
 entity_impl!(OperatorId, "operator");
 
-/// The two vocabularies of ADL documents (adl 2.1).
+/// The two vocabularies of ADL documents (rule language-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Namespace `http://www.ibm.com/xmlns/prod/streams/application`.
@@ -32,7 +35,7 @@ pub enum Dialect {
     V4200,
 }
 
-/// A whole application (adl 4.1).
+/// A whole application (rule model-1).
 #[derive(Clone, Debug)]
 pub struct Application {
     /// Which vocabulary it was written in.
@@ -81,7 +84,7 @@ pub struct Application {
     pub main: OperatorId,
 }
 
-/// A host pool (adl 3.2).
+/// A host pool (rule model-12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPool {
     /// ADL index; replicas made by the expansion get later ones.
@@ -125,7 +128,7 @@ pub struct Attribute {
     pub r#type: Type,
 }
 
-/// The type of an attribute (adl 3.7).
+/// The type of an attribute (rule language-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// Kept verbatim: `int32`, `rstring[64]`, `enum{error,info}`.
@@ -190,7 +193,7 @@ pub struct CustomMetric {
     pub description: String,
 }
 
-/// A value that is given when the job is submitted (adl 3.10).
+/// A value that is given when the job is submitted (rule model-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmissionValue {
     /// ADL index.
@@ -237,7 +240,7 @@ impl Annotation {
     }
 }
 
-/// How tuples are spread over channels.
+/// How tuples are spread over channels (rule model-11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitterKind {
     /// In turn.
@@ -248,7 +251,7 @@ pub enum SplitterKind {
     Broadcast,
 }
 
-/// A parallel region (adl 3.9). Its name is the logical name of its operator.
+/// A parallel region (rule model-10). Its name is the logical name of its operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParallelRegion {
     /// ADL index.

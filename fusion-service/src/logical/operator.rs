@@ -1,4 +1,4 @@
-//! Operators as written: composites, primitives, imports and exports, with their ports and connections.
+//! Operators as written (rule model-2): composites, primitives, imports and exports, with their ports and connections.
 
 use super::{Annotation, OperatorId, Text};
 use crate::error::Place;
@@ -12,7 +12,7 @@ pub enum PortKind {
     Output,
 }
 
-/// The far end of a connection, by ADL index. It may dangle.
+/// The far end of a connection, by ADL index (rules model-3 and model-5). It may dangle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// ADL index of the other operator.
@@ -32,7 +32,7 @@ pub struct Operator {
     pub index: u64,
     /// Last segment of the dotted ADL name.
     pub name: String,
-    /// Names of the enclosing composites without the main one, and its own, joined by dots (adl 4.4).
+    /// Names of the enclosing composites without the main one, and its own, joined by dots (rule model-4).
     pub logical_name: String,
     /// The composite around it; none for the main composite.
     pub owner: Option<OperatorId>,
@@ -68,7 +68,7 @@ pub struct Composite {
     pub composites: Vec<OperatorId>,
     /// Primitives, imports and exports, in document order across the kinds.
     pub primitives: Vec<OperatorId>,
-    /// Threading model of the instance (adl 4.6, 4.7).
+    /// Threading model of the instance (rule expansion-21).
     pub threading: Option<Annotation>,
     /// Threading model of its definition.
     pub definition_threading: DefinitionThreading,
@@ -130,7 +130,7 @@ pub struct Primitive {
     pub partition: Partition,
     /// Membership in a consistent region; none = autonomous.
     pub consistent: Option<ConsistentEntry>,
-    /// Environment variables; they go to the pod, not into the AADL (decisions, "operator environment variables").
+    /// Environment variables; they go to the pod, not into the AADL (rule element-18).
     pub environment: Vec<(String, String)>,
     /// Input ports, in ADL order.
     pub inputs: Vec<InputPort>,
@@ -185,7 +185,7 @@ pub enum Checkpointing {
     Periodic(Option<f64>),
 }
 
-/// Host placement as written; texts may hold channel placeholders (adl 5.4b).
+/// Host placement as written (rule model-13); texts may hold channel placeholders (rule expansion-23).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Explicit host.
@@ -220,7 +220,7 @@ pub struct Partition {
     pub isolation: bool,
 }
 
-/// `consistentRegionEntry` (adl 4.6).
+/// `consistentRegionEntry` (rule model-14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsistentEntry {
     /// Index of the declared region.
@@ -287,7 +287,7 @@ pub struct OutputPort {
     pub viewable: bool,
 }
 
-/// An Import.
+/// An Import (rule model-15).
 #[derive(Clone, Debug)]
 pub struct Import {
     /// What is imported.
@@ -325,7 +325,7 @@ pub struct NameImport {
     pub stream_name: String,
 }
 
-/// An Export.
+/// An Export (rule model-15).
 #[derive(Clone, Debug)]
 pub struct Export {
     /// Name of the exported stream, if exported by name.

@@ -1,13 +1,13 @@
-//! Submission-time values: what a job gives, bound to what the ADL declares (adl 5.1, 5.2).
+//! Submission-time values: what a job gives, bound to what the ADL declares (rules model-6, model-7 and model-8).
 //!
-//! A value may be given under three spellings: its name, `composite.name`, and what follows the last `:` of the latter. The text of a
-//! value is an SPL literal; nothing evaluates it here, its type lives in the code that reads it.
+//! A value may be given under three spellings: its name, `composite.name`, and what follows the last `:` of the latter.
+//! The text of a value is an SPL literal; nothing evaluates it here, its type lives in the code that reads it.
 
 use super::{Application, SubmissionValue};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use std::collections::BTreeMap;
 
-/// The display of X windows, a value that the runtime treats on its own (adl 5.5).
+/// The display of X windows, a value that the runtime treats on its own (rule model-9).
 const DISPLAY: &str = "streams::pe.display";
 
 /// The literal of every submission-time value of an application.
@@ -31,7 +31,7 @@ pub enum Literal<'a> {
 }
 
 impl<'a> Literal<'a> {
-    /// The literal without its first and last character: the text inside its quotes (adl 4.6, 5.2).
+    /// The literal without its first and last character: the text inside its quotes.
     pub fn unquoted(self) -> Option<&'a str> {
         let Self::Text(text) = self else { return None };
         let mut characters = text.chars();
@@ -53,7 +53,7 @@ impl Bindings {
         }
     }
 
-    /// `streams::pe.display` without its quotes; empty when the application has none (aadl 2.1).
+    /// `streams::pe.display` without its quotes; empty when the application has none (rule model-9).
     pub fn display(&self) -> &str {
         let text = self.display.as_deref().unwrap_or_default();
         text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
@@ -80,15 +80,15 @@ fn qualified(value: &SubmissionValue) -> String {
 ///
 /// # Errors
 ///
-/// Stage `logical-model`: the display has no value (CDISR1378E); values missing (CDISR1146E) or given under two spellings
-/// (CDISR1147E), in the order of the document; names that fit several values (CDISR1148E).
+/// Stage `logical-model`: the display has no value (CDISR1378E); values missing (CDISR1146E) or given under two
+/// spellings (CDISR1147E), in the order of the document; names that fit several values (CDISR1148E).
 pub fn bind(application: &Application, given: &BTreeMap<String, String>) -> Result<Bindings, Error> {
     let (bindings, problems) = bind_what_is_given(application, given);
     problems.into_result().map(|()| bindings)
 }
 
-/// The same where values are missing: these are bound to a stand-in that is a text, a number and a width, so that what later stages
-/// find wrong is not a consequence.
+/// The same where values are missing: these are bound to a stand-in that is a text, a number and a width, so that what
+/// later stages find wrong is not a consequence.
 pub(crate) fn bind_what_is_given(application: &Application, given: &BTreeMap<String, String>) -> (Bindings, Problems) {
     const STAND_IN: &str = "1";
     let mut problems = Vec::new();
@@ -138,13 +138,13 @@ pub(crate) fn bind_what_is_given(application: &Application, given: &BTreeMap<Str
             problems.push(Problem::new(Stage::LogicalModel, message).code(code::SUBMISSION_AMBIGUOUS));
         }
     }
-    // The missing display ends the reference's look-up at once, so it comes before everything else (adl 5.1, step 3).
+    // A missing display comes before everything else (rule model-9).
     let mut all = Problems::default();
     all.extend(display_missing.into_iter().chain(problems));
     (bindings, all)
 }
 
-/// The SPL literal of a given text (adl 5.2): a list is split at every comma, nothing is trimmed.
+/// The SPL literal of a given text (rule model-8): a list is split at every comma, nothing is trimmed.
 fn quoted(text: &str, list: bool) -> String {
     let quote = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     if list { format!("[{}]", text.split(',').map(quote).collect::<Vec<_>>().join(",")) } else { quote(text) }

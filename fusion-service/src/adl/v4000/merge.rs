@@ -1,4 +1,4 @@
-//! The physical part of an application of the older dialect put into the tree of operators (adl 8, "Merge rules").
+//! The physical part of an application of the older dialect, put into the tree of operators (rule language-18).
 
 use super::{Exported, Pe, PeOperator, PePort, PhysicalPort, What};
 use crate::adl::composites::Composites;
@@ -7,7 +7,7 @@ use crate::error::excerpt;
 use crate::logical::{Export, ImportedStreams, NameImport, OperatorDefinition, OperatorId, OperatorKind, Port};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Puts the physical part into the operators of the tree (adl 8, "Merge rules").
+/// Puts the physical part into the operators of the tree (rule language-18).
 pub(crate) fn merge(
     reader: &mut Reader<'_>,
     pes: Vec<Pe>,
@@ -172,7 +172,7 @@ impl Specified {
         self.exports.insert(id);
     }
 
-    /// An import by properties hides imports by name of the same operator (topology 7.2).
+    /// An import by properties hides imports by name of the same operator.
     fn finish(&mut self, composites: &mut Composites) {
         let names = std::mem::take(&mut self.names)
             .into_iter()
