@@ -1,8 +1,9 @@
-//! Annotations as the AADL has them (adl 4.6, topology 7.5, 7.7, aadl 2.6).
+//! Annotations as the AADL has them (rule expansion-20).
 //!
-//! Order: the operator's own in the order of the ADL, then `consistentRegionEntry` if it is in a region, then `threading` if a model
-//! applies. Values that refer to submission-time values are resolved. `eventTimeContext` keeps the triples of the ADL: they name
-//! operators by ADL index, and the operators' own indexes are only final after a resize has given them; the AADL stage puts them in.
+//! Order: the operator's own in the order of the ADL, then `consistentRegionEntry` if it is in a region, then
+//! `threading` if a model applies. Values that refer to submission-time values are resolved. `eventTimeContext` keeps
+//! the triples of the ADL: they name operators by ADL index, and the operators' own indexes are only final after a
+//! resize has given them; the AADL stage puts them in.
 
 use super::consistent::Membership;
 use super::names;
@@ -199,13 +200,13 @@ pub(super) fn resolve(bindings: &Bindings, text: &Text, annotation: &logical::An
     })
 }
 
-/// `["a","b"]` as a list of its entries, quotes taken off (adl 4.6).
+/// `["a","b"]` as a list of its entries, quotes taken off.
 fn view_attributes(text: &str) -> AnnotationValue {
     let entries = without_ends(text).split(',').map(|entry| without_ends(entry.trim()).to_owned());
     AnnotationValue::List(entries.map(AnnotationValue::Text).collect())
 }
 
-/// `{k="v",...}` as a tuple (adl 4.6). What has no `=` is a key without text.
+/// `{k="v",...}` as a tuple. What has no `=` is a key without text.
 fn view_filter(text: &str) -> AnnotationValue {
     let entries = without_ends(text).split(',').map(|entry| {
         let mut parts = entry.split('=');

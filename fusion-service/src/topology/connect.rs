@@ -1,8 +1,8 @@
-//! Connections and splitters of output ports (topology 4.15).
+//! Connections and splitters of output ports (rules expansion-15 and expansion-16).
 //!
-//! For every copy of a port the ends that [`super::links`] found are turned into connections between copies: a splitter adds a digit to
-//! the global channel, a merger takes one away. The order is that of the reference, because of two paths between the same two ports
-//! the last one counts; splitters are numbered in pre-order.
+//! For every copy of a port the ends that [`super::links`] found are turned into connections between copies: a splitter
+//! adds a digit to the global channel, a merger takes one away. The order matters: of two paths between the same two
+//! ports the last one counts, and splitters are numbered in pre-order.
 
 use super::copies::Copies;
 use super::links::{End, Links, Reach};
@@ -32,8 +32,8 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Follows all ports of real operators that have copies, and counts what will come of it. Problems: connections that lead
-    /// astray, or more than the limit.
+    /// Follows all ports of real operators that have copies, and counts what will come of it. Problems: connections
+    /// that lead astray, or more than the limit.
     pub(super) fn follow(
         shape: &Shape<'_>,
         links: &mut Links<'_, '_>,
@@ -145,7 +145,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         for reach in ports.outputs[id].get(position).into_iter().flatten() {
             if reach.destinations > 0 || reach.exports {
                 let found = self.destinations(&reach.ends, channel, None);
-                // A later connection of the ADL overwrites an earlier one (topology 4.15).
+                // A later connection of the ADL overwrites an earlier one (rule expansion-27).
                 export = found.or(export);
             }
             if reach.splitters > 0 {
@@ -279,7 +279,8 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Sorts the connections of the port at work, those from `start` on; of several between the same ports the last one stays.
+    /// Sorts the connections of the port at work, those from `start` on; of several between the same ports the last one
+    /// stays.
     fn finish_port(&mut self, start: usize) {
         let target = |connection: &Connection| (connection.target, connection.target_port);
         let sorted = self.connections.get(start..).unwrap_or_default().is_sorted_by(|a, b| target(a) < target(b));

@@ -1,13 +1,13 @@
-//! Consistent regions (adl 6, topology 7.4).
+//! Consistent regions (rules expansion-28 and expansion-29).
 //!
-//! A region is declared by an annotation of a composite and entered by an annotation of each operator. Start operators are looked up in the
-//! order of the walk: each global channel of a parallel start operator has a region of its own. A region is everything that is
-//! reached downstream from its start operators, up to end operators and to operators that take no part. Regions that share an operator
-//! are one; the smallest index stays (plan command, "Kept and corrected").
+//! A region is declared by an annotation of a composite and entered by an annotation of each operator. The search takes
+//! start operators in the order of the walk; each global channel of a parallel start operator has a region of its own.
+//! A region is everything that is reached downstream from its start operators, up to end operators and to operators
+//! that take no part. Regions that share an operator are one; the smallest index stays.
 //!
-//! An operator that was reached is not followed again: whoever reaches it joins its region, and with it everything downstream. So the
-//! work is linear in the connections, however many channels start. Splitters and mergers count like operators: streams that meet in one
-//! share a region, even if nothing behind it takes part (adl 6 step 3).
+//! The search follows no operator twice: a region that reaches an operator again joins the region of that operator, and
+//! with it everything downstream. So the work is linear in the connections, however many channels start. Splitters and
+//! mergers count like operators: streams that meet in one share a region, even if nothing behind it takes part.
 
 use super::annotations::resolve;
 use super::connect::Ports;
@@ -305,7 +305,7 @@ impl<'a> Search<'_, 'a> {
         Ok(())
     }
 
-    /// An Export cannot take part in a region that it is reached from (adl 6 step 3).
+    /// An Export cannot take part in a region that it is reached from (rule expansion-28).
     fn check_exports(&mut self, ends: &[End]) {
         let (application, exports) = (self.shape.application, &self.exports);
         let reached = ends.iter().filter_map(|end| match end {
@@ -341,7 +341,7 @@ impl<'a> Search<'_, 'a> {
         region
     }
 
-    /// An operator-driven region has one start operator in the program; its channels are one (plan command, CDISR1359E).
+    /// An operator-driven region has one start operator in the program; its channels are one (rule expansion-30).
     fn check_triggers(&mut self) {
         let mut starts: BTreeMap<(bool, u64), (BTreeSet<OperatorId>, bool, usize)> = BTreeMap::new();
         for at in 0..self.found.len() {
@@ -436,6 +436,7 @@ impl<'a> Search<'_, 'a> {
         Some([drain?, reset?])
     }
 
+    /// The annotation of an operator in a region (rule expansion-31).
     fn membership(&mut self, id: OperatorId, region: usize, timeouts: [String; 2]) -> Option<Membership> {
         let entry = entry(self.shape, id)?;
         let annotation =

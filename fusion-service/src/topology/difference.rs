@@ -1,7 +1,7 @@
-//! What a resize does to operators (topology 6.3 steps 1 and 2).
+//! What a resize does to operators (rule expansion-34).
 //!
-//! Compares two topologies of one application whose numbers agree, as [`super::relabel()`] and [`super::expand_again`] give them: an operator
-//! index that both have belongs to the same operator.
+//! Compares two topologies of one application whose numbers agree, as [`super::relabel()`] and [`super::expand_again`]
+//! give them: an operator index that both have belongs to the same operator.
 
 use super::{Node, Topology};
 use crate::logical::OperatorId;
@@ -20,7 +20,7 @@ pub struct Changes {
     pub removed: Vec<Node>,
 }
 
-/// What a resize does to operators (topology 6.3 steps 1 and 2). Names, sorted: removed ones as they were, others as they are.
+/// The same by name, sorted: removed operators as they were, others as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Operators of channels that are new.
@@ -31,7 +31,8 @@ pub struct Difference {
     pub removed: Vec<String>,
 }
 
-/// What every operator was before, if it was there. `after` has the numbers of `before`, as [`super::relabel()`] gives them.
+/// What every operator was before, if it was there. `after` has the numbers of `before`, as [`super::relabel()`] gives
+/// them.
 pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<Node>> {
     // Both ascend by index, and an index that existed belongs to the same operator.
     let mut known = before.operators.keys().zip(&before.numbered).peekable();
@@ -42,8 +43,9 @@ pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<N
     earlier.collect()
 }
 
-/// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as [`super::relabel()`] gives them
-/// (topology 6.3 steps 1 and 2). Nothing when the widths are the same. `earlier` is what [`earlier`] says of the two.
+/// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as
+/// [`super::relabel()`] gives them (rule expansion-34). Nothing when the widths are the same. `earlier` is what
+/// [`earlier`] says of the two.
 pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, Option<Node>>) -> Changes {
     let both = before.regions.iter().zip(&after.regions);
     let resized: BTreeSet<u64> = both.filter(|(old, new)| old.width != new.width).map(|(old, _)| old.index).collect();

@@ -1,4 +1,4 @@
-//! A topology as text, one line per thing, for people and for comparisons (topology, appendix A).
+//! A topology as text, one line per thing, for people and for comparisons.
 
 use super::{AnnotationValue, Connection, Operator, Splitter, Topology};
 use crate::logical::{Primitive, SplitterKind};

@@ -29,17 +29,17 @@ use crate::shared::Shared;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::sync::Arc;
 
-/// Expands an application for the widths in force, with fresh numbers (topology 4).
+/// Expands an application for the widths in force, with fresh numbers (rules expansion-9 and expansion-16).
 ///
 /// # Errors
 ///
-/// Stage `topology`: everything that plan command lists for it, limits included.
+/// Stage `topology`: what rules expansion-32 and expansion-33 list.
 pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &Budget) -> Result<Topology, Error> {
     make(application, parameters, None, budget)
 }
 
-/// Expands the application of a topology once more, for other widths in force and else the same parameters. What exists already keeps its
-/// numbers, as [`relabel`] says; operators that no changed region concerns are shared.
+/// Expands the application of a topology once more, for other widths in force and else the same parameters. What exists
+/// already keeps its numbers, as [`relabel`] says; operators that no changed region concerns are shared.
 ///
 /// # Errors
 ///
@@ -229,7 +229,8 @@ impl<'s, 'a> Counted<'_, 's, 'a> {
     }
 }
 
-/// An application whose parts do not fit together: besides that, what is wrong with the parts in themselves.
+/// Refuses an application whose parts do not fit together, and tells what is wrong with the parts in themselves as well
+/// (rule expansion-32).
 fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut problems: Problems) -> Error {
     imports::check_expressions(shape.application, &mut problems);
     let resolved = Resolved::new(shape, parameters, &mut texts, &mut problems);
@@ -240,7 +241,8 @@ fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut prob
     Error::Rejected(problems.into_vec())
 }
 
-/// Refuses an application whose names alone are more than all documents may have, before the names are made.
+/// Refuses an application whose names alone are more than all documents may have, before the names are made
+/// (rule expansion-33).
 fn check_names(shape: &Shape<'_>, resolved: &Resolved, budget: &Budget) -> Result<(), Error> {
     let mut bytes = 0_u64;
     for (id, written) in resolved.iter() {
@@ -272,7 +274,7 @@ fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
     shape.application.regions.iter().enumerate().filter_map(named).collect()
 }
 
-/// Gives operators the copies of host pools that their channels need, in the order of the walk (topology 4.11).
+/// Gives operators the copies of host pools that their channels need, in the order of the walk (rule expansion-24).
 fn replicate_host_pools(
     shape: &Shape<'_>,
     order: &Order,

@@ -1,8 +1,9 @@
-//! Imports and exports of each channel (adl 7, topology 7.1, 7.2).
+//! Imports and exports of each channel (rules expansion-26 and expansion-27).
 //!
-//! An Import has no node: what it subscribes to is put on every input port that it reaches. An Export has none either: what it publishes
-//! is put on the output port that feeds it. Channel functions in names and property values are replaced as text; subscriptions and
-//! filters are expressions, in which they are replaced by numbers and constants are folded.
+//! An Import has no node: what it subscribes to is put on every input port that it reaches. An Export has none either:
+//! what it publishes is put on the output port that feeds it. Channel functions in names and property values are
+//! replaced as text; subscriptions and filters are expressions, in which they are replaced by numbers and constants are
+//! folded.
 
 use super::copies::Copies;
 use super::links::{End, Links};
@@ -211,8 +212,8 @@ impl Evaluated {
         names.chain(properties).sum::<usize>() + self.filter.as_ref().map_or(0, String::len)
     }
 
-    /// Imports by name accumulate, the last one by properties wins, and so does the last filter; none does not clear it (plan command,
-    /// "Kept and corrected").
+    /// Imports by name accumulate, the last one by properties wins, and so does the last filter; an Import without
+    /// filter clears none (rule expansion-26).
     fn add_to(&self, imports: &mut Imports) {
         imports.by_name.extend(self.by_name.iter().cloned());
         if self.by_properties.is_some() {
@@ -258,7 +259,7 @@ pub(super) fn export(
     Ok(Some(evaluated))
 }
 
-/// The channels of an operator in a global channel, innermost first (topology 4.8).
+/// The channels of an operator in a global channel, innermost first (rule expansion-5).
 pub(super) fn channels(shape: &Shape<'_>, id: OperatorId, channel: u32) -> SmallVec<[Channel; 2]> {
     let mut channels = SmallVec::new();
     let (mut scope, mut global) = (&shape.scopes[shape.scope_of[id]], channel);

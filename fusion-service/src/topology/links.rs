@@ -1,11 +1,12 @@
-//! What a port reaches: links followed through composites, and counted before anything is made of them (topology 4.14).
+//! What a port reaches: links followed through composites, and counted before anything is made of them
+//! (rule expansion-14).
 //!
-//! Following is done once per list of links of the shape, not once per copy. Composite ports vanish; what remains between two real
-//! ports are mergers and splitters, which change the channel. For each point on the way the number of connections and splitters
-//! behind it is known, so that a product of widths is refused before memory is spent on it.
+//! Following is done once per list of links of the shape, not once per copy. Composite ports vanish; what remains
+//! between two real ports are mergers and splitters, which change the channel. For each point on the way the number of
+//! connections and splitters behind it is known, so that a product of widths is refused before memory is spent on it.
 //!
-//! Documents can lie: tables of links may lead in circles or multiply at every step. Circles are found and refused, products are
-//! counted with saturation, and the remembered ends are bounded.
+//! Documents can lie: tables of links may lead in circles or multiply at every step. Circles are found and refused,
+//! products are counted with saturation, and the remembered ends are bounded.
 
 use super::shape::{ScopeId, Shape};
 use super::wiring::{Far, Link, MergerId, Side, SplitterId};
@@ -170,7 +171,7 @@ impl<'s, 'a> Links<'s, 'a> {
         shape.links(list).iter().map(|link| Ok(self.before(*link))).collect()
     }
 
-    /// Whether a splitter is fed by a merger, possibly through composites (topology 4.15, `dropWindowPuncts`).
+    /// Whether a splitter is fed by a merger, possibly through composites (rule expansion-18).
     pub(super) fn fed_by_merger(&mut self, id: SplitterId, budget: &Budget) -> Result<bool, Error> {
         let point = self.net.of_splitter(id);
         self.upstream_of(point, budget)?;
@@ -322,7 +323,7 @@ impl<'s, 'a> Links<'s, 'a> {
         Ok(())
     }
 
-    /// Regions of the mergers on the way upstream from a link (topology 4.14, `mergers`).
+    /// Regions of the mergers on the way upstream from a link (rule expansion-19).
     fn before(&self, link: Link) -> Vec<usize> {
         let mut mergers = Vec::new();
         if let Far::Merger(id) = link.to {
@@ -382,7 +383,8 @@ enum State<T> {
     Known(T),
 }
 
-/// Why a search found no order. Points that were on its path count as having nothing behind them, so that each circle is found once.
+/// Why a search found no order. Points that were on its path count as having nothing behind them, so that each circle
+/// is found once.
 enum Stopped {
     Circle(usize),
     Budget(Error),

@@ -1,4 +1,4 @@
-//! Host placement and fusion constraints of each channel (adl 5.4b, topology 4.11).
+//! Host placement and fusion constraints of each channel (rules expansion-23 and expansion-24).
 
 use super::Channel;
 use super::shape::Shape;
@@ -45,7 +45,7 @@ impl Locations {
         self.resources_vary || self.partition_varies || may_replicate(shape, id, &self.resources)
     }
 
-    /// The locations in one channel. Placeholders are substituted outside all regions too (plan command, "Kept and corrected").
+    /// The locations in one channel. Placeholders are substituted outside all regions too (rule expansion-23).
     pub(super) fn fill(&self, channels: &[Channel], texts: &mut Texts) -> Result<Filled, Error> {
         if !self.resources_vary && !self.partition_varies {
             return Ok(Ok((self.resources.clone(), self.partition.clone())));
@@ -110,8 +110,8 @@ impl HostPools {
         Self { pools: declared.to_vec(), declared: declared.len(), next: declared.len() as u64, copies: HashMap::new() }
     }
 
-    /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies are numbered in
-    /// the order of the calls: the walk of topology 4.11.
+    /// The pool of an operator in a channel: a copy if a tag of the pool is replicated by the innermost region. Copies
+    /// are numbered in the order of the calls, which is that of the walk (rule expansion-24).
     pub(super) fn replicate(
         &mut self,
         shape: &Shape<'_>,
@@ -166,13 +166,14 @@ impl HostPools {
     }
 }
 
-/// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and only there;
-/// elsewhere it is found when PEs are composed (plan command, stage `compose`).
+/// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and
+/// only there; elsewhere it is found when PEs are composed.
 pub(super) fn may_replicate(shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {
     resources.pool.is_some() && !replicated_tags(shape, id).is_empty()
 }
 
-/// The tags that the innermost region around an operator replicates; tags of outer regions do not count (adl 5.4b).
+/// The tags that the innermost region around an operator replicates; tags of outer regions do not count
+/// (rule expansion-24).
 fn replicated_tags<'a>(shape: &Shape<'a>, id: OperatorId) -> &'a [String] {
     let region = shape.scopes[shape.scope_of[id]].region;
     region.map_or(&[], |region| shape.application.regions[region].replicate_tags.as_slice())

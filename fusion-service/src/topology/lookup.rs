@@ -1,5 +1,5 @@
-//! Operators and ports by their ADL index. Indexes of well-formed documents are dense and positions of ports are their indexes; documents
-//! where it is otherwise cost no more than a table.
+//! Operators and ports by their ADL index. Indexes of well-formed documents are dense and positions of ports are their
+//! indexes; documents where it is otherwise cost no more than a table.
 
 use crate::error::{Problem, Problems, Stage, code};
 use crate::logical::{Application, OperatorId, OperatorKind, PortKind};
@@ -37,7 +37,7 @@ impl<'a> Ports<'a> {
         let direct = usize::try_from(index).ok();
         let key = (id, kind);
         let indexes: Vec<u64> = match (&self.application.operators[id].kind, kind) {
-            // Their ports have no index of their own (adl 2.3).
+            // Their ports have no index of their own (rule model-5).
             (OperatorKind::Import(_) | OperatorKind::Export(_), _) => return Some(0),
             (OperatorKind::Composite(composite), _) => {
                 let ports = if kind == PortKind::Input { &composite.inputs } else { &composite.outputs };

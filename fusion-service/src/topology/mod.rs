@@ -1,33 +1,39 @@
 //! The application as it runs: one operator per channel, splitters on output ports, connections between operator ports.
 //!
-//! [`Topology`] is the value that fusion and AADL writing read. It refers to the [`logical::Application`] for everything that all
-//! channels of an operator share, and holds what differs between channels: names, channels, evaluated imports and exports, resolved
-//! texts. It does not change after it is built; what later stages derive (threads, PEs) lives in their own types.
+//! [`Topology`] is the value that fusion and AADL writing read. It refers to the [`logical::Application`] for
+//! everything that all channels of an operator share, and holds what differs between channels: names, channels,
+//! evaluated imports and exports, resolved texts. It does not change after it is built; what later stages derive
+//! (threads, PEs) lives in their own types.
 //!
 //! Knows: the logical application, widths, submission-time values. Must not know: PEs, fusion modes, XML.
 //!
-//! [`expand()`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and holds all limits:
+//! [`expand()`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and
+//! holds all limits:
 //!
-//! * `wiring`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds operators and
-//!   ports);
+//! * `wiring`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds
+//!   operators and ports);
 //! * `shape`: the wiring at the `widths` in force;
 //! * `order`: the number of each copy of an operator, as a sum of offsets;
 //! * `links`: what each port reaches, through composites, and how often.
 //!
-//! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`, `annotations` and
-//! `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions.
+//! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`,
+//! `annotations` and `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions.
 //!
-//! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes: [`expand_again`].
+//! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes:
+//! [`expand_again`].
 //!
-//! Beside it: [`relabel()`] carries numbers over from a running generation (those of splitters: `splitter_numbers`), [`difference()`] tells
-//! what a resize does to operators, [`verify()`] checks the invariants, and a topology prints itself.
+//! Beside it: [`relabel()`] carries numbers over from a running generation (those of splitters: `splitter_numbers`),
+//! [`difference()`] tells what a resize does to operators, [`verify()`] checks the invariants, and a topology prints
+//! itself.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
-//! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`; after a resize they may have gaps.
+//! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`;
+//!   after a resize they may have gaps.
 //! * The numbers that a topology has beside its operators are those of the operators.
-//! * An operator is identified across widths by [`Operator::identity`] (topology 4.12).
-//! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports; operators are
-//!   positions in the arena. A splitter that a connection names exists on the source port and has that channel.
+//! * An operator is identified across widths by [`Operator::identity`] (rule expansion-7).
+//! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports;
+//!   operators are positions in the arena. A splitter that a connection names exists on the source port and has that
+//!   channel.
 
 mod annotations;
 mod connect;
@@ -86,7 +92,7 @@ pub struct Topology {
     pub application: Arc<logical::Application>,
     /// Data directory in force: of the job's configuration, else of the ADL.
     pub data_directory: Option<String>,
-    /// `streams::pe.display` without its quotes; empty when there is none (aadl 2.1).
+    /// `streams::pe.display` without its quotes; empty when there is none (rule model-9).
     pub display: String,
     /// Host pools in force, ascending index: those of the ADL and the copies of replicated tags.
     pub host_pools: Vec<logical::HostPool>,
@@ -98,7 +104,8 @@ pub struct Topology {
     pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
-    /// What a resize looks at of every operator, which is in `operators` as well: close together, it is read without waiting for memory each time.
+    /// Index, operator as written and global channel of every operator. They are in `operators` as well; a resize reads
+    /// them here, where they lie close together, without waiting for memory each time.
     numbered: Numbered,
     /// What an expansion for other widths begins with.
     groundwork: Groundwork,
@@ -124,7 +131,7 @@ pub struct Region {
     pub global_max: u32,
 }
 
-/// Membership of an operator in one channel of one enclosing region (topology 4.8).
+/// Membership of an operator in one channel of one enclosing region (rules expansion-4 and expansion-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Channel {
     /// ADL index of the region.
@@ -158,7 +165,7 @@ pub struct Operator {
     pub partition: Arc<logical::Partition>,
     /// Index of the (merged) consistent region it is in.
     pub consistent_region: Option<u64>,
-    /// Resolved threading model: value of the key `model` (topology 7.7).
+    /// Resolved threading model: value of the key `model` (rule expansion-21).
     pub threading_model: Option<Arc<str>>,
     /// Trace level: of the job's configuration, else of the ADL.
     pub trace_level: TraceLevel,
@@ -171,7 +178,7 @@ pub struct Operator {
     pub outputs: SmallVec<[OutputPort; 1]>,
 }
 
-/// What makes an operator the same operator at different widths (topology 4.12).
+/// What makes an operator the same operator at different widths (rule expansion-7).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// ADL index of the operator as written.
@@ -189,7 +196,7 @@ pub struct Annotation {
     pub values: Vec<(String, AnnotationValue)>,
 }
 
-/// The value of an annotation's key (aadl 2.6).
+/// The value of an annotation's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnnotationValue {
     /// A plain text.
@@ -205,7 +212,7 @@ pub enum AnnotationValue {
 pub struct InputPort {
     /// Imports that feed it.
     pub imports: Option<Box<Imports>>,
-    /// Region (ADL index) and position of each merger passed on the way upstream (topology 4.15).
+    /// Region (ADL index) and position of each merger passed on the way upstream (rule expansion-19).
     pub mergers: Arc<[Merger]>,
 }
 
@@ -218,7 +225,7 @@ pub struct Merger {
     pub region: u64,
 }
 
-/// Imports of an input port, evaluated (topology 7.2).
+/// Imports of an input port, evaluated (rule expansion-26).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imports {
     /// Filter.
@@ -266,7 +273,7 @@ pub struct OutputPort {
     pub splitters: Vec<Splitter>,
 }
 
-/// An export of an output port, evaluated (topology 7.1).
+/// An export of an output port, evaluated (rule expansion-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// Physical name of the Export.
@@ -281,10 +288,10 @@ pub struct Export {
     pub properties: Option<Vec<logical::Property>>,
 }
 
-/// A splitter on an output port.
+/// A splitter on an output port (rule expansion-18).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splitter {
-    /// Number on its port, in pre-order (topology 4.15); kept over resizes.
+    /// Number on its port, in pre-order (rule expansion-16); kept over resizes (rule expansion-17).
     pub index: u32,
     /// Input port of the parallel operator that it feeds.
     pub input_port: u64,
@@ -302,7 +309,7 @@ pub struct Splitter {
     pub nested: Vec<(u32, Splitter)>,
 }
 
-/// A connection from an output port to an input port.
+/// A connection from an output port to an input port (rule expansion-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Connection {
     /// Upstream operator.
@@ -349,7 +356,7 @@ pub struct Via {
     pub channel: u32,
 }
 
-/// A consistent region with its members merged (plan command, `consistentRegions`).
+/// A consistent region after merging (rules expansion-28 and expansion-29).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsistentRegion {
     /// Index: the smallest of those merged.

@@ -1,7 +1,7 @@
-//! Physical names of operators and streams (topology 4.9, 4.10).
+//! Physical names of operators and streams (rules expansion-11 and expansion-12).
 //!
-//! A name has the global channel behind every component that introduces a region. A stream that leaves composites carries the name of
-//! the scope it is visible in, with the *local* channels of what it left, outermost first.
+//! A name has the global channel behind every component that introduces a region. A stream that leaves composites
+//! carries the name of the scope it is visible in, with the *local* channels of what it left, outermost first.
 
 use super::Channel;
 use super::shape::Shape;
@@ -75,8 +75,8 @@ fn path(application: &Application, id: OperatorId) -> Vec<OperatorId> {
     path
 }
 
-/// The physical name of an operator; `inner` is the number of regions that are further in than the operator, counted from the
-/// operator whose channels fill the template.
+/// The physical name of an operator; `inner` is the number of regions that are further in than the operator, counted
+/// from the operator whose channels fill the template.
 pub(super) fn operator(shape: &Shape<'_>, id: OperatorId, inner: usize) -> Template {
     let path = path(shape.application, id);
     let regions = path.iter().filter(|id| shape.region_of[**id].is_some()).count();
@@ -95,7 +95,7 @@ pub(super) fn operator(shape: &Shape<'_>, id: OperatorId, inner: usize) -> Templ
     template
 }
 
-/// The physical name of the composite around an operator, with a dot, for names in its scope (topology 7.5).
+/// The physical name of the composite around an operator, with a dot, for names in its scope (rule expansion-20).
 pub(super) fn scope_of(shape: &Shape<'_>, id: OperatorId) -> Template {
     let Some(owner) = shape.application.operators[id].owner else { return Template::default() };
     let mut template = operator(shape, owner, usize::from(shape.region_of[id].is_some()));

@@ -1,4 +1,4 @@
-//! Physical operators: what all channels share is resolved once, the rest is filled in per channel (topology 4.13).
+//! Physical operators: what all channels share is resolved once, the rest is filled in per channel (rule expansion-6).
 
 use super::annotations::Annotations;
 use super::imports::channels;
@@ -45,8 +45,8 @@ heap_fields! {
 }
 
 impl Resolved {
-    /// Resolves all primitives; other operators have nothing. Problems: unknown definitions and submission-time values, streams of
-    /// scopes that are not around their operator.
+    /// Resolves all primitives; other operators have nothing. Problems: unknown definitions and submission-time values,
+    /// streams of scopes that are not around their operator.
     pub(super) fn new(
         shape: &Shape<'_>,
         parameters: &Parameters,
@@ -167,7 +167,7 @@ impl Written {
     }
 }
 
-/// Runtime constants: a reference to a submission-time value is replaced by its literal (adl 5.2).
+/// Runtime constants: a reference to a submission-time value is replaced by its literal (rule expansion-22).
 fn constants(
     shape: &Shape<'_>,
     id: OperatorId,

@@ -1,8 +1,9 @@
-//! Which copy of an operator gets which number, computed without copying anything (topology 4.4 to 4.7).
+//! Which copy of an operator gets which number, computed without copying anything (rule expansion-9).
 //!
-//! In the reference an operator of the ADL keeps its index, and copies are numbered as they are made: channel by channel, and within a
-//! copy of a composite its nested composites before its primitives, each list in the order in which expansion fills it. A copy's
-//! number is therefore a sum of offsets along its path, and so is its place in the walk over the expanded application.
+//! An operator of the ADL keeps its index. Copies are numbered channel by channel. Within a copy of a composite its
+//! nested composites come before its primitives, and each of these two lists begins with the operators as written. A
+//! copy's number is therefore a sum of offsets along its path, and so is its place in the walk over the expanded
+//! application (rule expansion-24).
 
 use super::shape::{ScopeId, Shape};
 use crate::budget::Limits;
@@ -43,7 +44,8 @@ pub(super) struct Order {
     base: SecondaryMap<OperatorId, u64>,
 }
 
-/// The number of a copy, per global channel of a scope: none while all channels are 0, where operators keep their own index.
+/// The number of a copy, per global channel of a scope: none while all channels are 0, where operators keep their own
+/// index.
 type Positions = Vec<Option<u64>>;
 
 impl Order {
@@ -161,8 +163,8 @@ impl Order {
         inner
     }
 
-    /// The place of a copy of a leaf in the walk over the expanded application: nested composites first, then primitives, in the order
-    /// of the lists (topology 4.11, 4.13).
+    /// The place of a copy of a leaf in the walk over the expanded application: nested composites first, then
+    /// primitives, in the order of the lists (rule expansion-24).
     pub(super) fn walk_position(&self, shape: &Shape<'_>, id: OperatorId, global_channel: u32) -> u64 {
         let (mut position, mut rest, mut at) = (0, global_channel, Some(id));
         while let Some(id) = at {
@@ -194,8 +196,8 @@ fn in_order(mut numbered: Numbered) -> Numbered {
     places.into_iter().flatten().collect()
 }
 
-/// Lists of a composite after expansion: originals in the order of the ADL, then copies region by region; composites before
-/// primitives (topology 4.2, 4.5).
+/// Lists of a composite after expansion: originals in the order of the ADL, then copies region by region; composites
+/// before primitives (rule expansion-9).
 fn place_children(shape: &Shape<'_>, id: OperatorId, sizes: &mut SecondaryMap<OperatorId, Offsets>) {
     let OperatorKind::Composite(composite) = &shape.application.operators[id].kind else { return };
     let mut next = 0;

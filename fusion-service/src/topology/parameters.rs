@@ -12,11 +12,12 @@ pub struct Parameters {
     pub bindings: Bindings,
     /// Configuration of the job.
     pub configuration: Configuration,
-    /// Widths that replace those of the application: pattern of region names -> width, in the order of the job (adl 5.3).
+    /// Widths that replace those of the application: pattern of region names -> width, in the order of the job
+    /// (rule expansion-2).
     pub widths: Vec<(String, i128)>,
 }
 
-/// The configuration of a job, as far as the compiler reads it (plan command, `config`).
+/// The configuration of a job, as far as the compiler reads it (rule model-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
     /// Threading model of the main composite if the application gives it none; any word.
@@ -42,7 +43,7 @@ impl Configuration {
         let trace_level = match properties.get("tracing") {
             None => None,
             Some(tracing) => {
-                // What follows a colon is for the runtime (adl 4.8).
+                // What follows a colon is for the runtime.
                 let level = tracing.split(':').next().unwrap_or_default();
                 let Some(level) = TraceLevel::parse(level) else {
                     let message = format!("config: tracing \"{}\" is no trace level", excerpt(level));

@@ -1,13 +1,15 @@
-//! What an expansion for other widths takes over from the topology before.
+//! What an expansion for other widths takes over from the topology before (rule expansion-35).
 //!
-//! A resize changes one region or a few. An operator that is in none of them and reaches none of them is the same operator with the
-//! same connections, so the new topology shares it instead of filling templates and following ports again. Numbers are those of the
-//! topology before from the beginning, as [`super::relabel()`] would give them: nothing has to be sorted afterwards.
+//! A resize changes one region or a few. An operator that is in none of them and reaches none of them is the same
+//! operator with the same connections, so the new topology shares it instead of filling templates and following ports
+//! again. Numbers are those of the topology before from the beginning, as [`super::relabel()`] would give them: nothing
+//! has to be sorted afterwards.
 //!
 //! Knows: the shape for the new widths, the topology before. Must not know: what the operators are.
 //!
-//! Invariants (tested over generated applications): the result equals `relabel(expand(...), &Numbering::of(before))`, but for the numbers of
-//! splitters that carry nothing, which a [`super::Numbering`] does not know; a width that grows and shrinks back gives the topology before.
+//! Invariants (tested over generated applications): the result equals `relabel(expand(...), &Numbering::of(before))`,
+//! but for the numbers of splitters that carry nothing, which a [`super::Numbering`] does not know; a width that grows
+//! and shrinks back gives the topology before.
 
 use super::connect::Ports;
 use super::copies::Copies;
@@ -39,7 +41,8 @@ pub(super) struct Before<'b> {
 }
 
 impl<'b> Before<'b> {
-    /// Gives the operators of `numbered` the indexes that they had; new ones get one that no operator had (topology 6.3 step 3).
+    /// Gives the operators of `numbered` the indexes that they had; new ones get one that no operator had
+    /// (rule expansion-10).
     ///
     /// Nothing if other regions were in force: then nothing can be taken over.
     pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
@@ -103,7 +106,8 @@ impl<'b> Before<'b> {
         shape.scope_of_region.iter().map(changed).collect()
     }
 
-    /// Takes over an operator that is `unchanged`, with its connections, which are appended. Operators are asked for in order.
+    /// Takes over an operator that is `unchanged`, with its connections, which are appended. Operators are asked for in
+    /// order.
     ///
     /// Nothing if it has to be made.
     pub(super) fn take(&mut self, node: Node, connections: &mut Vec<Connection>) -> Option<Shared<Operator>> {

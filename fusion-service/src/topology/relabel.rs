@@ -1,8 +1,9 @@
-//! Numbers carried over from the running generation (topology 6.3, equivalent formulation).
+//! Numbers carried over from the running generation (rules expansion-10, expansion-17 and expansion-25).
 //!
-//! A fresh expansion numbers operators, splitters and copies of host pools from the beginning. [`relabel`] gives whatever existed before the
-//! number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else has. The structure is that of the fresh topology;
-//! only numbers change, so what is not renumbered is equal to before, text and all.
+//! A fresh expansion numbers operators, splitters and copies of host pools from the beginning. [`relabel`] gives
+//! whatever existed before the number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else
+//! has. The structure is that of the fresh topology; only numbers change, so what is not renumbered is equal to before,
+//! text and all.
 
 use super::copies::Copies;
 use super::order::Numbered;
@@ -25,8 +26,8 @@ pub struct Numbering {
     pub host_pools: Vec<(String, u64)>,
 }
 
-/// The number of a splitter. A splitter is recognised by where a connection through it ends: of all ends the one with the least channels,
-/// because that one exists as long as the splitter does, whatever the widths.
+/// The number of a splitter. A splitter is recognised by where a connection through it ends: of all ends the one with
+/// the least channels, because that one exists as long as the splitter does, whatever the widths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumberedSplitter {
     /// Operator that the splitter is on.
@@ -134,7 +135,8 @@ impl CopiesOf<'_> {
     }
 }
 
-/// Indexes of operators that are new: what a fresh expansion gives them, or one above all others if an operator had that before.
+/// Indexes of operators that are new: what a fresh expansion gives them, or one above all others if an operator had
+/// that before.
 pub(super) struct NewIndexes {
     /// Ascending.
     taken: Vec<u32>,
@@ -158,7 +160,8 @@ impl NewIndexes {
     }
 }
 
-/// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no operator had.
+/// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no
+/// operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
     let known = ByIdentity::new(&fresh);
     let splitters = prior.splitters.iter().filter_map(|splitter| {
@@ -171,7 +174,7 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
         })
     });
     let splitters: Vec<SplitterEnd> = splitters.collect();
-    // Step 3.
+    // Operators that were there keep their index (rule expansion-10).
     let mut index_of: SecondaryMap<Node, Option<u32>> = SecondaryMap::with_capacity(fresh.operators.len());
     for same in prior.operators.chunk_by(|(a, _), (b, _)| a.logical_index == b.logical_index) {
         let Some(copies) = same.first().and_then(|(identity, _)| known.copies(identity)) else { continue };
@@ -233,12 +236,13 @@ fn sort_by_index(topology: Topology) -> Topology {
     Topology { operators, connections, consistent_regions, ..topology }
 }
 
-/// Step 6, with exactly the fresh pools as the result (10.6): a pool keeps the number that its name had.
+/// A pool keeps the number that its name had; exactly the fresh pools are there (rule expansion-25).
 pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and so on.
+    // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and
+    // so on.
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
     for (name, index) in prior {
@@ -248,7 +252,7 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
     for pool in &fresh.host_pools {
         let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
         let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
-        // A number is used up even if the name then turns out to have one, as in the reference's order of steps.
+        // A number is used up even if the name then turns out to have had one, as in the reference implementation.
         if in_the_way && known.is_none_or(|index| index > pool.index) {
             map.insert(pool.index, next);
             next = next.saturating_add(1);

@@ -1,10 +1,10 @@
-//! Numbers of splitters, carried over to another generation (topology 6.3 step 5).
+//! Numbers of splitters, carried over to another generation (rule expansion-17).
 //!
-//! A splitter is known by a connection that goes through it. One that carries none is known by where it is on its port, which takes the
-//! generation before itself; without it, such a splitter is numbered afresh.
+//! A splitter is recognised by a connection that goes through it. One that carries none is recognised by its place on
+//! its port. Only the generation before itself tells that place, so without it such a splitter is numbered afresh.
 //!
-//! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised; whoever asks says which operator
-//! is which.
+//! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised; whoever asks
+//! says which operator is which.
 
 use super::{Connection, Node, Operator, Splitter, Topology, Via};
 use crate::shared::Shared;
@@ -50,7 +50,7 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
     })
 }
 
-/// Step 5: a splitter that carries connections keeps its number.
+/// A splitter that carries connections keeps its number.
 pub(super) fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
     for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
         let Some(first) = known.first() else { continue };
@@ -121,8 +121,9 @@ fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
         open.extend(splitter.nested.iter_mut().map(|(_, nested)| nested));
     }
 }
-/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one that was in its place.
-/// Most carry connections. Those that do not would get other numbers than before when a width grows and shrinks back.
+/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one
+/// that was in its place. Most carry connections. Those that do not would get other numbers than before when a width
+/// grows and shrinks back.
 pub(super) fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
     let is = places(is);
     if is.len() == known.len() {
@@ -139,8 +140,8 @@ pub(super) fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u
     }
 }
 
-/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the input port that it
-/// feeds, and how many of that kind hang there before it, as behind a broadcast.
+/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the
+/// input port that it feeds, and how many of that kind hang there before it, as behind a broadcast.
 type Place = SmallVec<[(u32, u64, u64, u32); 2]>;
 
 /// The places of all splitters of a port, with their numbers.

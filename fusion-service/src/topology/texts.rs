@@ -1,7 +1,7 @@
-//! How much text an expansion may write.
+//! How much text an expansion may write (rule expansion-33).
 //!
-//! Constants, subscriptions, locations and views are written once per channel, so a small document can ask for a lot of memory. Each
-//! such text is charged when it is made. (Names are counted before any is made.)
+//! Constants, subscriptions, locations and views are written once per channel, so a small document can ask for a lot of
+//! memory. Each such text is charged when it is made. (Names are counted before any is made.)
 
 use crate::budget::Limits;
 use crate::error::{Error, Problem, Stage};

@@ -1,8 +1,8 @@
-//! Threading models (adl 4.7, topology 7.7).
+//! Threading models (rule expansion-21).
 //!
-//! The model of an operator is that of the nearest composite around it which has one, as an instance or by its definition. The job's
-//! configuration is the model of the main composite, if the program gives that one none. All channels of a parallel composite have
-//! the composite's model (plan command, "Kept and corrected").
+//! The model of an operator is that of the nearest composite around it which has one, as an instance or by its
+//! definition. The job's configuration is the model of the main composite, if the program gives that one none. All
+//! channels of a parallel composite have the composite's model.
 
 use super::annotations::resolve;
 use super::shape::Shape;

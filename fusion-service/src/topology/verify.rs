@@ -1,4 +1,5 @@
-//! The invariants of a [`Topology`], checked. For tests and fuzzing: a stage may rely on them, so a violation is a defect of this crate.
+//! The invariants of a [`Topology`], checked for tests and fuzzing. Later stages rely on them, so a violation is a
+//! defect of this crate.
 
 use super::{Node, OutputPort, Splitter, Topology, Via};
 use cranelift_entity::EntityRef;

@@ -1,4 +1,4 @@
-//! Widths of parallel regions and the patterns that select regions (adl 5.3, topology 4.1).
+//! Widths of parallel regions and the patterns that select regions (rules expansion-1 and expansion-2).
 
 use super::Region;
 use crate::budget::Limits;
@@ -49,16 +49,18 @@ impl Pattern {
     }
 }
 
-/// Whether names of regions may have this character. A region with another could not be selected, not even to keep its width.
+/// Whether names of regions may have this character. A region with another could not be selected, not even to keep its
+/// width.
 fn in_name(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '.')
 }
 
-/// The one region that a resize names.
+/// The one region that a resize names (rule expansion-3).
 ///
 /// # Errors
 ///
-/// Stage `topology`: the pattern has other characters. Stage `transfer`: no region matches (CDISR1411E), or several (CDISR1405E).
+/// Stage `topology`: the pattern has other characters. Stage `transfer`: no region matches (CDISR1411E), or several
+/// (CDISR1405E).
 pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Region, Error> {
     let parsed = Pattern::parse(pattern)?;
     let matching: Vec<&Region> = regions.iter().filter(|region| parsed.matches(&region.name)).collect();
@@ -77,7 +79,8 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
     }
 }
 
-/// The overrides of a job, ready to be asked. A job names each of its regions at every resize, and there may be thousands.
+/// The overrides of a job, ready to be asked. A job names each of its regions at every resize, and there may be
+/// thousands.
 pub(super) struct Overrides {
     /// By position, those that are a name: a text that equals the name of a region matches it and nothing else.
     names: HashMap<String, usize>,
@@ -106,7 +109,7 @@ impl Overrides {
         self.position(name).and_then(|position| self.widths.get(position)).copied()
     }
 
-    /// Which override a region has: an exact name before patterns, then the last one (decisions, topology 2).
+    /// Which override a region has: an exact name before patterns, then the last one (rule expansion-2).
     fn position(&self, name: &str) -> Option<usize> {
         let pattern = || self.patterns.iter().rev().find(|(_, pattern)| pattern.matches(name));
         self.names.get(name).copied().or_else(|| pattern().map(|(position, _)| *position))
@@ -124,7 +127,8 @@ pub enum WidthSource<'a> {
     SubmissionValue(u64),
 }
 
-/// Where the width of a region comes from at a submission with these widths, and what it is there. Nothing where a submission would fail.
+/// Where the width of a region comes from at a submission with these widths, and what it is there. Nothing where a
+/// submission would fail.
 pub fn width_source<'a>(
     region: &ParallelRegion,
     name: &str,

@@ -1,9 +1,9 @@
-//! The links of an application with splitters and mergers put in, once for all channels (topology 4.2, 4.3).
+//! The links of an application with splitters and mergers put in, once for all channels (rule expansion-13).
 //!
 //! Knows: the application as written. Must not know: widths. So all generations of a job have the same wiring.
 //!
-//! Invariant of a wiring that was made without problems: every link leads to a port that exists; every connection at the border of a
-//! region goes through a splitter or merger.
+//! Invariant of a wiring that was made without problems: every link leads to a port that exists; every connection at
+//! the border of a region goes through a splitter or merger.
 
 use super::lookup::{Ports, operators_by_index};
 use crate::error::{Problem, Problems, Stage, code, excerpt};
@@ -91,7 +91,7 @@ pub(super) type ListId = usize;
 pub(super) struct Wiring {
     /// The region that an operator introduces, by position.
     pub(super) region_of: SecondaryMap<OperatorId, Option<u32>>,
-    /// Parallel operators in the order of the walk of topology 4.2.
+    /// Parallel operators in the order of rule expansion-8.
     pub(super) parallel: Vec<OperatorId>,
     pub(super) splitters: PrimaryMap<SplitterId, Splitter>,
     pub(super) mergers: PrimaryMap<MergerId, Merger>,
@@ -107,9 +107,9 @@ heap_fields! {
 no_heap!(Merger, Link, Range<usize>);
 
 impl Wiring {
-    /// Reads the links. `visit` is called for each parallel operator with the position of its region, before splitters and mergers
-    /// are put around it. Problems: everything that is wrong with operators' indexes and connections; those of `found` are told after
-    /// all others.
+    /// Reads the links. `visit` is called for each parallel operator with the position of its region, before splitters
+    /// and mergers are put around it. Problems: everything that is wrong with operators' indexes and connections; those
+    /// of `found` are told after all others.
     pub(super) fn new(
         application: &Application,
         problems: &mut Problems,
@@ -247,8 +247,8 @@ impl Wiring {
         self.lists.push(start..self.links.len());
     }
 
-    /// Parallel operators in the order in which they are processed (topology 4.2): per composite its parallel primitives, then each
-    /// nested composite with everything in it before the composite itself.
+    /// Parallel operators in the order in which they are processed (rule expansion-8): per composite its parallel
+    /// primitives, then each nested composite with everything in it before the composite itself.
     fn walk(&self, application: &Application) -> Vec<OperatorId> {
         let mut order = Vec::new();
         let mut stack = vec![(application.main, 0)];
@@ -267,8 +267,8 @@ impl Wiring {
         order
     }
 
-    /// Puts splitters in front of a parallel operator and mergers behind it (topology 4.3). What is `missing` only matters where links
-    /// are followed.
+    /// Puts splitters in front of a parallel operator and mergers behind it (rule expansion-13). What is `missing` only
+    /// matters where links are followed.
     fn insert(
         &mut self,
         application: &Application,
@@ -329,7 +329,7 @@ impl Wiring {
         }
     }
 
-    /// Makes the far end of a connection point to the splitter or merger that now stands in it (topology 4.3, "Relink").
+    /// Makes the far end of a connection point to the splitter or merger that now stands in it.
     fn relink(
         &mut self,
         application: &Application,

@@ -1,4 +1,4 @@
-//! What the topology stage refuses, with stage and code (plan command, "Files of a step that failed").
+//! What the topology stage refuses, with stage and code (rule expansion-32).
 
 use super::sketch::Sketch;
 use crate::budget::{Budget, Limits};
@@ -99,7 +99,7 @@ fn connections() {
     }
 }
 
-/// Expansion comes before links are followed (adl 9), so its problems decide the code.
+/// Expansion comes before links are followed, so its problems decide the code.
 #[test]
 fn a_wrong_width_is_told_before_other_problems() {
     let document = pipeline().parallel("P", 0).adl();

@@ -66,7 +66,7 @@ fn a_splitter_has_all_channels_even_where_nothing_is_connected() {
 
 #[test]
 fn a_region_may_be_fed_by_nothing() {
-    // The composite's input port has no incoming connection (topology 10.4).
+    // The composite's input port has no incoming connection.
     let sketch = Sketch::new().composite("C", 1, 0).op("C.P", 1, 0).chain(&["C", "C.P"]).parallel("C.P", 2);
     assert_eq!(names(&expand(&sketch)), ["0:C.P[0]", "1:C.P[1]"]);
 }
@@ -196,7 +196,7 @@ fn numbers_survive_a_chain_of_resizes() {
     }
 }
 
-/// adl 6 steps 3 and 4: splitters and mergers belong to the regions that reach them, whatever is behind.
+/// Splitters and mergers belong to the regions that reach them, whatever is behind (rule expansion-29).
 #[test]
 fn consistent_regions_that_meet_in_a_merger_or_splitter_are_one() {
     let regions = |sketch: &Sketch| -> Vec<Option<u64>> {
