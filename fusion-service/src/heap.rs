@@ -1,8 +1,8 @@
 //! How much memory a value takes besides itself: what it has on the heap.
 //!
-//! Caches of compiled jobs are bounded by this, so it is counted and not guessed. A struct lists all its fields here, or beside its definition where
-//! they are private: with a new field, the list does not compile until it is counted too. What several values share is counted in
-//! parts, to each of them its share.
+//! Caches of compiled jobs are bounded by this, so it is counted and not guessed. A struct lists all its fields here,
+//! or beside its definition where they are private: with a new field, the list does not compile until it is counted
+//! too. What several values share is counted in parts, to each of them its share.
 //!
 //! Knows: the sizes of things. Must not know: what they are for.
 

@@ -1,7 +1,7 @@
 //! The program `fusion-service`.
 //!
-//! One subcommand per thing that people and clusters want; each lives in the library. Exit status 2 goes with exactly one line on standard
-//! error (plan command, "Exit status").
+//! One subcommand per thing that people and clusters want; each lives in the library. Exit status 2 goes with exactly
+//! one line on standard error (rule service-18).
 
 use clap::{CommandFactory, Parser};
 use fusion_service::{

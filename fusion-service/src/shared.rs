@@ -1,7 +1,7 @@
 //! Values that the generations of a job share.
 //!
-//! A resize leaves most operators and PEs as they are. The new generation refers to the same values instead of having copies, and whoever
-//! compares generations sees at once that they are the same ([`Shared::is`]).
+//! A resize leaves most operators and PEs as they are. The new generation refers to the same values instead of having
+//! copies, and whoever compares generations sees at once that they are the same ([`Shared::is`]).
 //!
 //! Knows: nothing of what it holds.
 

@@ -1,12 +1,14 @@
 //! Logs and traces of a process that serves.
 //!
-//! Everything is said once, by `tracing`: events go to standard error as text or JSON, spans also to an OpenTelemetry collector when
-//! the usual variable `OTEL_EXPORTER_OTLP_ENDPOINT` (or the one for traces only) names one. A caller's W3C trace context
-//! (`traceparent`, `tracestate`) becomes the parent of the spans made here, so that one trace crosses both services.
+//! Everything is said once, by `tracing`: events go to standard error as text or JSON, spans also to an OpenTelemetry
+//! collector when the usual variable `OTEL_EXPORTER_OTLP_ENDPOINT` (or the one for traces only) names one. A caller's
+//! W3C trace context (`traceparent`, `tracestate`) becomes the parent of the spans made here, so that one trace crosses
+//! both services.
 //!
 //! Knows: tracing, OpenTelemetry. Must not know: what is served.
 //!
-//! Invariants: nothing here can fail a request. What was recorded before [`Telemetry::stop`] is sent, or given up after a few seconds.
+//! Invariants: nothing here can fail a request. What was recorded before [`Telemetry::stop`] is sent, or given up after
+//! a few seconds.
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -54,8 +56,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts logging, and exporting traces of `service` if a collector is configured. Needs a tokio runtime. Fails if the filter
-    /// cannot be read, the collector's address is malformed, or the process already has a subscriber.
+    /// Starts logging, and exporting traces of `service` if a collector is configured. Needs a tokio runtime. Fails if
+    /// the filter cannot be read, the collector's address is malformed, or the process already has a subscriber.
     pub fn start(args: &TelemetryArgs, service: &'static str) -> anyhow::Result<Self> {
         let filter = EnvFilter::try_new(&args.log).with_context(|| format!("log filter '{}'", args.log))?;
         let log = tracing_subscriber::fmt::layer().with_writer(io::stderr);
@@ -115,8 +117,8 @@ fn exporter(service: &'static str) -> anyhow::Result<SdkTracerProvider> {
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build())
 }
 
-/// Makes the caller's trace context, if `headers` carry one, the parent of `span`. A field `trace_id` of the span is filled in,
-/// so that logs can be found by it even where no collector is configured.
+/// Makes the caller's trace context, if `headers` carry one, the parent of `span`. A field `trace_id` of the span is
+/// filled in, so that logs can be found by it even where no collector is configured.
 pub fn continue_trace(span: &Span, headers: &HeaderMap) {
     let context = remote_context(headers);
     let remote = context.span().span_context().clone();

@@ -109,8 +109,8 @@ fn folder() -> Option<PathBuf> {
 
 /// So many times: source -> parallel region of `width` channels of three operators -> sink.
 ///
-/// The `channels` applications of the corpus have one region, and every document in it says how many channels there are: one more changes all of
-/// them. Here one more channel leaves most documents as they are.
+/// The `channels` applications of the corpus have one region, and every document in it says how many channels there
+/// are: one more changes all of them. Here one more channel leaves most documents as they are.
 fn many_regions(regions: usize, width: usize) -> String {
     let end = |index: usize, name: &str, kind: &str| {
         format!(r#"<connection operIndex="{index}" operName="{name}" portIndex="0" portKind="{kind}"/>"#)

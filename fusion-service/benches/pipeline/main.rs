@@ -1,8 +1,10 @@
 //! The compiler against its goals: what a submission costs, what the text costs, what a resize costs.
 //!
-//! `cargo bench -p fusion-service --bench pipeline` measures what takes milliseconds; with `STREAMS_BENCH=large` also the large applications,
-//! with the name of an application only that. A word behind `--` selects groups, e.g. `-- resize/`. The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside
-//! the repository; without them there is nothing to measure. Figures that were kept, and the goals, are in `docs/measurements/compiler.md`.
+//! `cargo bench -p fusion-service --bench pipeline` measures what takes milliseconds; with `STREAMS_BENCH=large` also
+//! the large applications, with the name of an application only that. A word behind `--` selects groups, e.g. `--
+//! resize/`. The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside the
+//! repository; without them there is nothing to measure. Figures that were kept, and the goals, are in
+//! `docs/measurements/compiler.md`.
 //!
 //! | group | one iteration | throughput is of |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! An application and what a job adds to it, as the tools for people take them: a file, and flags instead of a request or besides it.
+//! An application and what a job adds to it, as the tools for people take them: a file, and flags instead of a request
+//! or besides it.
 //!
 //! ```text
 //! explain, graph, check --flatten--> ApplicationArguments --read--> Application --open--> Source, Request
@@ -30,7 +31,8 @@ pub struct ApplicationArguments {
     /// What a job adds to it (JSON, as for the command plan). Flags go before what it says.
     #[arg(long, value_name = "FILE")]
     pub request: Option<PathBuf>,
-    /// How operators are grouped: legacy, manual:N, automatic, or automatic:N with the number that was found before [default: legacy].
+    /// How operators are grouped: legacy, manual:N, automatic, or automatic:N with the number that was found before
+    /// [default: legacy].
     #[arg(long, value_name = "MODE", value_parser = fusion)]
     pub fusion: Option<FusionOption>,
     /// What the channels of parallel regions mean for manual and automatic fusion.
@@ -124,8 +126,8 @@ impl ApplicationArguments {
 }
 
 impl Application {
-    /// Parses the document, if the request is right in itself. The application is at fault otherwise; stages come in the order of
-    /// the plan command.
+    /// Parses the document, if the request is right in itself. The application is at fault otherwise; the first stage
+    /// with problems decides (rule layout-14).
     pub fn open(&self) -> Result<(Source, Arc<Request>), Error> {
         let request = self.request.clone()?;
         request.check()?;

@@ -1,6 +1,7 @@
 //! `fusion-service check`: everything that is wrong with an application, with places and excerpts.
 //!
-//! `excerpt` cuts lines out of the document, `bundled` knows the ADL of a bundle as it is there. What a check is, [`crate::plan::check`] says.
+//! `excerpt` cuts lines out of the document, `bundled` knows the ADL of a bundle as it is there. What a check is,
+//! [`crate::plan::check`] says.
 
 mod bundled;
 mod excerpt;
@@ -27,9 +28,9 @@ const MESSAGE: usize = 600;
 
 /// Says everything that is wrong with an application: all problems of all stages that can be asked.
 ///
-/// One line per problem, `file:line:column: [CODE: ]message [stage]`, and an excerpt of the document. Places in a bundle are those of the
-/// ADL in it. Exit status 0: nothing is wrong; 3: the application or the request is at fault; 2: arguments, files, or the form of
-/// the JSON input.
+/// One line per problem, `file:line:column: [CODE: ]message [stage]`, and an excerpt of the document. Places in a
+/// bundle are those of the ADL in it. Exit status 0: nothing is wrong; 3: the application or the request is at fault;
+/// 2: arguments, files, or the form of the JSON input.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   fusion-service check app.adl

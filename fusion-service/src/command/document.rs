@@ -28,7 +28,7 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
         options.limits.adl = budget.limits.adl_bytes;
         let refused = |error: &streams_bundle::Error| {
             let problem = Problem::new(Stage::LogicalModel, error.to_string());
-            // An ADL that is none is that in a bundle too (plan command, CDISA5089E).
+            // A document that is no ADL has the same code in a bundle as outside of one (rule service-19).
             let is_adl = matches!(error, streams_bundle::Error::Adl(_));
             Err(if is_adl { problem.code(code::UNEXPECTED) } else { problem }.into())
         };

@@ -1,4 +1,4 @@
-//! `fusion-service explain`: why an application is compiled as it is, and what its resizes do.
+//! `fusion-service explain`: why an application is compiled as it is, and what its resizes do (rule service-26).
 
 use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
@@ -10,11 +10,11 @@ use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Explains a compilation: parallel regions and where their widths come from, why there are so many processing elements, which
-/// constraints decided each, and what every resize does to them and why.
+/// Explains a compilation: parallel regions and where their widths come from, why there are so many processing
+/// elements, which constraints decided each, and what every resize does to them and why.
 ///
-/// Exit status 0: every step gave a plan; 3: the application or a resize is at fault, see standard error; 2: arguments, files, or the
-/// form of the request.
+/// Exit status 0: every step gave a plan; 3: the application or a resize is at fault, see standard error; 2: arguments,
+/// files, or the form of the request.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   fusion-service explain app.adl
@@ -116,8 +116,8 @@ fn unwritable(error: io::Error) -> Failure {
     Failure::new(format_args!("standard output: {error}"))
 }
 
-/// Compiles and explains: the submission, then each resize. A resize that is refused leaves the job as it was. Complaints go to standard
-/// error. Says whether there were none.
+/// Compiles and explains: the submission, then each resize. A resize that is refused leaves the job as it was.
+/// Complaints go to standard error. Says whether there were none.
 fn steps(
     application: &Application,
     mut tell: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), Failure>,

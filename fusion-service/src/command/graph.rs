@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Draws an application as a graph: as written, as it runs, or as processing elements.
 ///
-/// With --resize, what the last resize does shows as a difference: processing elements and operators are kept, restarted, added or
-/// removed. What is too much for one picture is folded ("channels 1–9, like channel 0"). Exit status 0: drawn; 3: the application is at
-/// fault; 2: arguments and files.
+/// With --resize, what the last resize does shows as a difference: processing elements and operators are kept,
+/// restarted, added or removed. What is too much for one picture is folded ("channels 1–9, like channel 0"). Exit
+/// status 0: drawn; 3: the application is at fault; 2: arguments and files.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   fusion-service graph app.sab --out app.svg

@@ -1,7 +1,7 @@
 //! What people and scripts call without a cluster: one module per command of the program.
 //!
-//! Commands that take an application with flags share [`application`]; the rest of what they have in common is in [`options`],
-//! `document` and `request`.
+//! Commands that take an application with flags share [`application`]; the rest of what they have in common is in
+//! [`options`], `document` and `request`.
 
 pub mod application;
 pub mod check;
@@ -32,7 +32,7 @@ impl Failure {
     }
 }
 
-/// The exit status of a command (plan command, "Exit status"): 0 if everything was compiled, 3 if the application is at fault. A
+/// The exit status of a command (rule service-18): 0 if everything was compiled, 3 if the application is at fault. A
 /// failure is 2, with one line on standard error.
 pub(crate) fn exit(good: Result<bool, Failure>) -> ExitCode {
     match good {

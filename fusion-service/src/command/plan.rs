@@ -1,4 +1,4 @@
-//! `fusion-service plan`: a submission and a chain of resizes, or one resize alone, as files (plan command).
+//! `fusion-service plan`: a submission and a chain of resizes, or one resize alone, as files (rule service-21).
 //!
 //! `folder` writes a step, `context` and `failure` are its JSON files.
 
@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// Compiles an application: a submission, then the resizes of the request one after the other.
 ///
-/// Writes a folder per step: one AADL document per processing element and context.json, or error.json. Exit status 0: every step gave a
-/// plan; 3: some step ended in error.json; 2: arguments, files, or the form of the JSON inputs.
+/// Writes a folder per step: one AADL document per processing element and context.json, or error.json. Exit status 0:
+/// every step gave a plan; 3: some step ended in error.json; 2: arguments, files, or the form of the JSON inputs.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:
   fusion-service plan --adl app.adl --request request.json --out plans

@@ -1,6 +1,7 @@
-//! `request.json` and `input.json` (plan command).
+//! `request.json` and `input.json` (rules service-20 and service-24).
 //!
-//! What does not have the form is a failure of the command; what is wrong in it, such as a width of 0, is found by the compiler.
+//! What does not have the form is a failure of the command; what is wrong in it, such as a width of 0, is found by the
+//! compiler.
 
 use super::Failure;
 use crate::error::{Error, excerpt};

@@ -1,4 +1,5 @@
-//! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike taken together.
+//! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike
+//! taken together.
 
 use super::account::Change;
 use super::names::{self, NAMED, Names};

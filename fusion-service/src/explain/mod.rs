@@ -5,18 +5,20 @@
 //!                                                                 --Serialize--> JSON
 //! ```
 //!
-//! An [`Account`] has the regions with their widths and where these come from, how fusion came to its number of PEs, and the PEs: what
-//! they hold, which constraints decided that, and after a resize what becomes of each and what a running PE can observe of it. PEs that
-//! are alike but for their channels are told about once, so that an account of ten thousand PEs can be read.
+//! An [`Account`] has the regions with their widths and where these come from, how fusion came to its number of PEs,
+//! and the PEs: what they hold, which constraints decided that, and after a resize what becomes of each and what a
+//! running PE can observe of it. PEs that are alike but for their channels are told about once, so that an account of
+//! ten thousand PEs can be read.
 //!
-//! * `names` writes sets of operators and numbers shortly, `causes` and `job` put constraints, regions and fusion into words;
+//! * `names` writes sets of operators and numbers shortly, `causes` and `job` put constraints, regions and fusion into
+//!   words;
 //! * `changes` compares documents of PEs before and after a resize, `elements` groups PEs that are alike;
 //! * `text` is the account as text.
 //!
 //! Knows: all stages. Must not know: gRPC, files.
 //!
-//! Invariants: a pure function of its arguments; every PE is in exactly one group; what is left out is counted; costs time linear in
-//! the topology and in the documents that it compares, of which there is at most [`COMPARED`] bytes.
+//! Invariants: a pure function of its arguments; every PE is in exactly one group; what is left out is counted; costs
+//! time linear in the topology and in the documents that it compares, of which there is at most [`COMPARED`] bytes.
 
 mod account;
 mod causes;
@@ -38,12 +40,13 @@ use crate::error::Error;
 use crate::fuser::{Graph, decisions};
 use crate::plan::Compiled;
 
-/// Bytes of documents that one account compares. PEs beyond are explained by the plan's reason alone.
+/// Bytes of documents that one account compares (rule service-26). PEs beyond are explained by the plan's reason alone.
 pub const COMPARED: u64 = 256 << 20;
 
 /// Gives the account of a job; `prior` is the job before the resize that made it, if a resize did.
 ///
-/// Fails only with the budget, or where a constraint of the job cannot be understood again, which a compiled job does not have.
+/// Fails only with the budget, or where a constraint of the job cannot be understood again, which a compiled job does
+/// not have.
 pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Result<Account, Error> {
     let topology = now.topology();
     let graph = Graph::from_topology(topology)?;

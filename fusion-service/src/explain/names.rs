@@ -1,7 +1,7 @@
 //! Sets of operators and numbers, written shortly.
 //!
-//! `Work[0].Map`, `Work[1].Map` and `Work[2].Map` are `Work[0-2].Map`. Where the channels do not say which operators are meant, their
-//! number stands behind.
+//! `Work[0].Map`, `Work[1].Map` and `Work[2].Map` are `Work[0-2].Map`. Where the channels do not say which operators
+//! are meant, their number stands behind.
 
 use crate::error::excerpt;
 use crate::phrase::{listed, runs};

@@ -1,7 +1,7 @@
 //! What is drawn: nodes with ports, edges, clusters in clusters, and marks for a difference. No coordinates, no format.
 //!
-//! Invariants: a cluster comes after the one around it; every cluster holds a node, itself or in a cluster inside; edges are sorted, one
-//! per pair of ports; texts are printable (see [`super::text::printable`]).
+//! Invariants: a cluster comes after the one around it; every cluster holds a node, itself or in a cluster inside;
+//! edges are sorted, one per pair of ports; texts are printable (see [`super::text::printable`]).
 
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 
@@ -232,8 +232,8 @@ pub(super) enum Step {
     End,
 }
 
-/// Walks through all clusters and nodes as they are nested, with the depth of each step. Clusters may be nested as deep as composites are:
-/// nothing recurses.
+/// Walks through all clusters and nodes as they are nested, with the depth of each step. Clusters may be nested as deep
+/// as composites are: nothing recurses.
 pub(super) fn walk(drawing: &Drawing, mut visit: impl FnMut(Step, usize)) {
     let contents = Contents::of(drawing);
     contents.nodes(None).iter().for_each(|&node| visit(Step::Node(node), 0));

@@ -2,12 +2,14 @@
 //!
 //! What is too much is not refused but folded, in this order, until it fits:
 //!
-//! 1. things beside each other that are alike: the first is drawn, one node stands for the others ("channels 1–9, like channel 0");
+//! 1. things beside each other that are alike: the first is drawn, one node stands for the others ("channels 1–9, like
+//!    channel 0");
 //! 2. clusters become nodes, the innermost first;
 //! 3. the last things at the outside become one node.
 //!
-//! Alike are things of one kind, with one origin in the application, with the same mark, and with alike things inside. What they
-//! are connected to does not count. Time is linear in the outline and its connections, up to sorting, for each step.
+//! Alike are things of one kind, with one origin in the application, with the same mark, and with alike things inside.
+//! What they are connected to does not count. Time is linear in the outline and its connections, up to sorting, for
+//! each step.
 
 mod shapes;
 

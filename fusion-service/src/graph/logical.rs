@@ -1,5 +1,5 @@
-//! The application as written, as an outline: composites, parallel regions, and streams from operator to operator through the ports of
-//! composites.
+//! The application as written, as an outline: composites, parallel regions, and streams from operator to operator
+//! through the ports of composites.
 
 use super::drawing::{ClusterId, Node, NodeId, NodeKind};
 use super::fold::fold;
@@ -163,8 +163,8 @@ struct Streams {
 type PortKey = (u64, PortKind, u64);
 
 impl Streams {
-    /// Follows connections downstream from every output port, through the ports of composites. Connections whose other end does not
-    /// exist lead nowhere.
+    /// Follows connections downstream from every output port, through the ports of composites. Connections whose other
+    /// end does not exist lead nowhere.
     fn of(application: &Application, budget: &Budget) -> Result<Self, Error> {
         let parallel: HashSet<u64> = application.regions.iter().map(|region| region.operator).collect();
         let mut through: HashMap<PortKey, &[logical::Connection]> = HashMap::new();

@@ -6,13 +6,13 @@
 //! Compiled ─► running ────┘                                    └─layout─► svg
 //! ```
 //!
-//! A view makes an [`outline`]: all that could be drawn. [`fold`] makes a [`Drawing`] of bounded size of it. Writers know nothing of
-//! applications; [`layout`] gives every box a place, and only the SVG writer needs one.
+//! A view makes an [`outline`]: all that could be drawn. [`fold`] makes a [`Drawing`] of bounded size of it. Writers
+//! know nothing of applications; [`layout`] gives every box a place, and only the SVG writer needs one.
 //!
 //! Knows: the application, topologies, plans. Must not know: files, arguments, AADL.
 //!
-//! Invariants: the same arguments give the same bytes; whatever names an application has, a text is well-formed; all operators of the
-//! application are in some node; boxes do not overlap and are inside the box of their cluster.
+//! Invariants: the same arguments give the same bytes; whatever names an application has, a text is well-formed; all
+//! operators of the application are in some node; boxes do not overlap and are inside the box of their cluster.
 
 mod boundary;
 mod dot;
@@ -76,8 +76,8 @@ pub fn logical(
     logical::logical(application, widths, limits, budget)
 }
 
-/// The application as it runs, with composites, parallel regions and channels. `before` is what was resized to get `now`, if the
-/// picture is to show the difference. Fails only if the budget ends.
+/// The application as it runs, with composites, parallel regions and channels. `before` is what was resized to get
+/// `now`, if the picture is to show the difference. Fails only if the budget ends.
 pub fn physical(now: &Compiled, before: Option<&Compiled>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
     running::physical(&subject::Subject::new(now, before), limits, budget)
 }

@@ -38,8 +38,8 @@ pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -
     })
 }
 
-/// The fused graph: PEs around operators, and regions and channels around PEs where no PE has operators of several, inside of PEs
-/// otherwise.
+/// The fused graph: PEs around operators, and regions and channels around PEs where no PE has operators of several,
+/// inside of PEs otherwise.
 pub(super) fn fused(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
     let shared = shared_regions(subject);
     draw(subject, "fused graph", limits, budget, empty_elements(subject), |outline, present| {

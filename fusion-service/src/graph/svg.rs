@@ -1,6 +1,7 @@
 //! Drawings as SVG of their own: no scripts, no fonts, nothing from elsewhere. Light or dark as the reader's system is.
 //!
-//! What a resize does shows three times: as a sign and a word, as the border (thin, thick, dashed, dotted), and as a colour.
+//! What a resize does shows three times: as a sign and a word, as the border (thin, thick, dashed, dotted), and as a
+//! colour.
 
 use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeKind};
 use super::layout::{self, Layout, Line, Path, Rect, Segment, common_mark};

@@ -82,7 +82,8 @@ fn apart(a: Rect, b: Rect) -> bool {
     a.x + a.width <= b.x || b.x + b.width <= a.x || a.y + a.height <= b.y || b.y + b.height <= a.y
 }
 
-/// Points along a path: of straight pieces both ends, of curves so many that it makes no difference what is between two of them.
+/// Points along a path: of straight pieces both ends, of curves so many that it makes no difference what is between two
+/// of them.
 fn points(path: &Path) -> Vec<(f64, f64)> {
     let mut points = vec![path.begin];
     for segment in &path.segments {
@@ -123,7 +124,8 @@ fn crosses(from: (f64, f64), to: (f64, f64), place: Rect) -> bool {
     first < last
 }
 
-/// Boxes are inside their clusters and apart from each other, and no line crosses a node, or a cluster without an end of its edges.
+/// Boxes are inside their clusters and apart from each other, and no line crosses a node, or a cluster without an end
+/// of its edges.
 fn check(drawing: &Drawing) -> Result<(), String> {
     let layout = layout::layout(drawing);
     let page = Rect { x: 0.0, y: 0.0, width: layout.width, height: layout.height };
@@ -227,7 +229,8 @@ fn one_line_for_each_edge_of_a_feedback_loop() {
 
 #[test]
 fn what_goes_back_in_the_order_but_onward_in_the_layers_is_drawn_onward() {
-    // In the order 0 1 2 3 4 the link from 1 to 0 goes back. But 0 moves next to 3, to the second layer, and 1 stays in the first.
+    // In the order 0 1 2 3 4 the link from 1 to 0 goes back. But 0 moves next to 3, to the second layer, and 1 stays in
+    // the first.
     let edges = [(0, 3), (0, 4), (1, 0), (1, 2), (2, 3), (3, 4), (4, 1)];
     let sketch = Sketch {
         clusters: Vec::new(),

@@ -8,8 +8,8 @@ const MOST: usize = 26;
 /// Characters of a name in a tooltip.
 const MOST_IN_TOOLTIP: usize = 200;
 
-/// The text without anything that is not a visible character: control characters, characters that change the direction of text and the like
-/// are written as Rust escapes.
+/// The text without anything that is not a visible character: control characters, characters that change the direction
+/// of text and the like are written as Rust escapes.
 pub(super) fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {

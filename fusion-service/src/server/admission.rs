@@ -1,18 +1,20 @@
 //! Who may work, and who next.
 //!
-//! Compiling takes a core for as long as it takes, so there are as many *workers* as cores and everything else waits. There are two
-//! bounds, because two things are scarce:
+//! Compiling takes a core for as long as it takes, so there are as many *workers* as cores and everything else waits.
+//! There are two bounds, because two things are scarce:
 //!
-//! * A [`Ticket`] is needed to be in the house at all. It is asked for before the body of a request is read, so that a crowd costs
-//!   headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize out.
-//! * A [`Permit`] is needed to work. Permits go by class: resizes first, then rendering, then submissions, then dry runs. The last two never hold the
-//!   last of several workers, so a resize waits for something short. Whoever was passed over [`PATIENCE`] times is next: nobody
-//!   starves, and resizes still get most of the workers.
+//! * A call needs a [`Ticket`] to be in the house at all (rule service-7). It asks for one before its body is read, so
+//!   that a crowd costs headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize
+//!   out.
+//! * A call needs a [`Permit`] to work (rule service-8). Permits go by class: resizes first, then rendering, then
+//!   submissions, then dry runs. The last two never hold the last of several workers, so a resize waits for something
+//!   short. A class that was passed over [`PATIENCE`] times is next: nobody starves, and resizes still get most of the
+//!   workers.
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
 //!
-//! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not as long as
-//! the caller who waits; a panic costs its request and nothing else.
+//! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not
+//! as long as the caller who waits; a panic costs its request and nothing else.
 
 use super::{errors::Failure, metrics::Metrics};
 use crate::{budget::Budget, error::Error};
@@ -160,8 +162,8 @@ impl Admission {
         Ok(Ticket { shared: Arc::clone(&self.shared), class })
     }
 
-    /// Waits for a worker and has it do `work` on a thread of its own. Ends early if the budget does: then work that has not begun
-    /// never begins, and work that has begun finds out by its budget.
+    /// Waits for a worker and has it do `work` on a thread of its own. Ends early if the budget does: then work that
+    /// has not begun never begins, and work that has begun finds out by its budget.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         class: Class,

@@ -1,13 +1,13 @@
-//! What a replica remembers between calls, so that the next one is fast.
+//! What a replica remembers between calls, so that the next one is fast (rule service-9).
 //!
-//! Three caches, each bounded by estimated bytes, each forgetting what was not used for longest: parsed applications by the digest of
-//! their ADL, layouts by their digest, and compiled jobs by everything that they depend on ([`JobKey`]).
+//! Three caches, each bounded by estimated bytes, each forgetting what was not used for longest: parsed applications by
+//! the digest of their ADL, layouts by their digest, and compiled jobs by everything that they depend on ([`JobKey`]).
 //!
 //! Knows: digests, keys, sizes. Must not know: how anything is made.
 //!
-//! Invariants: no answer depends on what is found here, except that content which a caller did not send is asked for. A key covers all
-//! that its value is made from: what is the same for the whole process (compiler, limits) is not part of it. Content is never filed
-//! under a digest that was not computed from it.
+//! Invariants: no answer depends on what is found here, except that content which a caller did not send is asked for. A
+//! key covers all that its value is made from: what is the same for the whole process (compiler, limits) is not part of
+//! it. Content is never filed under a digest that was not computed from it.
 
 use super::{compiler::Compiler, metrics::Metrics};
 use bytes::Bytes;
@@ -56,7 +56,8 @@ pub(crate) struct JobKey(Digest);
 impl JobKey {
     /// The key of the job that `compilation` and a layout with this digest describe.
     pub(crate) fn new(compilation: &pb::Compilation, layout: Digest) -> Self {
-        // Maps of the contract are sorted, so equal messages have equal bytes. The content of the ADL is left to its digest.
+        // Maps of the contract are sorted, so equal messages have equal bytes. The content of the ADL is left to its
+        // digest.
         let adl = compilation.adl.as_ref().map(|blob| pb::Blob { sha256: blob.sha256.clone(), content: None });
         let mut hash = Sha256::new();
         hash.update(layout.0);
@@ -110,7 +111,8 @@ impl<C: Compiler> Caches<C> {
         self.applications.get(&adl, &self.metrics)
     }
 
-    /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it takes.
+    /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it
+    /// takes.
     pub(crate) fn add_application(&self, adl: Digest, application: Arc<C::Application>, size: u64) {
         self.applications.add(adl, application, size);
     }

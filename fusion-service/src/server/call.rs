@@ -1,12 +1,14 @@
 //! What every call goes through before and after it is worked on: one tower layer around the service.
 //!
-//! At the head of a request, before its body is read: a ticket, a deadline, a cancellation token, a span that continues the caller's
-//! trace. At the end of the answer, however it ends: everything is given back, and method, status and duration are recorded.
+//! At the head of a request, before its body is read: a ticket, a deadline, a cancellation token, a span that continues
+//! the caller's trace. At the end of the answer, however it ends: everything is given back, and method, status and
+//! duration are recorded.
 //!
 //! Knows: HTTP heads and trailers, methods, admission. Must not know: messages.
 //!
-//! Invariants: a call ends at its deadline even while its body is still arriving. When its answer has ended or its caller has gone, its
-//! token is cancelled, so nothing computes for nobody. A call that is cancelled because the server shuts down says so.
+//! Invariants (rule service-6): a call ends at its deadline even while its body is still arriving. When its answer has
+//! ended or its caller has gone, its token is cancelled, so nothing computes for nobody. A call that is cancelled
+//! because the server shuts down says so.
 
 use super::{
     admission::{Admission, Class, Ticket, ended},

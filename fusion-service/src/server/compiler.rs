@@ -4,8 +4,8 @@
 //!
 //! Knows: the steps that cost time, what they take and give. Must not know: how calls arrive, what is cached.
 //!
-//! Invariants: a pure function of its arguments; ends soon after its budget does. Messages that get here have been checked
-//! (`request`); a compilation is without the content of its ADL.
+//! Invariants: a pure function of its arguments; ends soon after its budget does. Messages that get here have been
+//! checked (`request`); a compilation is without the content of its ADL.
 
 use super::{errors::Failure, request::Change};
 use crate::budget::Budget;
@@ -50,7 +50,8 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         budget: &Budget,
     ) -> Result<pb::ExplainResponse, Failure>;
 
-    /// Makes a job again from what it was compiled from and its layout. The same as the job that the layout was taken from.
+    /// Makes a job again from what it was compiled from and its layout. The same as the job that the layout was taken
+    /// from.
     fn restore(
         &self,
         application: &Arc<Self::Application>,

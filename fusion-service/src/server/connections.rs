@@ -1,11 +1,11 @@
-//! Connections as they come in, no more at once than there are places.
+//! Connections as they come in, no more at once than there are places (rule service-16).
 //!
 //! What waits beyond that waits in the kernel's queue, which is bounded too, or is refused by it.
 //!
 //! Knows: sockets. Must not know: what is spoken on them.
 //!
-//! Invariants: a place is taken before a connection is accepted and free again when the connection is gone; a passing lack of file
-//! descriptors delays, and neither ends the listener nor keeps a core busy.
+//! Invariants: a place is taken before a connection is accepted and free again when the connection is gone; a passing
+//! lack of file descriptors delays, and neither ends the listener nor keeps a core busy.
 
 use futures::{Stream, stream};
 use std::{

@@ -1,14 +1,16 @@
-//! How long a caller waits, from the header that says so.
+//! How long a caller waits, from the header that says so (rule service-6).
 //!
 //! Knows: `grpc-timeout` (gRPC over HTTP/2, "Timeout"). Must not know: what happens at a deadline.
 
 use http::HeaderMap;
 use std::time::{Duration, Instant};
 
-/// tonic ends a call at the caller's time-out by itself, as cancelled. Ending it this much earlier lets the caller read why.
+/// tonic ends a call at the caller's time-out by itself, as cancelled. Ending it this much earlier lets the caller read
+/// why.
 const ANSWER: Duration = Duration::from_millis(5);
 
-/// When a call that arrived `now` has to be answered: after the caller's time-out, but not after `most`. The error names the value.
+/// When a call that arrived `now` has to be answered: after the caller's time-out, but not after `most`. The error
+/// names the value.
 pub(crate) fn deadline(headers: &HeaderMap, now: Instant, most: Duration) -> Result<Instant, String> {
     let timeout = match headers.get("grpc-timeout") {
         None => most,

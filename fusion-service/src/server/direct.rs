@@ -1,7 +1,8 @@
 //! The methods without a server: messages in, messages out, in the caller's thread.
 //!
-//! What a message has to go through is the same as in a call (`request`, the digests of content, the compiler, `errors`); there are no
-//! sockets, workers, caches or metrics, so all content must be in the message. For fuzzing, and for programs that check the contract.
+//! What a message has to go through is the same as in a call (`request`, the digests of content, the compiler,
+//! `errors`); there are no sockets, workers, caches or metrics, so all content must be in the message. For fuzzing, and
+//! for programs that check the contract.
 //!
 //! Invariants: an answer depends on nothing but the arguments; it ends soon after its budget does.
 

@@ -1,12 +1,12 @@
 //! Why a call failed, in the words of gRPC.
 //!
-//! [`Failure`] is what the server's own code returns; [`Failure::status`] is the one place where it becomes a status with
-//! `google.rpc` details as the contract documents them (`fusion.proto`, top).
+//! [`Failure`] is what the server's own code returns; [`Failure::status`] is the one place where it becomes a status
+//! with `google.rpc` details as the contract documents them (rule service-4).
 //!
 //! Knows: errors of the compiler, the contract. Must not know: how a call is worked on.
 //!
-//! Invariants: details fit in the 8 KiB of headers that common gRPC libraries accept, however many problems there are. No text of
-//! ours contains more of a request than the compiler's messages do.
+//! Invariants: details fit in the 8 KiB of headers that common gRPC libraries accept, however many problems there are.
+//! No text of ours contains more of a request than the compiler's messages do.
 
 use super::admission::Overloaded;
 use crate::error::{Error, Problem, excerpt};
@@ -15,8 +15,8 @@ use streams_proto::fusion::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-/// Bytes that the texts of one status may have. Details travel in base64 and the message is escaped, so this is about half of what
-/// is sent.
+/// Bytes that the texts of one status may have (rule service-5). Details travel in base64 and the message is escaped,
+/// so this is about half of what is sent.
 const TEXT: usize = 3 << 10;
 
 /// Why a call has no result.
@@ -41,7 +41,8 @@ pub(crate) enum Failure {
     Overloaded(Overloaded),
     /// The server is going away; another replica is not.
     ShuttingDown,
-    /// A defect of the compiler: it panicked, or contradicts itself. Callers see no details, the log does.
+    /// A defect of the compiler: it panicked, or contradicts itself (rule service-17). The log has details, callers get
+    /// none.
     Defect(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Whether this replica takes requests: the gRPC health protocol and the same as a flag.
+//! Whether this replica takes requests: the gRPC health protocol and the same as a flag (rule service-14).
 //!
 //! Knows: names of services. Must not know: why.
 

@@ -1,7 +1,7 @@
-//! What Prometheus and the kubelet ask for, over plain HTTP on a port of its own.
+//! What Prometheus and the kubelet ask for, over plain HTTP on a port of its own (rule service-14).
 //!
-//! `/metrics` figures, `/healthz` whether the process runs, `/readyz` whether it takes requests. The last two say the same as gRPC
-//! health, for those that do not speak gRPC.
+//! `/metrics` figures, `/healthz` whether the process runs, `/readyz` whether it takes requests. The last two say the
+//! same as gRPC health, for those that do not speak gRPC.
 //!
 //! Knows: HTTP. Must not know: what the figures mean.
 

@@ -6,17 +6,18 @@
 //!
 //! * `call` is a layer around every call; `service` has the methods, `render` the texts on their way out.
 //! * `request` lets in what keeps the contract; `errors` says why something failed, in the contract's words.
-//! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to need.
-//! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything that computes runs on
-//!   workers, never on the threads of the runtime.
+//! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to
+//!   need.
+//! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything
+//!   that computes runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
 //! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `command` has the options.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
-//! Invariants: every replica can answer every request; no answer depends on a cache, except that content which was not sent is asked for.
-//! Everything is bounded: calls, time, memory of the caches, sizes of messages. Life cycle: serving, draining (health says no, calls in
-//! flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
+//! Invariants: every replica can answer every request; no answer depends on a cache, except that content which was not
+//! sent is asked for. Everything is bounded: calls, time, memory of the caches, sizes of messages. Life cycle: serving,
+//! draining (health says no, calls in flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
 
 pub mod command;
 pub mod direct;
@@ -69,7 +70,8 @@ const LARGEST_REQUEST: usize = 192 << 20;
 /// How long calls that were cancelled may take to notice.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Serves until SIGTERM or SIGINT, then drains. A second signal ends it at once. Needs a tokio runtime with several threads.
+/// Serves until SIGTERM or SIGINT, then drains. A second signal ends it at once. Needs a tokio runtime with several
+/// threads.
 ///
 /// Fails if an address cannot be bound, a file of TLS cannot be read, or serving itself fails.
 pub async fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -199,7 +201,8 @@ impl Server {
         }
     }
 
-    /// Tells everybody to go elsewhere, goes on as before for `drain`, then accepts nothing and lets calls in flight go on for `grace`.
+    /// Tells everybody to go elsewhere, goes on as before for `drain`, then accepts nothing and lets calls in flight go
+    /// on for `grace` (rule service-15).
     async fn stop(self, drain: Duration, grace: Duration) {
         tracing::info!("draining");
         self.health.set(false).await;

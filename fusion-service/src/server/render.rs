@@ -1,15 +1,17 @@
-//! The texts of PEs on their way to a caller.
+//! The texts of PEs on their way to a caller (rule service-10).
 //!
 //! ```text
 //! worker --pieces--> Outlet --messages--> channel --> response stream
 //! ```
 //!
-//! Rendering takes a core, reading takes a network: a worker renders a batch of texts into an [`Outlet`] and is free again before the
-//! caller has read them. Only of a text that is larger than [`HELD`] does the worker wait for the caller.
+//! Rendering takes a core, reading takes a network: a worker renders a batch of texts into an [`Outlet`] and is free
+//! again before the caller has read them. Only of a text that is larger than [`HELD`] does the worker wait for the
+//! caller.
 //!
 //! Knows: PEs, pieces of text, messages. Must not know: how a text is made.
 //!
-//! Invariants: per stream at most [`HELD`] and the channel are in memory; a text is as long as announced, or the stream ends with an error.
+//! Invariants: per stream at most [`HELD`] and the channel are in memory; a text is as long as announced, or the stream
+//! ends with an error.
 
 use super::{
     admission::{Admission, Class, ended},

@@ -1,13 +1,13 @@
-//! Messages that keep the rules of the contract, from messages that may not.
+//! Messages that keep the rules of the contract (rule service-3), from messages that may not.
 //!
-//! Callers are not trusted: whatever can be said about a message without knowing the application is checked here, before anything is
-//! looked up or computed. What only the compiler can know (a region that does not exist, a width that is too large) it says itself,
-//! with its own stages and codes.
+//! Callers are not trusted: whatever can be said about a message without knowing the application is checked here,
+//! before anything is looked up or computed. What only the compiler can know (a region that does not exist, a width
+//! that is too large) it says itself, with its own stages and codes.
 //!
 //! Knows: the contract. Must not know: the compiler.
 //!
-//! Invariants: digests have 32 bytes; content is within its limit and apart from the message; enumerations have known values; lists and
-//! texts are bounded; no name occurs twice where it must have one meaning.
+//! Invariants: digests have 32 bytes; content is within its limit and apart from the message; enumerations have known
+//! values; lists and texts are bounded; no name occurs twice where it must have one meaning.
 
 use super::{
     cache::{Digest, JobKey},
@@ -20,7 +20,7 @@ use streams_proto::fusion::v1 as pb;
 
 /// Bytes of the content of a blob.
 const CONTENT: usize = 64 << 20;
-/// Bytes of a text, as everywhere (plan command, "Limits").
+/// Bytes of a text, as everywhere (rule service-13).
 const TEXT: usize = 1 << 20;
 /// Bytes of all submission-time values together.
 const VALUES: usize = 16 << 20;
@@ -29,7 +29,7 @@ const JOB_NAME: usize = 253;
 /// Entries of one list: as many as a job can have operators.
 const ENTRIES: usize = 200_000;
 
-/// Content, by digest, and perhaps there. The digest has not been compared with it.
+/// Content, by digest, and perhaps there (rule service-2). The digest has not been compared with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) digest: Digest,
@@ -163,7 +163,7 @@ fn try_resize(mut message: pb::ResizeRequest) -> Result<Question, Failure> {
     finish(question, problems.under("resize"))
 }
 
-/// Who asks by hand need not compute digests.
+/// Fills in the digest of content that was sent without one: who asks by hand need not compute it (rule service-11).
 fn fill_digest(blob: Option<&mut pb::Blob>) {
     let Some(pb::Blob { sha256, content: Some(content) }) = blob else { return };
     if sha256.is_empty() && content.len() <= CONTENT {

@@ -1,11 +1,13 @@
-//! The methods of the service.
+//! The methods of the service (rule service-1).
 //!
-//! Each does the same: convert the message, look for what is known already, have a worker do the rest, remember the result.
+//! Each does the same: convert the message, look for what is known already, have a worker do the rest, remember the
+//! result.
 //!
 //! Knows: messages, caches, workers, the compiler. Must not know: HTTP, how a job is compiled.
 //!
-//! Invariants: content that was sent is checked against its digest, whether or not it is needed. What is found in a cache is held
-//! until the answer is made, so nothing can be forgotten in between. A stream that ends without an error is complete.
+//! Invariants: content that was sent is checked against its digest, whether or not it is needed. What is found in a
+//! cache is held until the answer is made, so nothing can be forgotten in between. A stream that ends without an error
+//! is complete.
 
 mod dry_run;
 
@@ -166,7 +168,8 @@ impl<C: Compiler> Inner<C> {
             let _ = outcome.send(result.map_err(|failure| call.status(&failure)));
         };
         tokio::spawn(writing.instrument(Span::current()));
-        // A channel just ends. Whether that was the end of the last text is said apart, so that no stream looks complete that is not.
+        // A channel just ends. Whether that was the end of the last text is said apart, so that no stream looks
+        // complete that is not.
         let end = stream::once(end).filter_map(async |end| match end {
             Ok(Ok(())) => None,
             Ok(Err(status)) => Some(Err(status)),

@@ -1,7 +1,8 @@
 //! Places in the ADL of a bundle.
 //!
-//! What is compiled is not quite the text in the bundle: a submission sets attributes of the application element. People look into the
-//! bundle, so a place is told as it is there. Elements begin before or behind what was set, never in it.
+//! What is compiled is not quite the text in the bundle: a submission sets attributes of the application element.
+//! People look into the bundle, so a place is told as it is there. Elements begin before or behind what was set, never
+//! in it.
 
 use super::excerpt::Lines;
 use crate::error::Place;

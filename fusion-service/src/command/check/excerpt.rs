@@ -1,7 +1,8 @@
 //! The line that a problem is in, cut to what fits a terminal, with a mark under the column.
 //!
-//! Documents are often one line of many kilobytes, and may hold anything, so only the neighbourhood of the column is looked at, and what a
-//! terminal would obey is shown as an escape. (Crates that draw source snippets take the whole line apart for each of them.)
+//! Documents are often one line of many kilobytes, and may hold anything, so only the neighbourhood of the column is
+//! looked at, and what a terminal would obey is shown as an escape. (Crates that draw source snippets take the whole
+//! line apart for each of them.)
 
 use crate::command::terminal::{CUT, visible};
 use crate::error::Place;

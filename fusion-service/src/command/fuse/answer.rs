@@ -1,4 +1,4 @@
-//! Answers: what the fuser makes of a case, in JSON (plan command, `fuse`; fuser, appendix A).
+//! Answers: what the fuser makes of a case, in JSON (rule service-25).
 
 use crate::error::{Problem, Stage};
 use crate::fuser::{self, Graph, Partition, Pe};
@@ -32,7 +32,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// A PE of an answer; operators are named by their index (fuser, appendix A).
+/// A PE of an answer; operators are named by their index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeAnswer {

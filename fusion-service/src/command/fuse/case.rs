@@ -1,4 +1,4 @@
-//! The JSON form of a case (fuser, appendix A).
+//! The JSON form of a case (rule service-25).
 
 use super::Malformed;
 use crate::budget::Limits;

@@ -1,4 +1,4 @@
-//! `context.json` (plan command, "Files of a step with a plan").
+//! `context.json` (rule service-22).
 
 use crate::plan::{
     Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, Reason, RemovedElement,

@@ -1,4 +1,4 @@
-//! `error.json` (plan command, "Files of a step that failed").
+//! `error.json` (rule service-23).
 
 use crate::error::{Error, Problem, Stage};
 use serde::Serialize;

@@ -1,8 +1,9 @@
 //! In which layer each box is.
 //!
-//! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Every other link goes to a later layer:
-//! by the longest way from the left at first, then boxes move to the right where that makes more lines shorter than longer. A link that
-//! goes back in the order often gets to a later layer all the same: only the layers say which links are drawn backwards.
+//! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Every other link
+//! goes to a later layer: by the longest way from the left at first, then boxes move to the right where that makes more
+//! lines shorter than longer. A link that goes back in the order often gets to a later layer all the same: only the
+//! layers say which links are drawn backwards.
 
 use super::level::Level;
 use std::collections::{BTreeSet, VecDeque};
@@ -54,8 +55,8 @@ fn not_onward(level: &Level, places: &[usize]) -> Vec<bool> {
     links.map(|link| places[level.outs[link.out].item] >= places[level.ins[link.r#in].item]).collect()
 }
 
-/// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last, and in between
-/// whoever has the most links onward for those that it gets. Of several the first.
+/// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last,
+/// and in between whoever has the most links onward for those that it gets. Of several the first.
 fn sequence(level: &Level) -> Vec<usize> {
     let count = level.items.len();
     let (mut onward, mut before) = (vec![Vec::new(); count], vec![Vec::new(); count]);

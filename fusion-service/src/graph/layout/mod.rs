@@ -5,14 +5,15 @@
 //! then the one around, with the clusters inside as boxes; at last everything gets its absolute place
 //! ```
 //!
-//! No crate that lays out nested clusters was found (those that read `subgraph cluster_...` ignore it), so this is the classic method of
-//! Sugiyama, cluster by cluster. A stream that leaves a cluster goes to its right border, one that enters comes from its left border:
-//! the cluster around sees a box with *sockets*, and no line ever crosses a box that it does not end in.
+//! No crate that lays out nested clusters was found (those that read `subgraph cluster_...` ignore it), so this is the
+//! classic method of Sugiyama, cluster by cluster. A stream that leaves a cluster goes to its right border, one that
+//! enters comes from its left border: the cluster around sees a box with *sockets*, and no line ever crosses a box that
+//! it does not end in.
 //!
 //! Knows: sizes of boxes, edges. Must not know: what a box stands for, how it is painted.
 //!
-//! Invariants: boxes of one cluster do not overlap and are inside it; the same drawing gives the same numbers (arithmetic is `+ - * /` and
-//! `sqrt` only, which are exact everywhere).
+//! Invariants: boxes of one cluster do not overlap and are inside it; the same drawing gives the same numbers
+//! (arithmetic is `+ - * /` and `sqrt` only, which are exact everywhere).
 
 mod layers;
 mod level;

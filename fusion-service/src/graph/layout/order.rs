@@ -1,7 +1,7 @@
 //! The order of what is in each layer: few crossings.
 //!
-//! Layers are sorted by the mean place of their neighbours, from left to right and back, then neighbours change places while that
-//! helps. The best order that was seen stays. Each round is linear in the ties, up to sorting.
+//! Layers are sorted by the mean place of their neighbours, from left to right and back, then neighbours change places
+//! while that helps. The best order that was seen stays. Each round is linear in the ties, up to sorting.
 
 use super::ranked::{Ranked, Tie};
 

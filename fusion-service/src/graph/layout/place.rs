@@ -1,8 +1,8 @@
 //! Heights: lines as straight as the order in the layers allows.
 //!
-//! Every vertex wants to be where its lines would be straight. In one layer at a time, the sum of the squares of what they miss that by is
-//! made as small as it can be without overlap (isotonic regression by pooling neighbours, which takes linear time), from left to right
-//! and back a few times.
+//! Every vertex wants to be where its lines would be straight. In one layer at a time, the sum of the squares of what
+//! they miss that by is made as small as it can be without overlap (isotonic regression by pooling neighbours, which
+//! takes linear time), from left to right and back a few times.
 
 use super::ranked::{Ranked, Tie, What};
 

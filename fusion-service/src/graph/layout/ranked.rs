@@ -11,13 +11,13 @@ pub(super) struct Ranked {
     pub(super) layers: Vec<Vec<usize>>,
     /// The vertex of each item, if it is in a layer.
     pub(super) item: Vec<Option<usize>>,
-    /// The places that the lines of an out pass, from left to right, up to the last that any of them needs. Ends with the place at the
-    /// right border if a line leaves.
+    /// The places that the lines of an out pass, from left to right, up to the last that any of them needs. Ends with
+    /// the place at the right border if a line leaves.
     pub(super) trunks: Vec<Vec<usize>>,
     /// The place at the left border, then those on the way to the in; empty if nothing enters.
     pub(super) entries: Vec<Vec<usize>>,
-    /// Of outs with links that go back, which share a lane: the places in all layers from that of the leftmost target to that of the
-    /// source.
+    /// Of outs with links that go back, which share a lane: the places in all layers from that of the leftmost target
+    /// to that of the source.
     pub(super) lanes: Vec<Vec<usize>>,
     /// Whether each link goes back.
     pub(super) back: Vec<bool>,

@@ -1,7 +1,7 @@
 //! Columns, and lines as curves between them.
 //!
-//! A column is as wide as its widest box. Lines cross a column where they have a place of their own, straight, and turn only in the space
-//! between two columns: so they cross no box.
+//! A column is as wide as its widest box. Lines cross a column where they have a place of their own, straight, and turn
+//! only in the space between two columns: so they cross no box.
 
 use super::level::{Arranged, Level, LineOf, Stroke};
 use super::ranked::{Ranked, What};

@@ -1,8 +1,8 @@
 //! Which edges are drawn in which cluster, and where they pass its border.
 //!
-//! An edge is drawn as a whole in the innermost cluster that has both of its ends. On the way there, in every cluster around its source,
-//! it leaves to the right, and in every cluster around its target it enters from the left. Edges from one output port leave a cluster
-//! together, and those to one input port enter together.
+//! An edge is drawn as a whole in the innermost cluster that has both of its ends. On the way there, in every cluster
+//! around its source, it leaves to the right, and in every cluster around its target it enters from the left. Edges
+//! from one output port leave a cluster together, and those to one input port enter together.
 
 use super::super::drawing::{ClusterId, Contents, Drawing, End, NodeId};
 use super::super::measure;

@@ -1,7 +1,8 @@
-//! Dry runs: what a submission or a resize would give, without being one.
+//! Dry runs: what a submission or a resize would give, without being one (rules layout-18 and service-11).
 //!
-//! They take the way of the real calls up to the result, so that they say the same. What they read is remembered as the real calls would
-//! (the parsed ADL, the job that a resize begins from), because the real call may come next; what would come of it is not.
+//! They take the way of the real calls up to the result, so that they say the same. What they read is remembered as the
+//! real calls would (the parsed ADL, the job that a resize begins from), because the real call may come next; what
+//! would come of it is not.
 
 use super::{Adl, Inner, Prior, note_job};
 use crate::budget::Budget;
