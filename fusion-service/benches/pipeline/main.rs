@@ -1,15 +1,15 @@
 //! The compiler against its goals: what a submission costs, what the text costs, what a resize costs.
 //!
 //! `cargo bench -p fusion-service --bench pipeline` measures what takes milliseconds; with `STREAMS_BENCH=large` also
-//! the large applications, with the name of an application only that. A word behind `--` selects groups, e.g. `--
-//! resize/`. The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside the
+//! the large applications, with the name of an application only that. A word behind `--` selects groups
+//! (`-- resize/`). The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside the
 //! repository; without them there is nothing to measure. Figures that were kept, and the goals, are in
 //! `docs/measurements/compiler.md`.
 //!
 //! | group | one iteration | throughput is of |
 //! |---|---|---|
 //! | `submit` | ADL text to plan, ids of all documents included; no text is kept | AADL text |
-//! | `submit-and-render` | the same and all texts: what the reference calls a submission | AADL text |
+//! | `submit-and-render` | the same and all texts: what the reference implementation calls a submission | AADL text |
 //! | `render` | all texts from the plan | AADL text |
 //! | `memcpy`, `sha256` | copying and hashing the same texts: what no compiler can do without | AADL text |
 //! | `resize` | one more channel of one region, from the compiled job | - |

@@ -148,7 +148,8 @@ fn elements(step: &Step) -> BTreeMap<u64, &Value> {
     list(&step.context, "pes").iter().filter_map(|pe| Some((pe["id"].as_u64()?, pe))).collect()
 }
 
-/// How the contexts differ. `partial`: the reference failed halfway, what it does not say does not count.
+/// How the contexts differ. `partial`: the reference implementation failed halfway; what it does not say does not
+/// count.
 pub(crate) fn differences(expected: &Step, actual: &Step, skip: &[&str], partial: bool, found: &mut Vec<String>) {
     let mut compare = |place: &str, was: &Value, is: &Value| {
         if was != is {

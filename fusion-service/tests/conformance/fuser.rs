@@ -1,4 +1,4 @@
-//! `fusion-service fuse` against the expectations that its cases carry (plan command, "fuse").
+//! `fusion-service fuse` against the expectations that its cases carry (rule service-25).
 
 use super::table::Set;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) fn cases(path: &Path) -> Set {
 /// What of an answer is a contract: lists without their order, ports without their ids, errors without their text.
 fn comparable(answer: &Value) -> Value {
     if let Some(error) = answer.get("error") {
-        // The corpus has the reference's text, and no other error than this.
+        // The corpus has the text of the reference implementation, and no other error than this.
         return json!({ "error": if error.is_string() { json!("CDISR3200E") } else { error["code"].clone() } });
     }
     let sorted = |list: &Value| {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Stages, in order. An error without code may be found earlier than in the reference.
+/// Stages, in order. An error without code may be found earlier than in the reference implementation.
 const STAGES: [&str; 12] = [
     "fusion-option",
     "logical-model",

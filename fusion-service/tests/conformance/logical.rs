@@ -1,5 +1,6 @@
-//! The parser against the logical models of the reference (corpus, `logical/`): the application as written, as the JSON view of adl 4.10
-//! without what nobody downstream reads; and the real operators after expansion.
+//! The parser against the logical models of the reference implementation (corpus, `logical/`): the application as
+//! written, as the JSON view that the reference implementation has of it, without what nobody downstream reads; and the
+//! real operators after expansion.
 
 use super::table::Set;
 use fusion_service::budget::Budget;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One run of the reference: its name, the application, submission-time values, width overrides.
+/// One run of the reference implementation: its name, the application, submission-time values, width overrides.
 struct Run {
     name: String,
     application: Arc<Application>,
@@ -51,7 +52,7 @@ fn golden(folder: &Path, run: &Run, kind: &str) -> Option<Value> {
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// Applications are read as the reference reads them.
+/// Applications are read as the reference implementation reads them.
 pub(crate) fn applications(corpus: &Path) -> Set {
     let mut set = Set::new("logical models, as written");
     for (folder, run) in runs(corpus) {
@@ -74,7 +75,8 @@ fn difference(ours: &Value, theirs: &Value) -> Option<String> {
         .flatten()
 }
 
-/// Leaves out what the compiler does not keep: source places, descriptions of composites, what only the reference's own view needs.
+/// Leaves out what the compiler does not keep: source places, descriptions of composites, what only the view of the
+/// reference implementation needs.
 fn reduce(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -286,16 +288,16 @@ fn imported(import: &Import) -> Value {
     }
 }
 
-/// What the reference says otherwise: `isStartOfRegion="false"` starts a region there (adl 12.2).
+/// What the reference implementation says otherwise: `isStartOfRegion="false"` starts a region there (rule model-14).
 const CORRECTED: [&str; 1] = ["syn.cc2"];
 
-/// Operators after expansion are those of the reference.
+/// Operators after expansion are those of the reference implementation.
 pub(crate) fn expansions(corpus: &Path) -> Set {
     let mut set = Set::new("logical models, expanded");
     for (folder, run) in runs(corpus) {
         let Some(theirs) = golden(&folder, &run, "post") else { continue };
         if CORRECTED.contains(&run.name.as_str()) {
-            set.correct("isStartOfRegion=\"false\" does not start a consistent region (adl 12.2)", &run.name);
+            set.correct("isStartOfRegion=\"false\" does not start a consistent region (rule model-14)", &run.name);
             continue;
         }
         let topology = topology::expand(&run.application, &run.parameters, &Budget::default()).expect(&run.name);

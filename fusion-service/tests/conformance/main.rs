@@ -1,10 +1,12 @@
-//! The program against the conformance corpus: submissions and single resizes equal to the expected files, user errors with the same
-//! stage and code, sound results where the reference fails, and chains of resizes whose numbers stay; the fuser, logical and topology sets.
-//! The table of totals is shown although the test passes, with what differs on purpose and why.
+//! The program against the conformance corpus: submissions and single resizes equal to the expected files, user errors
+//! with the same stage and code, sound results where the reference implementation fails, and chains of resizes whose
+//! numbers stay; the fuser, logical and topology sets. The table of totals is shown although the test passes, with what
+//! differs on purpose and why.
 //!
-//! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes. `STREAMS_CASE=case-0024` narrows it
-//! down. How results are compared is said by the plan command ("How results are compared"); steps that show a defect of the reference are marked
-//! in the corpus itself, and [`rules`] says what each mark means.
+//! The corpus is found by `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
+//! `STREAMS_CASE=case-0024` narrows it down. Documents are compared as trees, without white space, without the order of
+//! attributes and sets, and with every port id replaced by what the port stands for (`tree`, `step`). Steps that show a
+//! defect of the reference implementation are marked in the corpus itself, and [`rules`] says what each mark means.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

@@ -1,7 +1,7 @@
-//! Steps whose expected files show a defect of the reference, and how they are judged instead.
+//! Steps whose expected files show a defect of the reference implementation, and how they are judged instead.
 //!
-//! The corpus marks them: `meta.json` and `error.json` of a case name the defects, `check/affected.json` adds those found later. The reasons are
-//! in the plan command, "Kept and corrected".
+//! The corpus marks them: `meta.json` and `error.json` of a case name the defects, `check/affected.json` adds those
+//! found later. Each defect has a rule that says what this project does instead.
 
 use super::tree::Node;
 use serde_json::Value;
@@ -27,29 +27,28 @@ pub(crate) struct Rule {
     pub(crate) chain: bool,
 }
 
-/// What is done instead of a defect, with the decision (plan command, "Kept and corrected"; decisions, "Compatibility", "Placement",
-/// "Widths, resizes").
+/// What is done instead of a defect, with the rule that says so.
 pub(crate) fn reason(defect: &str) -> &'static str {
     match defect {
-        "10.1" => "splitters of a port are listed in their order (topology 10.1)",
-        "10.2" => "connections without splitter are left alone when splitters are renumbered (topology 10.2)",
-        "10.3" => "two paths between two ports are one connection, before and after a resize (topology 10.3)",
-        "10.4" => "a composite's input port may be unconnected (topology 10.4)",
-        "10.5" => "consistent regions of a resize describe the result (topology 10.5)",
-        "10.7" => "every channel of a parallel composite has the composite's threading model (topology 10.7)",
-        "10.8" => "fusion sees the merged consistent region; the smallest index survives a merge (topology 10.8)",
-        "10.9" => "several start operators in an operator-driven region are an error (topology 10.9)",
+        "10.1" => "splitters of a port are listed in their order (rule expansion-16)",
+        "10.2" => "connections without splitter are left alone when splitters are renumbered (rule expansion-17)",
+        "10.3" => "two paths between two ports are one connection, before and after a resize (rule expansion-15)",
+        "10.4" => "a composite's input port may be unconnected (rule expansion-13)",
+        "10.5" => "consistent regions of a resize describe the result (rule expansion-28)",
+        "10.7" => "every channel of a parallel composite has the composite's threading model (rule expansion-21)",
+        "10.8" => "fusion sees the merged consistent region; the smallest index survives a merge (rule expansion-29)",
+        "10.9" => "several start operators in an operator-driven region are an error (rule expansion-30)",
         "10.12" => {
-            "a splitter into a region has one channel per channel, also where nothing is connected (topology 10.12)"
+            "a splitter into a region has one channel per channel, also where nothing is connected (rule expansion-16)"
         }
-        "10.13" => "thread flags and injected ports are computed afresh (topology 10.13, aadl Q12)",
-        "adl-1" | "adl-1-partition" => "isolation=\"false\" does not isolate (fuser 4, aadl Q5)",
-        "adl-9" => "an import without filter does not clear the filter of another one on the port (adl 12.9)",
-        "adl-10" => "an Export behind a merger is exported from every channel, or refused (adl 12.10)",
-        "adl-11" => "location placeholders are substituted without parallel regions too (adl 12.11)",
-        "adl-12" => "an integer compared with a float in a subscription keeps its side (adl 12.12)",
-        "8.4" => "a connected input port without splitter entry is an error (plan command, stage topology)",
-        "11.4" => "a rejected width is not kept (topology 11.4)",
+        "10.13" => "thread flags and injected ports are computed afresh (rule element-13)",
+        "adl-1" | "adl-1-partition" => "isolation=\"false\" does not isolate (rule model-13)",
+        "adl-9" => "an import without filter does not clear the filter of another one on the port (rule expansion-26)",
+        "adl-10" => "an Export behind a merger is exported from every channel, or refused (rule expansion-27)",
+        "adl-11" => "location placeholders are substituted without parallel regions too (rule expansion-23)",
+        "adl-12" => "an integer compared with a float in a subscription keeps its side (rule expression-6)",
+        "8.4" => "a connected input port without splitter entry is an error (rule model-11)",
+        "11.4" => "a rejected width is not kept (rule layout-7)",
         _ => "a defect without a reason of ours",
     }
 }

@@ -1,5 +1,6 @@
-//! Expansion and resizes against the dumps of the reference (corpus, `topology/`): operators, names, channels, streams, splitters,
-//! mergers, connections, host pools, locations, annotations, imports, exports, and what a resize changes.
+//! Expansion and resizes against the dumps of the reference implementation (corpus, `topology/`): operators, names,
+//! channels, streams, splitters, mergers, connections, host pools, locations, annotations, imports, exports, and what a
+//! resize changes.
 
 use super::table::Set;
 use fusion_service::budget::Budget;
@@ -56,12 +57,12 @@ fn normalised(lines: &[String]) -> Vec<String> {
             for key in [" coloc=[", " exloc=[", " pcoloc=[", " pexloc=["] {
                 line = sorted(&line, key);
             }
-            // Fusion's own view of consistent regions (topology 10.8).
+            // The reference implementation's own view of consistent regions for fusion (rule expansion-29).
             if let (Some(from), Some(to)) = (line.find(" soft={"), line.find(" cc=")) {
                 line.replace_range(from..to, "");
             }
         }
-        // Injected by fusion, here and there, of every reference run so far (topology 7.8).
+        // Fusion of the reference implementation injects threaded ports, and they stay over resizes (rule element-13).
         line = line.trim_end_matches(" threadedPort").to_owned();
         if line.contains(" idx=") {
             line = sorted(&line, " tags=[");
@@ -156,20 +157,20 @@ fn expand(application: &Arc<Application>, widths: &[(String, i128)]) -> Topology
     topology
 }
 
-/// What the reference says otherwise, and why we do not.
+/// What the reference implementation says otherwise, and what we say instead.
 fn corrected(file: &str, head: &str, line: &str) -> Option<&'static str> {
     let (shows, why) = match file {
         "T.txt" => (
             line.contains("threading["),
-            "every channel of a parallel composite has the composite's threading model (topology 10.7)",
+            "every channel of a parallel composite has the composite's threading model (rule expansion-21)",
         ),
         "N4.txt" => (
             line.contains("IMPORT <importedStreams"),
-            "an import without filter does not clear the filter of another one on the port (adl 12.9)",
+            "an import without filter does not clear the filter of another one on the port (rule expansion-26)",
         ),
         _ => (
             head.contains("resize") && line.contains(" idx="),
-            "exactly the host pools of the current widths are there (topology 10.6)",
+            "exactly the host pools of the current widths are there (rule expansion-25)",
         ),
     };
     shows.then_some(why)
@@ -189,7 +190,7 @@ fn compare(file: &str, head: &str, ours: &[String], theirs: &[String]) -> Vec<St
     differences
 }
 
-/// Topologies are those of the reference, at a submission and after resizes.
+/// Topologies are those of the reference implementation, at a submission and after resizes.
 pub(crate) fn topologies(corpus: &Path) -> Set {
     let mut set = Set::new("topologies and resizes of them");
     let mut files: Vec<PathBuf> =

@@ -21,7 +21,7 @@ const SETS: [&str; 7] = [
     "app:operDefinition",
 ];
 
-/// Ids that the reference invents while it composes.
+/// Ids that the reference implementation invents while it composes.
 pub(crate) const INFERRED: &str = "StreamsIUO_InferredColocation_";
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ fn properties(floats: bool) -> Properties {
     properties
 }
 
-/// Whether a float may take part; folding is exact for everything else only (adl 7.1).
+/// Whether a float may take part; folding is exact for everything else only (rule expression-10).
 fn floats(text: &str) -> bool {
     let digit_then_e =
         text.as_bytes().windows(2).any(|pair| pair[0].is_ascii_digit() && matches!(pair[1], b'e' | b'E'));

@@ -53,7 +53,8 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
     for planned in &current.plan().regions {
         let (name, width) = (&planned.region.name, i128::from(planned.region.width));
         let Ok(wide) = resize(&current, name, width + 2) else { continue };
-        // A constraint that changes with the width wins over staying (fuser `sticky`): then there is no way back to promise.
+        // A constraint that changes with the width wins over staying (fuser `sticky`): then there is no way back to
+        // promise.
         let wider = wide.layout();
         let now = homes(&wider);
         if home.iter().any(|(identity, id)| now.get(identity) != Some(id)) {
@@ -64,8 +65,9 @@ pub(crate) fn hold(application: &Application) -> Result<(), TestCaseError> {
         if back.plan().host_pools == current.plan().host_pools {
             prop_assert_eq!(texts(&back), before.clone(), "{}", there_and_back);
         } else {
-            // A copy of a host pool is known by its name, which has global channels in it (topology 6.3 step 6): it may have been away, and
-            // have another number now. That is in every text, but no running PE reads it (aadl 3.11).
+            // A copy of a host pool is known by its name, which has global channels in it (rule expansion-25). It may
+            // have been away, and have another number now. That number is in every text, but no running PE reads it
+            // (rule aadl-18).
             prop_assert_eq!(runtime_ids(&back), runtime_ids(&current), "{}", there_and_back);
         }
         prop_assert_eq!(&back.layout().widths, &layout.widths);
