@@ -1,6 +1,7 @@
 //! `fusion-service explain`: what people read, and what they read when something is wrong.
 //!
-//! The texts are golden: `UPDATE_GOLDEN=1` writes them anew; look at the difference, as a reader of it, before committing.
+//! The texts are golden: `UPDATE_GOLDEN=1` writes them anew; look at the difference, as a reader of it, before
+//! committing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

@@ -1,6 +1,8 @@
-//! Accounts of everything in the conformance corpus: whatever compiles can be explained, and what is said of documents agrees with their ids.
+//! Accounts of everything in the conformance corpus: whatever compiles can be explained, and what is said of documents
+//! agrees with their ids.
 //!
-//! The corpus is found as by the conformance test; without it the test says so and passes. `STREAMS_CASE=case-0024` narrows it down.
+//! The corpus is found as by the conformance test; without it the test says so and passes. `STREAMS_CASE=case-0024`
+//! narrows it down.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

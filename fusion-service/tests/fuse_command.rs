@@ -1,4 +1,5 @@
-//! `fusion-service fuse`: cases of our own, and lines that are no cases. The conformance test has the cases of the corpus.
+//! `fusion-service fuse`: cases of our own, and lines that are no cases. The conformance test has the cases of the
+//! corpus.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

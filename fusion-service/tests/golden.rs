@@ -1,7 +1,7 @@
 //! The program's own examples: the files of every step, byte for byte.
 //!
-//! Texts are canonical, so any difference is a change that users see: PEs would restart. `UPDATE_GOLDEN=1` writes the files anew; look at
-//! the difference before committing it.
+//! Texts are canonical, so any difference is a change that users see: PEs would restart. `UPDATE_GOLDEN=1` writes the
+//! files anew; look at the difference before committing it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
@@ -60,8 +60,8 @@ fn check(name: &str, status: i32) {
     }
 }
 
-/// Most of the language in one application: nested types, pools, hash splitters, submission-time values, consistent regions, views; a
-/// refused resize in the middle of the chain.
+/// Most of the language in one application: nested types, pools, hash splitters, submission-time values, consistent
+/// regions, views; a refused resize in the middle of the chain.
 #[test]
 fn orders() {
     check("orders", 3);

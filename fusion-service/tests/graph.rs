@@ -1,7 +1,7 @@
 //! Pictures of applications: some byte for byte, and what all pictures of the conformance corpus keep to.
 //!
-//! `UPDATE_GOLDEN=1` writes the recorded pictures anew; look at them before committing. The corpus is found by `STREAMS_CORPUS`, or beside the
-//! checkout; without it the test says so and passes.
+//! `UPDATE_GOLDEN=1` writes the recorded pictures anew; look at them before committing. The corpus is found by
+//! `STREAMS_CORPUS`, or beside the checkout; without it the test says so and passes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

@@ -1,7 +1,7 @@
 //! Memory of a compilation: how much stays, how much it takes on the way, and what a cached job says of itself.
 //!
-//! Every allocation is counted. `STREAMS_BENCH=large cargo test --release -p fusion-service --test memory -- --nocapture` prints the table of
-//! `docs/measurements/compiler.md`.
+//! Every allocation is counted. `STREAMS_BENCH=large cargo test --release -p fusion-service --test memory --
+//! --nocapture` prints the table of `docs/measurements/compiler.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

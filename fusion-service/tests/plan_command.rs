@@ -1,4 +1,5 @@
-//! The contract of `fusion-service plan` towards scripts: exit status, standard error, files, input that is not what it should be.
+//! The contract of `fusion-service plan` towards scripts: exit status, standard error, files, input that is not what it
+//! should be.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

@@ -1,4 +1,5 @@
-//! A chain of resizes, judged without expected files: every step sound, an error where the case expects one, numbers and texts that stay.
+//! A chain of resizes, judged without expected files: every step sound, an error where the case expects one, numbers
+//! and texts that stay.
 
 use super::judge::{Case, wrong_error};
 use super::sound;

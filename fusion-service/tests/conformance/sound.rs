@@ -1,8 +1,9 @@
 //! Soundness of a step: what must hold between its documents, whatever the expected result is.
 //!
-//! Every operator is in one PE, once per combination of channels of the regions around it. Every connection is listed at both ends, with the same splitter and channel, as inside or outside of
-//! a PE as its ends are. A splitter has one channel per channel of its region and leads to that channel's operators. PE ports, static
-//! connections and port references agree with each other and with the connections. The context says the same as the documents.
+//! Every operator is in one PE, once per combination of channels of the regions around it. Every connection is listed
+//! at both ends, with the same splitter and channel, as inside or outside of a PE as its ends are. A splitter has one
+//! channel per channel of its region and leads to that channel's operators. PE ports, static connections and port
+//! references agree with each other and with the connections. The context says the same as the documents.
 
 use super::context;
 use super::step::Step;

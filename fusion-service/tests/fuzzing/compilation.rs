@@ -57,7 +57,8 @@ pub(crate) fn submitted_twice(source: &Source, request: &Arc<Request>) -> Result
     }
 }
 
-/// Checks a plan that was just made, and gives its texts: numbers are unique, the layout says all, texts are well-formed.
+/// Checks a plan that was just made, and gives its texts: numbers are unique, the layout says all, texts are
+/// well-formed.
 pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>) -> BTreeMap<u64, Vec<u8>> {
     let plan = compiled.plan();
     topology::verify(compiled.topology()).unwrap();
@@ -88,8 +89,8 @@ pub(crate) fn sound(compiled: &Compiled, source: &Source, request: &Arc<Request>
     texts
 }
 
-/// Widens a region by one channel and narrows it again. Sticky: the job is then what it was. `look` sees each job, and the one that it
-/// was made from.
+/// Widens a region by one channel and narrows it again. Sticky: the job is then what it was. `look` sees each job, and
+/// the one that it was made from.
 pub(crate) fn resized(
     before: &Compiled,
     source: &Source,

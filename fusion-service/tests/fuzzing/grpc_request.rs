@@ -1,8 +1,9 @@
 //! Messages of the contract, as a server answers them.
 //!
-//! Input: one byte, then a message. Of the byte, the lowest two bits say which method is called, the two dry runs being told apart by the
-//! fourth; with the third the message is repaired where random bytes would hardly ever be right: digests, the compiler, content that is
-//! missing. The answer is checked as a caller would see it, that of a dry run also against what the real call says.
+//! Input: one byte, then a message. Of the byte, the lowest two bits say which method is called, the two dry runs being
+//! told apart by the fourth; with the third the message is repaired where random bytes would hardly ever be right:
+//! digests, the compiler, content that is missing. The answer is checked as a caller would see it, that of a dry run
+//! also against what the real call says.
 
 use crate::compilation;
 use crate::layout::ADL;
@@ -100,8 +101,8 @@ fn hex(text: &[u8]) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the real call says of what a dry run is about, with the digests that a dry run need not have. A resize without a layout is one of
-/// what is submitted.
+/// What the real call says of what a dry run is about, with the digests that a dry run need not have. A resize without
+/// a layout is one of what is submitted.
 fn really(what: &What) -> Result<pb::ResizeResponse, tonic::Status> {
     let budget = compilation::budget();
     match what.clone() {

@@ -1,7 +1,7 @@
 //! Layouts from outside: refused, or restored to a consistent job that can be resized.
 //!
-//! Input: a layout; or, if it does not begin like one, the message inside, which is then packed and made to name the fixed
-//! application and job, so that mutations reach what is behind those two checks.
+//! Input: a layout; or, if it does not begin like one, the message inside, which is then packed and made to name the
+//! fixed application and job, so that mutations reach what is behind those two checks.
 
 use crate::compilation;
 use fusion_service::plan::{self, FusionOption, InUse, Layout, Policy, RenderError, Request, Source};

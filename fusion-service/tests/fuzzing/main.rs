@@ -1,7 +1,8 @@
 //! What the fuzz targets do, as tests: each target is a function from bytes, and `fuzz/` calls the same functions.
 //!
-//! Run here with the seeds of every target, and with every input that ever found something (`tests/regressions/<target>`).
-//! `FUZZ_CORPUS=fuzz/corpus cargo test -p fusion-service --test fuzzing seeds` writes the seeds into folders, for `cargo fuzz run`.
+//! Run here with the seeds of every target, and with every input that ever found something
+//! (`tests/regressions/<target>`). `FUZZ_CORPUS=fuzz/corpus cargo test -p fusion-service --test fuzzing seeds` writes
+//! the seeds into folders, for `cargo fuzz run`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 

@@ -35,7 +35,8 @@ impl Choice {
     }
 }
 
-/// A check says first what a submission says, leaves nothing of it out, and finds nothing wrong where a submission finds nothing.
+/// A check says first what a submission says, leaves nothing of it out, and finds nothing wrong where a submission
+/// finds nothing.
 pub(crate) fn checked(document: &[u8], request: &Arc<Request>, submitted: Result<&Compiled, &Error>) {
     let checked = plan::check(document, request, &budget()).expect("only the budget ends a check");
     match submitted {

@@ -1,7 +1,7 @@
 //! Bundles, as a whole and part by part.
 //!
-//! Input: an archive; or one byte and a part, which is put into a sound bundle, because checksums and compression keep mutations of a
-//! whole archive from going deep: `I` the description, `T` the tar, `A` the ADL.
+//! Input: an archive; or one byte and a part, which is put into a sound bundle, because checksums and compression keep
+//! mutations of a whole archive from going deep: `I` the description, `T` the tar, `A` the ADL.
 
 use std::io::{Cursor, Write};
 use streams_bundle::{Application, BuildId, BuildIdPolicy, Builder, Bundle, Error, Limits, ReadOptions};

@@ -1,4 +1,5 @@
-//! A check says first what a submission says, and finds nothing wrong where a submission finds nothing, whatever is wrong with the document.
+//! A check says first what a submission says, and finds nothing wrong where a submission finds nothing, whatever is
+//! wrong with the document.
 
 use super::application;
 use fusion_service::budget::Budget;

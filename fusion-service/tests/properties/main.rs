@@ -1,11 +1,12 @@
-//! What holds for every application, over generated ones: small ones of our own making, and those of the corpus' generator where the corpus and
-//! `python3` are there (without them the test says so and passes).
+//! What holds for every application, over generated ones: small ones of our own making, and those of the corpus'
+//! generator where the corpus and `python3` are there (without them the test says so and passes).
 //!
-//! * [`documents`]: the files of every step of a chain are sound (each operator in one PE, connections and PE ports symmetric, ids unique, the
-//!   context says the same as the documents; see `conformance/sound.rs`), and another process writes the same bytes.
+//! * [`documents`]: the files of every step of a chain are sound (each operator in one PE, connections and PE ports
+//!   symmetric, ids unique, the context says the same as the documents; see `conformance/sound.rs`), and another
+//!   process writes the same bytes.
 //! * [`checks`]: whatever is wrong with a document, a check says first what a submission says.
-//! * [`promises`]: the same plan and texts on every thread, warm or cold; a layout gives the same texts again; a resize goes back to
-//!   where it came from.
+//! * [`promises`]: the same plan and texts on every thread, warm or cold; a layout gives the same texts again; a resize
+//!   goes back to where it came from.
 //!
 //! `PROPTEST_CASES=500` tries more than the few of a plain run.
 
