@@ -1,7 +1,7 @@
 //! The stages put together: submitting a job, resizing it, and going on from a layout.
 //!
 //! ```text
-//! Source, Request --submit--> Compiled --resize--> Compiled        Compiled: Plan (what a controller needs), render (texts)
+//! Source, Request --submit--> Compiled --resize--> Compiled        Compiled: Plan (for a controller), render (texts)
 //!                             layout bytes --restore--> Compiled
 //! ```
 //!

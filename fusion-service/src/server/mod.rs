@@ -1,7 +1,8 @@
 //! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
 //!
 //! ```text
-//! connection -> call (ticket, deadline, cancellation, span) -> service (request, cache) -> admission (a worker) -> compiler
+//! connection -> call (ticket, deadline, cancellation, span) -> service (request, cache)
+//!     -> admission (a worker) -> compiler
 //! ```
 //!
 //! * `call` is a layer around every call; `service` has the methods, `render` the texts on their way out.
