@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
-
-use crate::process::{Process, Program, StateDirectory, Supervisor};
+use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor};
 
 /// The whole workspace from nothing takes minutes on two cores.
 const BUILT_WITHIN: Duration = Duration::from_secs(3600);

@@ -7,8 +7,8 @@ use anyhow::Result;
 use clap::Parser;
 use integration_tests::demo::report;
 use integration_tests::demo::run::{Demo, Options};
-use integration_tests::process::{Supervisor, supervise_if_asked};
-use integration_tests::stop;
+use streams_control_plane::process::{Supervisor, supervise_if_asked};
+use streams_control_plane::stop;
 
 /// Runs a stream application on a real control plane and resizes one of its parallel regions, 2 -> 10 -> 4 channels.
 ///

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use integration_tests::process::{Supervisor, supervise_if_asked};
 use integration_tests::soak::{report, resizes};
-use integration_tests::stop;
+use streams_control_plane::process::{Supervisor, supervise_if_asked};
+use streams_control_plane::stop;
 
 /// Long runs under load and disturbance. Each writes a report.
 #[derive(Parser, Debug)]

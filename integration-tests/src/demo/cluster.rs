@@ -8,11 +8,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
-
-use crate::control_plane::binaries::{Binaries, Tool};
-use crate::control_plane::{self, ControlPlane};
-use crate::process::{StateDirectory, Supervisor};
-use crate::wait::eventually;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::binaries::{Binaries, Tool};
+use streams_control_plane::process::{StateDirectory, Supervisor};
+use streams_control_plane::wait::eventually;
 
 /// Owner of what the demo applies.
 const FIELD_MANAGER: &str = "streams-demo";
@@ -45,7 +44,7 @@ impl Cluster {
         crds: Vec<CustomResourceDefinition>,
     ) -> Result<Self> {
         let Some(context) = context else {
-            let options = control_plane::Options { crds, ..control_plane::Options::default() };
+            let options = streams_control_plane::Options { crds, ..streams_control_plane::Options::default() };
             return Ok(Self::Own(Box::new(ControlPlane::start(supervisor, &options).await?)));
         };
         let mut config = Kubeconfig::read().context("cannot read the kubeconfig")?;
@@ -76,7 +75,7 @@ impl Cluster {
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub async fn client(&self) -> Result<Client> {
-        control_plane::client(self.kubeconfig()).await
+        streams_control_plane::client(self.kubeconfig()).await
     }
 
     /// The path of a program, or its bare name when it is to be found by the shell.

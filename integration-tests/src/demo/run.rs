@@ -7,21 +7,21 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use streams_control_plane::binaries::Tool;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{Job, condition, crds};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
 
 use super::cluster::Cluster;
 use super::report::{Handles, Step};
-use crate::control_plane::binaries::Tool;
-use crate::process::Supervisor;
-use crate::progress::Progress;
 use crate::sample;
 use crate::sample::Widths;
 use crate::system::job::ObservedJob;
 use crate::system::snapshot::{Difference, Snapshot};
 use crate::system::{self, Programs, System};
-use crate::wait::eventually;
 
 /// Name of the job.
 pub const JOB: &str = "sensors";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::process::Process;
+use streams_control_plane::process::Process;
 
 /// Resident memory of one process, in KiB.
 #[derive(Debug, Clone, PartialEq, Eq)]

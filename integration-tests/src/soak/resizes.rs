@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use kube::api::DeleteParams;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{Job, PeOptions, crds};
 use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
@@ -18,14 +22,10 @@ use tonic::Code;
 use super::blows::{self, Blow};
 use super::figures::Durations;
 use super::memory::Memory;
-use crate::control_plane::{self, ControlPlane};
-use crate::process::Supervisor;
-use crate::progress::Progress;
 use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use crate::system::job::ObservedJob;
 use crate::system::snapshot::Snapshot;
 use crate::system::{self, Frontend, Programs, SHORT_LEASE, System};
-use crate::wait::eventually;
 
 /// Greatest widths: of `Clean`, `Score` and `Score.Model`.
 const WIDEST: Widths = Widths { clean: 6, score: 3, model: 3 };
@@ -133,7 +133,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
     let progress = Progress::begin("control plane and services");
     let control_plane = ControlPlane::start(
         supervisor,
-        &control_plane::Options { crds: crds::crds()?, ..control_plane::Options::default() },
+        &streams_control_plane::Options { crds: crds::crds()?, ..streams_control_plane::Options::default() },
     )
     .await?;
     let namespace = control_plane.namespace("soak").await?;

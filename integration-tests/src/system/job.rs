@@ -11,6 +11,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{Job, JobStatus, ParallelRegion, ProcessingElement, condition, names};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
@@ -18,7 +19,6 @@ use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 use super::inventory::Inventory;
 use super::snapshot::Snapshot;
 use crate::sample::Widths;
-use crate::wait::eventually;
 
 /// A job in a cluster, whether it exists or not.
 #[derive(Clone)]

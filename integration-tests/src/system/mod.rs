@@ -18,10 +18,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use tonic::transport::Channel;
-
-use crate::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
 
 /// A service is there in a second on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(60);

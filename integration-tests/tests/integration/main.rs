@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p integration-tests`. The first run builds the programs of the control plane and says so.
 
+mod building;
 mod demo;
-mod harness;
 mod operator;
 mod support;

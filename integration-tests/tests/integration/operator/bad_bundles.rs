@@ -4,9 +4,9 @@
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
-use integration_tests::wait::eventually;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{Job, JobPhase, condition};
 
 use super::fixture::{Fixture, WITHIN, with_system};

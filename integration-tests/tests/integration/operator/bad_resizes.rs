@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
-use integration_tests::wait::eventually;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{FusionOptions, InitialWidth, condition};
 use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;

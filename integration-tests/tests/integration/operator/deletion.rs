@@ -3,9 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{Job, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 

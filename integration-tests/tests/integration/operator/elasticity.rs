@@ -1,9 +1,9 @@
 //! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health.
 
 use anyhow::{Context as _, Result, ensure};
-use integration_tests::process::serves_grpc;
 use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
+use streams_control_plane::process::serves_grpc;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
 use tonic::Code;

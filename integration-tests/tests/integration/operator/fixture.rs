@@ -6,7 +6,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use integration_tests::control_plane::binaries::Tool;
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::inventory::Inventory;
 use integration_tests::system::job::ObservedJob;
@@ -16,6 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use streams_control_plane::binaries::Tool;
 use streams_frontend::api::Job;
 use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;

@@ -129,7 +129,7 @@ async fn is_through(job: &ObservedJob) -> Result<bool> {
 }
 
 async fn changed(job: &ObservedJob, seen: Option<String>) -> Result<()> {
-    integration_tests::wait::eventually("the status is written", WITHIN, || async {
+    streams_control_plane::wait::eventually("the status is written", WITHIN, || async {
         ensure!(job.get().await?.metadata.resource_version != seen, "not yet");
         Ok(())
     })

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::Frontend;
-use integration_tests::wait::eventually;
+use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::Widths;
 use integration_tests::system::job::ObservedJob;
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::json;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
 
 use super::fixture::{Fixture, JOB, Moment, WITHIN, with_system};

@@ -10,13 +10,13 @@
 use std::fmt::Debug;
 
 use anyhow::{Result, ensure};
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
 use kube::Resource;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use streams_control_plane::wait::eventually;
 
 use super::fixture::{Fixture, WITHIN};
 

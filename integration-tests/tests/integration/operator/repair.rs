@@ -2,17 +2,17 @@
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
-use integration_tests::wait::eventually;
+use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::DeleteParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{ParallelRegion, ProcessingElement, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};
-use integration_tests::system::job::ObservedJob;
 
 /// Deletes an object and waits until there is another one of its name.
 async fn returns<K>(job: &ObservedJob, name: &str) -> Result<K>

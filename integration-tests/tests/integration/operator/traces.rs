@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
     trace_service_server::{TraceService, TraceServiceServer},
 };
+use streams_control_plane::wait::eventually;
 use streams_frontend::api::{ProcessingElement, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::net::TcpListener;

@@ -1,25 +1,19 @@
 //! What the tests share.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use integration_tests::control_plane::{ControlPlane, Options, User};
-use integration_tests::process::Supervisor;
+use anyhow::{Result, anyhow};
 use integration_tests::system::Programs;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde_json::json;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::{ControlPlane, Options};
 use tokio::sync::OnceCell;
 
 /// For what takes milliseconds on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A user without any right of its own.
-pub(crate) const NOBODY: &str = "nobody";
-
-/// The program that supervises what the tests start.
+/// The program that supervises what the tests start: any of this package begins as one if it is asked to.
 pub(crate) fn supervisor() -> Supervisor {
-    Supervisor::at(env!("CARGO_BIN_EXE_control-plane"))
+    Supervisor::at(env!("CARGO_BIN_EXE_demo"))
 }
 
 /// The control plane of this run. Never dropped: its supervisors end it when the test process ends.
@@ -27,10 +21,8 @@ pub(crate) async fn control_plane() -> Result<&'static ControlPlane> {
     // A failure is kept as well: it would fail again for each test, after a long time.
     static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
     let shared = SHARED.get_or_init(|| async {
-        let nobody = User { name: NOBODY.to_owned(), groups: vec!["nobodies".to_owned()] };
-        let mut crds = streams_frontend::api::crds::crds().map_err(|error| format!("{error:#}"))?;
-        crds.push(widget_crd()?);
-        let options = Options { crds, users: vec![nobody], ..Options::default() };
+        let crds = streams_frontend::api::crds::crds().map_err(|error| format!("{error:#}"))?;
+        let options = Options { crds, ..Options::default() };
         ControlPlane::start(&supervisor(), &options).await.map_err(|error| format!("{error:#}"))
     });
     shared.await.as_ref().map_err(|error| anyhow!("no control plane: {error}"))
@@ -42,35 +34,4 @@ pub(crate) async fn programs() -> Result<&'static Programs> {
     let built =
         BUILT.get_or_init(|| async { Programs::build(&supervisor()).await.map_err(|error| format!("{error:#}")) });
     built.await.as_ref().map_err(|error| anyhow!("no services: {error}"))
-}
-
-/// A kind of our own, to see what the control plane does with one: `Widget` in `test.streams.ibm.com/v1`.
-fn widget_crd() -> Result<CustomResourceDefinition, String> {
-    let crd = json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "widgets.test.streams.ibm.com"},
-        "spec": {
-            "group": "test.streams.ibm.com",
-            "names": {"kind": "Widget", "plural": "widgets", "singular": "widget"},
-            "scope": "Namespaced",
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
-        },
-    });
-    serde_json::from_value(crd).map_err(|error| error.to_string())
-}
-
-/// Command lines in which `directory` appears, of all processes that still execute something.
-pub(crate) fn processes_of(directory: &Path) -> Result<Vec<String>> {
-    let directory = directory.to_str().context("not a path of text")?;
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        // Of a process that has just ended there is nothing to read; of one that waits to be reaped, an empty line.
-        let Ok(line) = std::fs::read(entry?.path().join("cmdline")) else { continue };
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(directory) {
-            found.push(line);
-        }
-    }
-    Ok(found)
 }

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 pub use protocol::Exit;
 use protocol::{Order, Report};
 pub use readiness::{accepts_connections, free_port, serves_grpc};
-pub use state_directory::StateDirectory;
+pub use state_directory::{StateDirectory, processes_of};
 pub use supervisor::supervise_if_asked;
 
 /// How long the supervisor may take to start a program, or to see it end after SIGKILL. Both take milliseconds; the machine may be busy.
@@ -40,7 +40,7 @@ const LOG_TAIL_BYTES: u64 = 16 * 1024;
 pub struct Supervisor(PathBuf);
 
 impl Supervisor {
-    /// The program at `path`; in tests of this package that of `env!("CARGO_BIN_EXE_control-plane")`.
+    /// The program at `path`; in tests `env!("CARGO_BIN_EXE_...")` of a program of the same package.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }

@@ -11,10 +11,9 @@
 //!
 //! It listens on one port of the loopback interface (the API server's); etcd is reached by a Unix socket. So any number of them run side by side.
 //!
-//! What differs from a real cluster: no kubelet, so no containers, logs, probes or network. `control-plane/stages.yaml` says what becomes of a pod
+//! What differs from a real cluster: no kubelet, so no containers, logs, probes or network. `stages.yaml` says what becomes of a pod
 //! and by which annotations a test directs it.
 
-pub mod binaries;
 mod components;
 mod credentials;
 mod nodes;
@@ -33,9 +32,9 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt as _};
 
-use self::binaries::{Binaries, Tool};
 pub use self::components::Component;
 use self::credentials::Credentials;
+use crate::binaries::{Binaries, Tool};
 use crate::process::{Process, StateDirectory, Supervisor, free_port};
 use crate::wait::eventually;
 
@@ -46,7 +45,7 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// How often another port is tried for the API server.
 const PORTS_TRIED: usize = 5;
 /// Owner of what this harness applies.
-const FIELD_MANAGER: &str = "integration-tests";
+const FIELD_MANAGER: &str = "streams-control-plane";
 
 /// What a control plane is to be like.
 #[derive(Debug, Clone)]

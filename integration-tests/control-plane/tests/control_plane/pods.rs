@@ -1,10 +1,10 @@
 //! Pods seem to run, and do what annotations tell them.
 
 use anyhow::{Context as _, Result, ensure};
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Node, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
+use streams_control_plane::wait::eventually;
 
 use crate::support::{SOON, control_plane};
 

@@ -1,4 +1,4 @@
-//! Starts a control plane for work by hand, and stops it on Ctrl-C.
+//! `control-plane`: starts a control plane for work by hand, and stops it on Ctrl-C.
 //!
 //! It is also the supervisor of the programs that the tests of this package start.
 
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use integration_tests::control_plane::binaries::{Binaries, Tool};
-use integration_tests::control_plane::{ControlPlane, Options};
-use integration_tests::process::{Supervisor, supervise_if_asked};
-use integration_tests::stop;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use streams_control_plane::binaries::{Binaries, Tool};
+use streams_control_plane::process::{Supervisor, supervise_if_asked};
+use streams_control_plane::stop;
+use streams_control_plane::{ControlPlane, Options};
 
 /// A Kubernetes control plane with fake nodes, until Ctrl-C or SIGTERM.
 #[derive(Parser, Debug)]

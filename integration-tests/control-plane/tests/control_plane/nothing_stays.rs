@@ -5,12 +5,14 @@ use std::fs;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use integration_tests::process::{Exit, Process, Program, StateDirectory, accepts_connections, free_port};
-use integration_tests::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
+use streams_control_plane::process::{
+    Exit, Process, Program, StateDirectory, accepts_connections, free_port, processes_of,
+};
+use streams_control_plane::wait::eventually;
 use tempfile::TempDir;
 
-use crate::support::{SOON, processes_of, supervisor};
+use crate::support::{SOON, supervisor};
 
 /// Starting takes five seconds on an idle machine.
 const STARTED: std::time::Duration = std::time::Duration::from_secs(120);

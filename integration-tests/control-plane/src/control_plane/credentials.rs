@@ -27,7 +27,7 @@ pub(super) const AUTHORITY: &str = "certificates/apiserver.crt";
 /// What kwok does to nodes and pods.
 pub(super) const STAGES: &str = "stages.yaml";
 
-const STAGES_TEXT: &str = include_str!("../../control-plane/stages.yaml");
+const STAGES_TEXT: &str = include_str!("../../stages.yaml");
 const ADMINISTRATOR: &str = "admin";
 
 /// The administrator's kubeconfig.

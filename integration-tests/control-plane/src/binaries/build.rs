@@ -20,8 +20,8 @@ use super::{ASSETS, Tool};
 use crate::process::{Process, Program, StateDirectory, Supervisor};
 use crate::progress::Progress;
 
-pub(super) const GO_MOD: &str = include_str!("../../../control-plane/go.mod");
-pub(super) const GO_SUM: &str = include_str!("../../../control-plane/go.sum");
+pub(super) const GO_MOD: &str = include_str!("../../go.mod");
+pub(super) const GO_SUM: &str = include_str!("../../go.sum");
 
 /// Six minutes on two idle cores; a busy machine and a slow network may take many times that.
 const BUILT_WITHIN: Duration = Duration::from_secs(3600);

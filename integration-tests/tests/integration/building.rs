@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use integration_tests::cargo;
-use integration_tests::process::StateDirectory;
+use streams_control_plane::process::StateDirectory;
 
 use crate::support::supervisor;
 
@@ -12,8 +12,8 @@ use crate::support::supervisor;
 async fn programs_are_built_for_the_same_profile_into_the_same_directory() -> Result<()> {
     let state = StateDirectory::create(&supervisor())?;
     let executables = cargo::build(&supervisor(), &state, &["integration-tests"]).await?;
-    let built = executables.get("control-plane").context("it is not among the executables")?;
-    assert_eq!(built, Path::new(env!("CARGO_BIN_EXE_control-plane")));
+    let built = executables.get("demo").context("it is not among the executables")?;
+    assert_eq!(built, Path::new(env!("CARGO_BIN_EXE_demo")));
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use streams_control_plane::wait::eventually;
 
 use crate::support::{SOON, control_plane};
 

@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Result, ensure};
-use integration_tests::control_plane::{Component, ControlPlane, Options};
-use integration_tests::process::{Exit, free_port};
-use integration_tests::wait::eventually;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use serde_json::json;
+use streams_control_plane::process::{Exit, free_port};
+use streams_control_plane::wait::eventually;
+use streams_control_plane::{Component, ControlPlane, Options};
 
 use crate::support::{SOON, supervisor};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use integration_tests::process::{Exit, Process, Program, StateDirectory};
+use streams_control_plane::process::{Exit, Process, Program, StateDirectory};
 
 use crate::support::{SOON, supervisor};
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::binaries::Tool;
 use super::credentials;
+use crate::binaries::Tool;
 use crate::process::{Process, Program};
 
 /// One of the programs that make up a control plane.

@@ -1,14 +1,15 @@
 //! Namespaces of their own, and users with no more rights than they were given.
 
-use anyhow::{Context as _, Result};
-use integration_tests::control_plane::client;
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Error};
 use serde_json::json;
+use streams_control_plane::client;
+use streams_control_plane::wait::eventually;
 
-use crate::support::{NOBODY, control_plane};
+use crate::support::{NOBODY, SOON, control_plane};
 
 /// What the API server says to a list request: 200, or the code of the error.
 async fn list<K>(client: &Client, namespace: &str) -> Result<u16>
@@ -68,8 +69,8 @@ async fn a_service_account_may_do_what_its_role_says() -> Result<()> {
 
     let kubeconfig = control_plane.service_account_kubeconfig(&namespace, "reader").await.context("no kubeconfig")?;
     let reader = client(&kubeconfig).await?;
-    integration_tests::wait::eventually("the API server knows the role", crate::support::SOON, || async {
-        anyhow::ensure!(list::<ConfigMap>(&reader, &namespace).await? == 200, "forbidden");
+    eventually("the API server knows the role", SOON, || async {
+        ensure!(list::<ConfigMap>(&reader, &namespace).await? == 200, "forbidden");
         Ok(())
     })
     .await?;

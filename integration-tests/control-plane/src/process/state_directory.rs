@@ -104,3 +104,22 @@ impl StateDirectory {
         Ok(())
     }
 }
+
+/// Command lines in which `directory` appears, of all processes that still execute something: what has not ended of the programs that use it. Only
+/// where there is a `/proc`.
+///
+/// # Errors
+/// When there is none, or the path is not text.
+pub fn processes_of(directory: &Path) -> Result<Vec<String>> {
+    let directory = directory.to_str().context("not a path of text")?;
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        // Of a process that has just ended there is nothing to read; of one that waits to be reaped, an empty line.
+        let Ok(line) = std::fs::read(entry?.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(directory) {
+            found.push(line);
+        }
+    }
+    Ok(found)
+}
