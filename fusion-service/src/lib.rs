@@ -1,44 +1,11 @@
-//! The compiler of streams-operator.
+//! The fusion service: the compiler for those who call it.
 //!
-//! Data flows one way, down this list of modules. Each stage is a type and a pure function that takes the previous
-//! stage's type:
+//! * [`command`] is for people and scripts without a cluster.
+//! * [`server`] is for the frontend: gRPC, any number of equal replicas.
 //!
-//! ```text
-//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --aadl--> text
-//!                                  \______________________ plan: submit, resize, layout ______________________/
-//! ```
-//!
-//! * [`adl`] knows XML and both dialects, nothing of what the elements mean together.
-//! * [`logical`] is the application as written.
-//! * [`topology`] is the application as it runs: one operator per channel, splitters, connections.
-//! * [`fuser`] groups operators into PEs; it knows nothing of XML.
-//! * [`aadl`] writes one document per PE.
-//! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
-//! * [`explain`] says of a compiled job why it is as it is, in words.
-//! * [`graph`] draws what the stages know.
-//!
-//! Nothing here knows Kubernetes. Nothing but [`server`] knows gRPC.
+//! Both translate between their callers and the crate `streams_compiler`; neither uses the other. Nothing here knows
+//! Kubernetes.
 
-pub mod aadl;
-pub mod adl;
-pub mod budget;
 pub mod command;
-pub mod error;
-pub mod explain;
-pub mod fuser;
-pub mod graph;
-mod heap;
-pub mod logical;
-mod phrase;
-pub mod plan;
 pub mod server;
-pub mod shared;
 pub mod telemetry;
-pub mod topology;
-
-/// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.
-#[cfg(test)]
-fn property_cases(few: u32) -> proptest::test_runner::Config {
-    let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    proptest::test_runner::Config { cases: wanted.unwrap_or(few), failure_persistence: None, ..Default::default() }
-}

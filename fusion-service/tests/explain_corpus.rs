@@ -11,11 +11,11 @@ mod corpus;
 
 use clap::Parser;
 use fusion_service::command::application::ApplicationArguments;
-use fusion_service::explain::{Account, Fate, explain};
-use fusion_service::plan::{self, Compiled, InUse, Policy};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_compiler::explain::{Account, Fate, explain};
+use streams_compiler::plan::{self, Compiled, InUse, Policy};
 
 #[derive(Parser)]
 struct Tool {

@@ -5,13 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
-use fusion_service::budget::Budget;
-use fusion_service::graph::{self, ClusterKind, Drawing, Limits, NodeKind, Widths};
-use fusion_service::plan::{self, Compiled, FusionOption, InUse, Policy, Request, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::plan::{self, Compiled, FusionOption, InUse, Policy, Request, Source};
+use streams_graph::{ClusterKind, Drawing, Limits, NodeKind, Widths};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
@@ -200,9 +200,9 @@ fn the_corpus_can_be_drawn() {
             let widths = Widths { before: &[], now: &now.topology().regions };
             let default = Limits::default();
             let views = [
-                graph::logical(&source.application, widths, default, &budget).unwrap(),
-                graph::physical(now, before, default, &budget).unwrap(),
-                graph::fused(now, before, default, &budget).unwrap(),
+                streams_graph::logical(&source.application, widths, default, &budget).unwrap(),
+                streams_graph::physical(now, before, default, &budget).unwrap(),
+                streams_graph::fused(now, before, default, &budget).unwrap(),
             ];
             for drawing in views {
                 assert!(drawing.nodes.len() + drawing.clusters.len() <= default.boxes, "{}", folder.display());
@@ -213,7 +213,7 @@ fn the_corpus_can_be_drawn() {
                 drawn += 1;
             }
             every_operator_in_its_pe(
-                &graph::fused(now, before, Limits::of_boxes(usize::MAX), &budget).unwrap(),
+                &streams_graph::fused(now, before, Limits::of_boxes(usize::MAX), &budget).unwrap(),
                 now,
                 before,
             );

@@ -5,11 +5,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
-use fusion_service::budget::Budget;
-use fusion_service::plan::{FusionOption, InUse, Policy, Request, Source, resize, submit};
 use peak_alloc::PeakAlloc;
 use std::path::PathBuf;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::plan::{FusionOption, InUse, Policy, Request, Source, resize, submit};
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;

@@ -4,12 +4,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use fusion_service::budget::Budget;
-use fusion_service::logical::submission;
-use fusion_service::topology::{self, Parameters};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::logical::submission;
+use streams_compiler::topology::{self, Parameters};
 
 #[test]
 fn topologies_print_as_recorded() {
@@ -17,7 +17,7 @@ fn topologies_print_as_recorded() {
     for (name, given) in [("telemetry", ""), ("older-dialect", ""), ("telemetry", "lanes=1")] {
         let document = std::fs::read(folder.join(name).with_extension("adl")).unwrap();
         let budget = Budget::default();
-        let application = Arc::new(fusion_service::adl::parse(&document, &budget).unwrap());
+        let application = Arc::new(streams_compiler::adl::parse(&document, &budget).unwrap());
         let given_values: BTreeMap<String, String> =
             given.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let bindings = submission::bind(&application, &given_values).unwrap();

@@ -1,11 +1,11 @@
 //! What is measured: applications of the corpus, and one that it does not have.
 
-use fusion_service::budget::Budget;
-use fusion_service::plan::{Compiled, FusionOption, Request, Source, submit};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::plan::{Compiled, FusionOption, Request, Source, submit};
 
 /// The largest text that is held in memory to be copied and hashed.
 pub(crate) const MOST_TEXT: u64 = 512 << 20;

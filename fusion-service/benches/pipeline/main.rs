@@ -24,10 +24,10 @@ mod application;
 use application::{Application, Mode};
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
-use fusion_service::budget::Budget;
-use fusion_service::plan::{Compiled, InUse, Policy, resize, restore};
 use sha2::{Digest, Sha256};
 use std::hint::black_box;
+use streams_compiler::budget::Budget;
+use streams_compiler::plan::{Compiled, InUse, Policy, resize, restore};
 
 /// Writes all documents and gives their size.
 fn render(job: &Compiled) -> u64 {

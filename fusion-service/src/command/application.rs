@@ -11,13 +11,13 @@ use super::options::{LimitArguments, PolicyName, fusion_type};
 use super::request::Job;
 use super::terminal::printable;
 use super::{Failure, document};
-use crate::budget::Budget;
-use crate::error::{Error, excerpt};
-use crate::fuser::{Cpus, FusionType};
-use crate::plan::{FusionOption, Policy, Request, Source};
 use std::path::PathBuf;
 use std::sync::Arc;
 use streams_bundle::Bundle;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, excerpt};
+use streams_compiler::fuser::{Cpus, FusionType};
+use streams_compiler::plan::{FusionOption, Policy, Request, Source};
 
 /// Name of a job that nobody named.
 const JOB_NAME: &str = "job";

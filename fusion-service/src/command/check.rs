@@ -1,7 +1,7 @@
 //! `fusion-service check`: everything that is wrong with an application, with places and excerpts.
 //!
 //! `excerpt` cuts lines out of the document, `bundled` knows the ADL of a bundle as it is there. What a check is,
-//! [`crate::plan::check`] says.
+//! [`streams_compiler::plan::check`] says.
 
 mod bundled;
 mod excerpt;
@@ -10,9 +10,6 @@ use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
 use super::terminal::printable;
 use super::{Failure, exit};
-use crate::error::{Error, Place, Problem, Problems, Stage};
-use crate::phrase::counted;
-use crate::plan::{self, Checked, InUse, Warning};
 use bundled::Edited;
 use excerpt::{Excerpt, Lines};
 use serde::Serialize;
@@ -21,6 +18,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use streams_bundle::{BuildId, Bundle};
+use streams_compiler::error::{Error, Place, Problem, Problems, Stage};
+use streams_compiler::phrase::counted;
+use streams_compiler::plan::{self, Checked, InUse, Warning};
 
 /// Characters of a file's name, of a message.
 const NAME: usize = 200;

@@ -1,12 +1,12 @@
 //! The ADL document that a file is, or that a bundle holds.
 
 use super::Failure;
-use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, code};
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
 use streams_bundle::{Bundle, ReadOptions};
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, Problem, Stage, code};
 
 /// What a file holds.
 pub(super) struct Document {

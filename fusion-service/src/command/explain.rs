@@ -3,12 +3,12 @@
 use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
 use super::{Failure, exit};
-use crate::error::{Error, Problem, excerpt};
-use crate::explain::{Account, explain};
-use crate::plan::{self, Compiled, InUse};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use streams_compiler::error::{Error, Problem, excerpt};
+use streams_compiler::explain::{Account, explain};
+use streams_compiler::plan::{self, Compiled, InUse};
 
 /// Explains a compilation: parallel regions and where their widths come from, why there are so many processing
 /// elements, which constraints decided each, and what every resize does to them and why.

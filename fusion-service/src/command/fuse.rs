@@ -8,14 +8,14 @@ mod case;
 
 pub use answer::{Answer, FusedOutput, OperatorFlags, PeAnswer, PeOutput, Refusal};
 
-use crate::budget::Budget;
-use crate::error::{Error, excerpt};
-use crate::fuser;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, excerpt};
+use streams_compiler::fuser;
 
 /// Bytes of one line.
 const LINE: u64 = 64 << 20;

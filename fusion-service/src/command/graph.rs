@@ -2,12 +2,12 @@
 
 use super::application::{Application, ApplicationArguments};
 use super::{Failure, exit};
-use crate::error::Error;
-use crate::graph::{self, Drawing, Limits, Widths};
-use crate::plan::{self, Compiled, InUse, Source};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use streams_compiler::error::Error;
+use streams_compiler::plan::{self, Compiled, InUse, Source};
+use streams_graph::{Drawing, Limits, Widths};
 
 /// Draws an application as a graph: as written, as it runs, or as processing elements.
 ///
@@ -83,7 +83,7 @@ fn draw(arguments: &Arguments) -> Result<bool, Failure> {
     let format = arguments.format.or_else(|| Format::of(arguments.out.as_deref()?)).unwrap_or(Format::Svg);
     let mut limits = Limits::of_boxes(arguments.max_nodes as usize);
     if format == Format::Mermaid {
-        limits.edges = limits.edges.min(graph::MOST_MERMAID_EDGES);
+        limits.edges = limits.edges.min(streams_graph::MOST_MERMAID_EDGES);
     }
     let drawing = match drawing(&application, arguments.view, limits) {
         Ok(drawing) => drawing,
@@ -125,13 +125,13 @@ fn drawing(application: &Application, view: View, limits: Limits) -> Result<Draw
                 Err(_) => return Err(error),
             },
         };
-        return graph::logical(&source.application, Widths::default(), limits, budget);
+        return streams_graph::logical(&source.application, Widths::default(), limits, budget);
     }
     let (now, before) = compile(application)?;
     match view {
         View::Logical => logical(&now, before.as_ref(), limits, application),
-        View::Physical => graph::physical(&now, before.as_ref(), limits, budget),
-        View::Fused => graph::fused(&now, before.as_ref(), limits, budget),
+        View::Physical => streams_graph::physical(&now, before.as_ref(), limits, budget),
+        View::Fused => streams_graph::fused(&now, before.as_ref(), limits, budget),
     }
 }
 
@@ -143,7 +143,12 @@ fn logical(
 ) -> Result<Drawing, Error> {
     let topology = now.topology();
     let before = before.map(|before| before.topology().regions.as_slice()).unwrap_or_default();
-    graph::logical(&topology.application, Widths { before, now: &topology.regions }, limits, &application.budget)
+    streams_graph::logical(
+        &topology.application,
+        Widths { before, now: &topology.regions },
+        limits,
+        &application.budget,
+    )
 }
 
 /// The job after all resizes, and before the last one if there is one.

@@ -1,8 +1,8 @@
 //! Options that several commands have.
 
-use crate::budget::Limits;
-use crate::fuser::FusionType;
-use crate::plan::Policy;
+use streams_compiler::budget::Limits;
+use streams_compiler::fuser::FusionType;
+use streams_compiler::plan::Policy;
 
 /// Names of policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -9,14 +9,14 @@ mod folder;
 use super::options::{LimitArguments, PolicyName, fusion_type};
 use super::request::{self, Job};
 use super::{Failure, document, exit};
-use crate::budget::Budget;
-use crate::error::Error;
-use crate::fuser::FusionType;
-use crate::plan::{self, Compiled, InUse, Request, Source};
 use folder::Folder;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::fuser::FusionType;
+use streams_compiler::plan::{self, Compiled, InUse, Request, Source};
 
 /// Compiles an application: a submission, then the resizes of the request one after the other.
 ///

@@ -4,9 +4,6 @@
 //! compiler.
 
 use super::Failure;
-use crate::error::{Error, excerpt};
-use crate::plan::{FusionOption, Replay, Request};
-use crate::topology::Configuration;
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use std::collections::BTreeMap;
@@ -14,6 +11,9 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use streams_compiler::error::{Error, excerpt};
+use streams_compiler::plan::{FusionOption, Replay, Request};
+use streams_compiler::topology::Configuration;
 
 /// Bytes of a file.
 const MOST: u64 = 64 << 20;

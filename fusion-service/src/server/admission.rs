@@ -16,15 +16,15 @@
 //! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not
 //! as long as the caller who waits; a panic costs its request and nothing else.
 
-use super::{errors::Failure, metrics::Metrics};
-use crate::{budget::Budget, error::Error};
+use super::{budget::CallBudget, errors::Failure, metrics::Metrics};
 use std::{
     collections::VecDeque,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::{sync::oneshot, time};
+use streams_compiler::budget::Budget;
+use tokio::sync::oneshot;
 
 #[cfg(test)]
 mod tests;
@@ -167,17 +167,17 @@ impl Admission {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         class: Class,
-        budget: &Budget,
+        budget: &CallBudget,
         work: impl FnOnce(&Budget) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let asked = Instant::now();
         let permit = tokio::select! {
             biased;
-            error = ended(budget) => return Err(error.into()),
+            error = budget.ended() => return Err(error.into()),
             permit = self.permit(class) => permit?,
         };
         self.shared.metrics.stage("queue", asked.elapsed());
-        let inner = budget.clone();
+        let inner = budget.for_compiler();
         let span = tracing::Span::current();
         let thread = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -186,7 +186,7 @@ impl Admission {
         });
         let joined = tokio::select! {
             joined = thread => joined,
-            error = ended(budget) => return Err(error.into()),
+            error = budget.ended() => return Err(error.into()),
         };
         joined.unwrap_or_else(|error| {
             if !error.is_panic() {
@@ -241,21 +241,6 @@ impl Admission {
     #[cfg(test)]
     pub(crate) fn working(&self) -> PerClass<usize> {
         self.shared.lock().working
-    }
-}
-
-/// Waits until nobody wants the answer any more, and says why.
-pub(crate) async fn ended(budget: &Budget) -> Error {
-    let deadline = async {
-        match budget.deadline {
-            Some(deadline) => time::sleep_until(deadline.into()).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = budget.cancellation.cancelled() => Error::Cancelled,
-        () = deadline => Error::DeadlineExceeded,
     }
 }
 

@@ -11,16 +11,13 @@
 //! because the server shuts down says so.
 
 use super::{
-    admission::{Admission, Class, Ticket, ended},
+    admission::{Admission, Class, Ticket},
+    budget::CallBudget,
     deadline::deadline,
     errors::Failure,
     metrics::Metrics,
 };
-use crate::{
-    budget::{Budget, Limits},
-    error::Error,
-    telemetry,
-};
+use crate::telemetry;
 use http_body::{Frame, SizeHint};
 use std::{
     convert::Infallible,
@@ -29,6 +26,7 @@ use std::{
     task::{Context, Poll},
     time::{Duration, Instant},
 };
+use streams_compiler::{budget::Limits, error::Error};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -56,7 +54,7 @@ pub(crate) struct Calls {
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) class: Class,
-    pub(crate) budget: Budget,
+    pub(crate) budget: CallBudget,
     shutdown: CancellationToken,
     metrics: Arc<Metrics>,
 }
@@ -77,7 +75,7 @@ impl Call {
 
     /// Waits until the call has to end, and says why.
     pub(crate) async fn ended(&self) -> Failure {
-        ended(&self.budget).await.into()
+        self.budget.ended().await.into()
     }
 }
 
@@ -160,7 +158,7 @@ impl Calls {
             deadline(headers, now, self.longest).map_err(|message| Failure::malformed("grpc-timeout", message))?;
         let ticket = self.admission.enter(class)?;
         let cancellation = cancellation.token().clone();
-        let budget = Budget { limits: self.limits.clone(), deadline: Some(deadline), cancellation };
+        let budget = CallBudget { limits: self.limits.clone(), deadline: Some(deadline), cancellation };
         Ok((Call { class, budget, shutdown: self.shutdown.clone(), metrics: Arc::clone(&self.metrics) }, ticket))
     }
 }

@@ -8,8 +8,8 @@
 //! checked (`request`); a compilation is without the content of its ADL.
 
 use super::{errors::Failure, request::Change};
-use crate::budget::Budget;
 use std::{io, sync::Arc};
+use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 
 /// Compiles. All methods take long and run on workers, except those that only look things up.

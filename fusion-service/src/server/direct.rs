@@ -14,9 +14,9 @@ use super::{
     request::{self, Compilation, Input, Question},
     service,
 };
-use crate::budget::Budget;
-use crate::plan::{Compiled, Source};
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::plan::{Compiled, Source};
 use streams_proto::fusion::v1 as pb;
 use tonic::Status;
 

@@ -9,8 +9,8 @@
 //! No text of ours contains more of a request than the compiler's messages do.
 
 use super::admission::Overloaded;
-use crate::error::{Error, Problem, excerpt};
 use std::{collections::HashMap, time::Duration};
+use streams_compiler::error::{Error, Problem, excerpt};
 use streams_proto::fusion::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -217,7 +217,7 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Place, Stage, code};
+    use streams_compiler::error::{Place, Stage, code};
 
     #[test]
     fn a_rejected_application_says_where_and_why() {

@@ -24,6 +24,7 @@ pub mod command;
 pub mod direct;
 
 mod admission;
+mod budget;
 mod cache;
 mod call;
 mod compiler;

@@ -14,12 +14,12 @@
 //! ends with an error.
 
 use super::{
-    admission::{Admission, Class, ended},
+    admission::{Admission, Class},
+    budget::CallBudget,
     compiler::{Compiler, Measure},
     errors::Failure,
     metrics::Metrics,
 };
-use crate::{budget::Budget, error::Error};
 use bytes::{Bytes, BytesMut};
 use std::{
     collections::VecDeque,
@@ -27,6 +27,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
+use streams_compiler::{budget::Budget, error::Error};
 use streams_proto::fusion::v1 as pb;
 use tokio::{runtime::Handle, sync::mpsc};
 
@@ -63,7 +64,7 @@ pub(crate) async fn write<C: Compiler>(
     messages: mpsc::Sender<pb::RenderResponse>,
     admission: &Admission,
     metrics: &Arc<Metrics>,
-    budget: &Budget,
+    budget: &CallBudget,
 ) -> Result<(), Failure> {
     for batch in batches(wanted) {
         let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
@@ -83,7 +84,7 @@ pub(crate) async fn write<C: Compiler>(
         for message in held {
             tokio::select! {
                 biased;
-                error = ended(budget) => return Err(error.into()),
+                error = budget.ended() => return Err(error.into()),
                 sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
             }
         }
@@ -116,7 +117,7 @@ fn other_text() -> Failure {
 /// Turns pieces of text into messages, and keeps them until the worker is done, or until there are too many of them.
 struct Outlet {
     messages: mpsc::Sender<pb::RenderResponse>,
-    budget: Budget,
+    budget: CallBudget,
     runtime: Handle,
     held: VecDeque<pb::RenderResponse>,
     held_bytes: usize,
@@ -128,7 +129,7 @@ struct Outlet {
 }
 
 impl Outlet {
-    fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: Budget) -> Self {
+    fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: CallBudget) -> Self {
         let runtime = Handle::current();
         let (held, chunk) = (VecDeque::new(), BytesMut::new());
         Self { messages, budget, runtime, held, held_bytes: 0, chunk, missing: 0, overrun: false }
@@ -173,7 +174,7 @@ impl Outlet {
             for message in held.drain(..) {
                 tokio::select! {
                     biased;
-                    error = ended(budget) => return Err(error),
+                    error = budget.ended() => return Err(error),
                     sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
                 }
             }
@@ -229,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn texts_are_cut_into_messages() {
         let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut outlet = Outlet::new(messages, Budget::default());
+        let mut outlet = Outlet::new(messages, CallBudget::default());
         let text: Vec<u8> = (0..2 * CHUNK + 3).map(|i| i as u8).collect();
         outlet.begin(&wanted(7, text.len() as u64)).unwrap();
         for piece in text.chunks(1000) {
@@ -256,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_text_of_another_size_than_announced_is_of_another_job() {
         let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut outlet = Outlet::new(messages, Budget::default());
+        let mut outlet = Outlet::new(messages, CallBudget::default());
         outlet.begin(&wanted(0, 3)).unwrap();
         outlet.write_all(b"12").unwrap();
         assert!(matches!(outlet.end(Ok(())), Err(Failure::LayoutRejected(_))));

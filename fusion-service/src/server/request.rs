@@ -13,9 +13,9 @@ use super::{
     cache::{Digest, JobKey},
     errors::{Failure, Malformed},
 };
-use crate::error::excerpt;
 use bytes::Bytes;
 use std::{collections::HashSet, hash::Hash};
+use streams_compiler::error::excerpt;
 use streams_proto::fusion::v1 as pb;
 
 /// Bytes of the content of a blob.

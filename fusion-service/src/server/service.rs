@@ -21,10 +21,10 @@ use super::{
     render,
     request::{self, Compilation, Input},
 };
-use crate::budget::Budget;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use std::{pin::Pin, sync::Arc, time::Instant};
+use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;

@@ -3,17 +3,17 @@
 //! real operators after expansion.
 
 use super::table::Set;
-use fusion_service::budget::Budget;
-use fusion_service::logical::submission;
-use fusion_service::logical::{
-    Annotation, Application, Attribute, Connection, Import, ImportedStreams, OperatorId, OperatorKind, PortKind,
-    Property, SplitterKind, Type,
-};
-use fusion_service::topology::{self, AnnotationValue, Parameters};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::logical::submission;
+use streams_compiler::logical::{
+    Annotation, Application, Attribute, Connection, Import, ImportedStreams, OperatorId, OperatorKind, PortKind,
+    Property, SplitterKind, Type,
+};
+use streams_compiler::topology::{self, AnnotationValue, Parameters};
 
 /// One run of the reference implementation: its name, the application, submission-time values, width overrides.
 struct Run {
@@ -30,7 +30,7 @@ fn runs(corpus: &Path) -> Vec<(PathBuf, Run)> {
         let (name, file, arguments) = (fields.next().unwrap(), fields.next().unwrap(), fields.next().unwrap());
         let folder = if name.starts_with("syn.") { "samples/synthetic" } else { "samples" };
         let document = std::fs::read(corpus.join(folder).join(file)).unwrap();
-        let application = Arc::new(fusion_service::adl::parse(&document, &Budget::default()).expect(name));
+        let application = Arc::new(streams_compiler::adl::parse(&document, &Budget::default()).expect(name));
         let pairs = |kind: &str| -> Vec<(String, String)> {
             let pair = |argument: &str| {
                 let (name, value) = argument.strip_prefix(kind)?.split_once('=')?;
@@ -213,7 +213,7 @@ fn operator(run: &Run, id: OperatorId) -> Value {
         OperatorKind::Composite(composite) => {
             let nested = |ids: &[OperatorId]| Value::Array(ids.iter().map(|id| self::operator(run, *id)).collect());
             for (key, ports) in [("inputPorts", &composite.inputs), ("outputPorts", &composite.outputs)] {
-                let port = |p: &fusion_service::logical::CompositePort| {
+                let port = |p: &streams_compiler::logical::CompositePort| {
                     let (incoming, outgoing) = (connections(&p.incoming), connections(&p.outgoing));
                     json!({ "index": p.index, "incomingConnections": incoming, "outgoingConnections": outgoing })
                 };

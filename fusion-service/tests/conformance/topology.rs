@@ -3,13 +3,13 @@
 //! resize changes.
 
 use super::table::Set;
-use fusion_service::budget::Budget;
-use fusion_service::logical::Application;
-use fusion_service::logical::submission::Bindings;
-use fusion_service::topology::{self, Imports, Numbering, Parameters, Topology};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::logical::Application;
+use streams_compiler::logical::submission::Bindings;
+use streams_compiler::topology::{self, Imports, Numbering, Parameters, Topology};
 
 /// One state of a dump: its headline, and its lines.
 struct Block {
@@ -150,7 +150,7 @@ fn export(export: &topology::Export) -> String {
 
 fn expand(application: &Arc<Application>, widths: &[(String, i128)]) -> Topology {
     let bindings: Bindings =
-        fusion_service::logical::submission::bind(application, &BTreeMap::new()).expect("values bind");
+        streams_compiler::logical::submission::bind(application, &BTreeMap::new()).expect("values bind");
     let parameters = Parameters { bindings, widths: widths.to_vec(), ..Parameters::default() };
     let topology = topology::expand(application, &parameters, &Budget::default()).expect("expands");
     topology::verify(&topology).expect("is sound");
@@ -203,7 +203,7 @@ pub(crate) fn topologies(corpus: &Path) -> Set {
         let adl = dump.lines().find_map(|line| line.strip_prefix("# adl=")?.split(' ').next()).unwrap();
         let place = ["topology", "samples"].iter().map(|folder| corpus.join(folder).join(adl));
         let document = std::fs::read(place.into_iter().find(|path| path.is_file()).unwrap()).unwrap();
-        let application = Arc::new(fusion_service::adl::parse(&document, &Budget::default()).expect("parses"));
+        let application = Arc::new(streams_compiler::adl::parse(&document, &Budget::default()).expect("parses"));
         let (mut widths, blocks) = blocks(&dump);
         for block in blocks {
             let ours = match block.head.strip_prefix("##### resize ") {

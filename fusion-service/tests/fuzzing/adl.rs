@@ -4,9 +4,9 @@
 
 use crate::people::Choice;
 use crate::{compilation, people};
-use fusion_service::fuser::{Cpus, FusionType};
-use fusion_service::plan::{Compiled, FusionOption, Policy, Request, Source};
 use std::sync::Arc;
+use streams_compiler::fuser::{Cpus, FusionType};
+use streams_compiler::plan::{Compiled, FusionOption, Policy, Request, Source};
 
 /// Every fusion option, and both policies of a resize.
 fn options(length: usize) -> (FusionOption, FusionType, Policy) {

@@ -2,12 +2,12 @@
 //!
 //! Knows: the public surface of the library. Must not know: where an application comes from.
 
-use fusion_service::budget::{Budget, Limits};
-use fusion_service::error::Error;
-use fusion_service::plan::{self, Compiled, FusionOption, InUse, Layout, Policy, Request, Source};
-use fusion_service::topology;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use streams_compiler::budget::{Budget, Limits};
+use streams_compiler::error::Error;
+use streams_compiler::plan::{self, Compiled, FusionOption, InUse, Layout, Policy, Request, Source};
+use streams_compiler::topology;
 
 /// Small limits, so that an input which is not refused is compiled within milliseconds.
 pub(crate) fn budget() -> Budget {

@@ -8,11 +8,11 @@
 use crate::compilation;
 use crate::layout::ADL;
 use bytes::Bytes;
-use fusion_service::plan::Layout;
 use fusion_service::server::direct;
 use pb::plan_request::What;
 use prost::Message;
 use sha2::{Digest, Sha256};
+use streams_compiler::plan::Layout;
 use streams_proto::fusion::v1 as pb;
 
 /// The lowest two bits.
@@ -248,7 +248,7 @@ pub(crate) fn run(data: &[u8]) {
                 let compilation = repair(&mut message.compilation);
                 repair_layout(compilation, &mut message.layout);
                 if message.compiler.is_empty() {
-                    fusion_service::plan::COMPILER.clone_into(&mut message.compiler);
+                    streams_compiler::plan::COMPILER.clone_into(&mut message.compiler);
                 }
             }
             let wanted = message.pe_ids.len();

@@ -4,10 +4,10 @@
 //! fixed application and job, so that mutations reach what is behind those two checks.
 
 use crate::compilation;
-use fusion_service::plan::{self, FusionOption, InUse, Layout, Policy, RenderError, Request, Source};
-use fusion_service::topology;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
+use streams_compiler::plan::{self, FusionOption, InUse, Layout, Policy, RenderError, Request, Source};
+use streams_compiler::topology;
 
 pub(crate) const ADL: &str = include_str!("../golden/orders/app.adl");
 pub(crate) const MAGIC: &[u8] = b"SPLL\x01";

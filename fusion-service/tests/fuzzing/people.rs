@@ -3,13 +3,13 @@
 //! Knows: the public surface of the library. Must not know: where an application comes from, files, arguments.
 
 use crate::compilation::budget;
-use fusion_service::error::{Error, Problem};
-use fusion_service::explain::{Fate, explain};
-use fusion_service::graph::{self, Drawing, Limits, NodeKind, Widths};
-use fusion_service::plan::{self, Compiled, FusionOption, Request, Source};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use streams_compiler::error::{Error, Problem};
+use streams_compiler::explain::{Fate, explain};
+use streams_compiler::plan::{self, Compiled, FusionOption, Request, Source};
+use streams_graph::{Drawing, Limits, NodeKind, Widths};
 
 /// Operators of an application that is drawn without folding.
 const SMALL: usize = 80;
@@ -122,14 +122,14 @@ pub(crate) fn drawn(now: &Compiled, before: Option<&Compiled>, choice: &mut Choi
     let view = choice.below(3);
     let draw = || {
         let drawing = match view {
-            0 => graph::logical(
+            0 => streams_graph::logical(
                 &topology.application,
                 Widths { before: regions, now: &topology.regions },
                 limits,
                 &budget(),
             ),
-            1 => graph::physical(now, before, limits, &budget()),
-            _ => graph::fused(now, before, limits, &budget()),
+            1 => streams_graph::physical(now, before, limits, &budget()),
+            _ => streams_graph::fused(now, before, limits, &budget()),
         };
         drawing.expect("only the budget ends a drawing")
     };

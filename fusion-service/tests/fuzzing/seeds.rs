@@ -4,10 +4,10 @@
 
 use crate::{compilation, grpc_request, layout, sab};
 use bytes::Bytes;
-use fusion_service::plan::{self, InUse, Policy};
 use pb::plan_request::What;
 use prost::Message;
 use std::path::{Path, PathBuf};
+use streams_compiler::plan::{self, InUse, Policy};
 use streams_proto::fusion::v1 as pb;
 
 /// Larger documents make fuzzing slow.

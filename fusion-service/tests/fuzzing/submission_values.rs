@@ -3,10 +3,10 @@
 //! Input: lines `name=value`; of a repeated name the last counts.
 
 use crate::compilation;
-use fusion_service::logical::submission::{Literal, bind};
-use fusion_service::plan::{FusionOption, Policy, Request, Source};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
+use streams_compiler::logical::submission::{Literal, bind};
+use streams_compiler::plan::{FusionOption, Policy, Request, Source};
 
 const ADL: &str = include_str!("values.adl");
 

@@ -2,12 +2,12 @@
 //! wrong with the document.
 
 use super::application;
-use fusion_service::budget::Budget;
-use fusion_service::error::{Error, Problem};
-use fusion_service::plan::{self, Compiled, FusionOption, Request, Source};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, Problem};
+use streams_compiler::plan::{self, Compiled, FusionOption, Request, Source};
 
 /// A change of a document.
 #[derive(Clone, Debug)]

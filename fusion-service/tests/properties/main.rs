@@ -12,7 +12,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
-#[path = "../../src/plan/tests/application.rs"]
+#[path = "../../compiler/src/plan/tests/application.rs"]
 #[allow(dead_code, reason = "tests of the library use more of it")]
 mod application;
 mod checks;

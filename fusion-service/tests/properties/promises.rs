@@ -1,10 +1,10 @@
 //! What the library promises of plans: the same on every thread, warm or cold, from a layout, and back again.
 
 use fusion_service::command::application::Application;
-use fusion_service::plan::{self, Compiled, InUse, Layout, Plan, Policy};
-use fusion_service::topology::Identity;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use streams_compiler::plan::{self, Compiled, InUse, Layout, Plan, Policy};
+use streams_compiler::topology::Identity;
 
 type Texts = BTreeMap<u64, Vec<u8>>;
 

@@ -5,8 +5,8 @@
 //! in it.
 
 use super::excerpt::Lines;
-use crate::error::Place;
 use std::collections::BTreeMap;
+use streams_compiler::error::Place;
 
 /// The lines of both texts, and how many bytes they share at the beginning and at the end.
 pub(super) struct Edited<'d> {

@@ -5,9 +5,9 @@
 //! line apart for each of them.)
 
 use crate::command::terminal::{CUT, visible};
-use crate::error::Place;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use streams_compiler::error::Place;
 
 /// Columns of a terminal before and from the marked character.
 const BEFORE: usize = 32;

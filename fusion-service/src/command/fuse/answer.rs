@@ -1,9 +1,9 @@
 //! Answers: what the fuser makes of a case, in JSON (rule service-25).
 
-use crate::error::{Problem, Stage};
-use crate::fuser::{self, Graph, Partition, Pe};
 use cranelift_entity::EntityRef;
 use serde::Serialize;
+use streams_compiler::error::{Problem, Stage};
+use streams_compiler::fuser::{self, Graph, Partition, Pe};
 
 /// The answer to one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,18 +1,18 @@
 //! The JSON form of a case (rule service-25).
 
 use super::Malformed;
-use crate::budget::Limits;
-use crate::error::{Problem, Stage, excerpt};
-use crate::fuser::{
-    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading,
-    Traits,
-};
-use crate::logical::PoolLocation;
-use crate::topology::{Connection, Node, Via};
 use cranelift_entity::EntityRef;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use streams_compiler::budget::Limits;
+use streams_compiler::error::{Problem, Stage, excerpt};
+use streams_compiler::fuser::{
+    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading,
+    Traits,
+};
+use streams_compiler::logical::PoolLocation;
+use streams_compiler::topology::{Connection, Node, Via};
 
 /// A case: a graph, and how to fuse it. Other keys are ignored.
 #[derive(Deserialize)]

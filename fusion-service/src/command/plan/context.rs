@@ -1,11 +1,11 @@
 //! `context.json` (rule service-22).
 
-use crate::plan::{
-    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, Reason, RemovedElement,
-};
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
+use streams_compiler::plan::{
+    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, Reason, RemovedElement,
+};
 
 /// The file. It is written as it is serialized: lists of labels can be long.
 #[derive(Serialize)]
@@ -114,7 +114,7 @@ impl<'p> Context<'p> {
     }
 }
 
-fn pool(pool: &crate::logical::HostPool) -> Pool<'_> {
+fn pool(pool: &streams_compiler::logical::HostPool) -> Pool<'_> {
     Pool {
         index: pool.index,
         name: &pool.name,

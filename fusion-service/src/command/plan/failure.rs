@@ -1,7 +1,7 @@
 //! `error.json` (rule service-23).
 
-use crate::error::{Error, Problem, Stage};
 use serde::Serialize;
+use streams_compiler::error::{Error, Problem, Stage};
 
 /// Problems that are listed, and characters of a message: the file stays far below 64 KiB.
 const MOST_PROBLEMS: usize = 24;

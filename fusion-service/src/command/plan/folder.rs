@@ -2,14 +2,14 @@
 
 use super::context::Context;
 use super::failure;
-use crate::budget::Budget;
 use crate::command::Failure;
-use crate::error::Error;
-use crate::plan::Compiled;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::plan::Compiled;
 
 /// A folder for one step, without files of an earlier run.
 pub(super) struct Folder(PathBuf);

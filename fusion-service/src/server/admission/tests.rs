@@ -2,14 +2,15 @@
 
 use super::*;
 use std::sync::mpsc;
+use streams_compiler::error::Error;
 
 fn admission(workers: usize, tickets: usize) -> Admission {
     let tickets = PerClass { resize: tickets, render: tickets, submit: tickets, dry_run: tickets };
     Admission::new(Capacity { workers, tickets }, Arc::new(Metrics::new()))
 }
 
-fn patient() -> Budget {
-    Budget { deadline: Some(Instant::now() + Duration::from_secs(30)), ..Budget::default() }
+fn patient() -> CallBudget {
+    CallBudget { deadline: Some(Instant::now() + Duration::from_secs(30)), ..CallBudget::default() }
 }
 
 /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
@@ -125,7 +126,7 @@ async fn expired_or_abandoned_work_is_never_started() {
         tokio::task::yield_now().await;
     }
     let must_not_run = |_: &Budget| -> Result<(), Failure> { panic!("was started") };
-    let soon = Budget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..Budget::default() };
+    let soon = CallBudget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..CallBudget::default() };
     let expired = admission.run(Class::Resize, &soon, must_not_run).await;
     assert!(matches!(expired, Err(Failure::Compiler(Error::DeadlineExceeded))), "{expired:?}");
 

@@ -1,8 +1,8 @@
 //! Accounts to messages.
 
 use super::plan::{automatic, warnings};
-use crate::explain::{self, Account, Effect, Fate};
-use crate::plan::{Compiled, Reason};
+use streams_compiler::explain::{self, Account, Effect, Fate};
+use streams_compiler::plan::{Compiled, Reason};
 use streams_proto::fusion::v1::{self as pb, explanation};
 
 /// Groups of PEs in a message: it stays far below what receivers accept.

@@ -18,13 +18,13 @@ use super::{
     errors::Failure,
     request::Change,
 };
-use crate::{
+use std::{io, sync::Arc};
+use streams_compiler::{
     aadl::WriteError,
     budget::Budget,
     error::Error,
     plan::{COMPILER, Compiled, RenderError, RestoreError, Source},
 };
-use std::{io, sync::Arc};
 use streams_proto::fusion::v1 as pb;
 
 /// Bytes of memory per byte of ADL.
@@ -53,7 +53,7 @@ impl Compiler for Library {
         budget: &Budget,
     ) -> Result<(Compiled, pb::SubmitResponse), Failure> {
         let request = Arc::new(request::request(compilation)?);
-        let job = crate::plan::submit(application, &request, budget)?;
+        let job = streams_compiler::plan::submit(application, &request, budget)?;
         let answer = plan::submitted(&job, budget)?;
         Ok((job, answer))
     }
@@ -66,7 +66,7 @@ impl Compiler for Library {
         budget: &Budget,
     ) -> Result<(Compiled, pb::ResizeResponse), Failure> {
         let (widths, policy, in_use) = request::change(change);
-        let job = crate::plan::resize(prior, &widths, policy, &in_use, budget)?;
+        let job = streams_compiler::plan::resize(prior, &widths, policy, &in_use, budget)?;
         let answer = plan::resized(&job, budget)?;
         Ok((job, answer))
     }
@@ -77,7 +77,7 @@ impl Compiler for Library {
         prior: Option<&Compiled>,
         budget: &Budget,
     ) -> Result<pb::ExplainResponse, Failure> {
-        let account = crate::explain::explain(job, prior, budget)?;
+        let account = streams_compiler::explain::explain(job, prior, budget)?;
         Ok(explain::explained(job, account))
     }
 
@@ -89,7 +89,7 @@ impl Compiler for Library {
         budget: &Budget,
     ) -> Result<Compiled, Failure> {
         let request = Arc::new(request::request(compilation)?);
-        crate::plan::restore(application, &request, layout, budget).map_err(|error| match error {
+        streams_compiler::plan::restore(application, &request, layout, budget).map_err(|error| match error {
             RestoreError::Layout(error) => Failure::LayoutRejected(error.to_string()),
             RestoreError::Compilation(error) => error.into(),
         })

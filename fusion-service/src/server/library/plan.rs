@@ -1,6 +1,7 @@
 //! Plans to messages.
 
-use crate::{
+use bytes::Bytes;
+use streams_compiler::{
     budget::Budget,
     error::{Error, Problem, Stage},
     fuser::Automatic,
@@ -10,7 +11,6 @@ use crate::{
         PortLabel, Reason, RemovedElement, Warning,
     },
 };
-use bytes::Bytes;
 use streams_proto::fusion::v1 as pb;
 
 /// Isolation labels of all PEs together: each PE has those of all others.
@@ -176,7 +176,7 @@ fn port_label(job_id: u64, pe: u64, label: &PortLabel) -> pb::PortLabel {
 
 fn export(port: &ExportedPort) -> Result<pb::Export, Error> {
     let export = &port.export;
-    let property = |p: &crate::logical::Property| pb::export::Property {
+    let property = |p: &streams_compiler::logical::Property| pb::export::Property {
         name: p.name.clone(),
         r#type: p.r#type.clone(),
         values: p.values.clone(),

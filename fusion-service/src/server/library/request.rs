@@ -1,13 +1,13 @@
 //! Messages to requests. The messages have been checked.
 
-use crate::{
+use crate::server::request::Change;
+use std::collections::BTreeMap;
+use streams_compiler::{
     error::Error,
     fuser::{Cpus, FusionType},
     plan::{FusionOption, InUse, Policy, PortsInUse, Request},
-    server::request::Change,
     topology::Configuration,
 };
-use std::collections::BTreeMap;
 use streams_proto::fusion::v1 as pb;
 
 /// What a job adds to its application. Errors at stage `logical-model`, as for the properties of a job.
@@ -87,7 +87,7 @@ fn widths(widths: &[pb::RegionWidth]) -> Vec<(String, i128)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logical::TraceLevel;
+    use streams_compiler::logical::TraceLevel;
 
     #[test]
     fn everything_that_a_compilation_says_is_read() {

@@ -5,7 +5,6 @@
 //! would come of it is not.
 
 use super::{Adl, Inner, Prior, note_job};
-use crate::budget::Budget;
 use crate::server::{
     call::Call,
     compiler::Compiler,
@@ -13,6 +12,7 @@ use crate::server::{
     request::{self, Change, Compilation, Question},
 };
 use std::sync::Arc;
+use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 
 /// What is tried.

@@ -1,8 +1,9 @@
 //! The real compiler behind the real sockets.
 
 use super::*;
-use crate::{error::code, plan::COMPILER, server::library::Library};
+use crate::server::library::Library;
 use std::collections::BTreeMap;
+use streams_compiler::{error::code, plan::COMPILER};
 use tonic::Code;
 use tonic_types::StatusExt;
 

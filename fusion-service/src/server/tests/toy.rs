@@ -1,13 +1,9 @@
 //! A compiler whose results are obvious and whose steps can be held.
 
-use crate::{
-    budget::Budget,
-    error::{Error, Problem, Stage},
-    server::{
-        compiler::{Compiler, Measure},
-        errors::Failure,
-        request::Change,
-    },
+use crate::server::{
+    compiler::{Compiler, Measure},
+    errors::Failure,
+    request::Change,
 };
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -16,6 +12,10 @@ use std::{
     io,
     sync::{Arc, Condvar, Mutex},
     time::Duration,
+};
+use streams_compiler::{
+    budget::Budget,
+    error::{Error, Problem, Stage},
 };
 use streams_proto::fusion::v1 as pb;
 

@@ -3,13 +3,13 @@
 use super::drawing::{Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Description, When};
 use super::text::{last_part, long, short, shortened};
-use crate::fuser::PeId;
-use crate::logical::{Application, ParallelRegion, SplitterKind, Width};
-use crate::phrase::counted;
-use crate::plan::{Compiled, Fate, Placement, Reason};
-use crate::topology::{self, Operator, Topology};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, HashMap};
+use streams_compiler::fuser::PeId;
+use streams_compiler::logical::{Application, ParallelRegion, SplitterKind, Width};
+use streams_compiler::phrase::counted;
+use streams_compiler::plan::{Compiled, Fate, Placement, Reason};
+use streams_compiler::topology::{self, Operator, Topology};
 
 /// A job that is drawn.
 pub(super) struct Subject<'a> {

@@ -33,10 +33,10 @@ mod text;
 pub use drawing::{Cluster, ClusterId, ClusterKind, Drawing, Edge, End, Mark, Node, NodeId, NodeKind};
 pub use logical::Widths;
 
-use crate::budget::Budget;
-use crate::error::Error;
-use crate::logical::Application;
-use crate::plan::Compiled;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::logical::Application;
+use streams_compiler::plan::Compiled;
 
 /// Most lines that Mermaid draws on a page that is not configured otherwise.
 pub const MOST_MERMAID_EDGES: usize = 500;
@@ -102,4 +102,11 @@ impl Drawing {
     pub fn to_svg(&self) -> String {
         svg::write(self)
     }
+}
+
+/// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.
+#[cfg(test)]
+fn property_cases(few: u32) -> proptest::test_runner::Config {
+    let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    proptest::test_runner::Config { cases: wanted.unwrap_or(few), failure_persistence: None, ..Default::default() }
 }

@@ -80,8 +80,7 @@ fn a_circle_that_nothing_feeds_is_not_followed() {
 
 #[test]
 fn nobody_waits_for_a_cancelled_expansion() {
-    let budget = Budget::default();
-    budget.cancellation.cancel();
+    let budget = Budget::cancelled();
     assert_eq!(tower(1, 2, true).expand_within(&budget).map(|_| ()), Err(Error::Cancelled));
     let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };
     assert_eq!(tower(1, 2, true).expand_within(&budget).map(|_| ()), Err(Error::DeadlineExceeded));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A job, and the same with another width.
 fn resized() -> (Compiled, Compiled) {
     let budget = Budget::default();
-    let source = Source::parse(include_bytes!("../../tests/golden/feeds/app.adl"), &budget).unwrap();
+    let source = Source::parse(include_bytes!("../../../tests/golden/feeds/app.adl"), &budget).unwrap();
     let before = submit(&source, &Arc::new(Request::default()), &budget).unwrap();
     let now = resize(&before, &[("Lane".to_owned(), 3)], Policy::Sticky, &InUse::default(), &budget).unwrap();
     (before, now)
@@ -42,8 +42,7 @@ fn what_is_too_large_is_not_compared() {
 #[test]
 fn nobody_waits() {
     let (before, now) = resized();
-    let budget = Budget::default();
-    budget.cancellation.cancel();
+    let budget = Budget::cancelled();
     assert_eq!(explain(&now, Some(&before), &budget), Err(Error::Cancelled));
 }
 

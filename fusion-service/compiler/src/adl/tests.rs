@@ -10,10 +10,10 @@ use crate::logical::{
 use proptest::prelude::*;
 
 /// A document with one of everything of the current dialect.
-const CURRENT: &str = include_str!("../../tests/applications/everything.adl");
+const CURRENT: &str = include_str!("../../../tests/applications/everything.adl");
 
 /// The same in the older dialect, smaller.
-const OLDER: &str = include_str!("../../tests/applications/older-dialect.adl");
+const OLDER: &str = include_str!("../../../tests/applications/older-dialect.adl");
 
 fn read(document: &str) -> Application {
     parse(document.as_bytes(), &Budget::default()).unwrap()

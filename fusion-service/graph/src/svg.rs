@@ -7,11 +7,11 @@ use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeKind};
 use super::layout::{self, Layout, Line, Path, Rect, Segment, common_mark};
 use super::measure::{self, NAME_LINE, REMARK_LINE, SIDE};
 use super::text;
-use crate::phrase::listed;
 use cranelift_entity::EntityRef;
 use quick_xml::escape::escape;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use streams_compiler::phrase::listed;
 
 /// Space around everything.
 const MARGIN: f64 = 16.0;

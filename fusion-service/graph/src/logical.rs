@@ -8,14 +8,14 @@ use super::running::owners;
 use super::subject::{describe_region, ports, title};
 use super::text::{last_part, long, short, shortened};
 use super::{Drawing, Limits};
-use crate::budget::Budget;
-use crate::error::Error;
-use crate::logical::{
+use std::collections::{HashMap, HashSet};
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::logical::{
     self, Application, ImportedStreams, Operator, OperatorId, OperatorKind, ParallelRegion, PortKind,
 };
-use crate::phrase::counted;
-use crate::topology::Region;
-use std::collections::{HashMap, HashSet};
+use streams_compiler::phrase::counted;
+use streams_compiler::topology::Region;
 
 /// Streams that are looked for: those of composite ports with many ends on both sides multiply.
 const MOST_STREAMS: usize = 1_000_000;

@@ -66,8 +66,7 @@ fn fewer_than_one_pe_is_a_user_error() {
 
 #[test]
 fn nothing_is_fused_when_nobody_waits() {
-    let budget = Budget::default();
-    budget.cancellation.cancel();
+    let budget = Budget::cancelled();
     let sample = Sample::chain(3);
     assert_eq!(fuse(&sample.graph(), &manual(1), &budget), Err(Error::Cancelled));
 }

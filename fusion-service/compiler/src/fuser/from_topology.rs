@@ -157,7 +157,7 @@ mod tests {
 
     /// An application, and two channels of one operator in it that differ in their names only.
     fn telemetry() -> (Topology, [Node; 2]) {
-        let document = include_bytes!("../../tests/applications/telemetry.adl");
+        let document = include_bytes!("../../../tests/applications/telemetry.adl");
         let application = Arc::new(crate::adl::parse(document, &Budget::default()).unwrap());
         let bindings = bind(&application, &BTreeMap::new()).unwrap();
         let parameters = Parameters { bindings, ..Parameters::default() };

@@ -237,7 +237,7 @@ fn threaded_ports_are_injected_behind_splitters_and_for_dedicated_operators() {
 
 #[test]
 fn the_older_dialect_leaves_models_at_operators() {
-    let document = include_bytes!("../../../tests/applications/older-dialect.adl");
+    let document = include_bytes!("../../../../tests/applications/older-dialect.adl");
     for (threading_model, expected) in [(None, (true, false)), (Some("dynamic".to_owned()), (true, true))] {
         let application = Arc::new(crate::adl::parse(document, &Budget::default()).unwrap());
         let configuration = Configuration { threading_model, ..Configuration::default() };

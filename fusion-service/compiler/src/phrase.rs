@@ -3,12 +3,12 @@
 //! Knows: a little English. Must not know: what is spoken of.
 
 /// `1 PE`, `2 PEs`.
-pub(crate) fn counted(number: usize, one: &str) -> String {
+pub fn counted(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// `a, b and 3 more`: the first entries of `count`.
-pub(crate) fn listed(first: &[String], count: usize) -> String {
+pub fn listed(first: &[String], count: usize) -> String {
     let text = first.join(", ");
     match count.saturating_sub(first.len()) {
         0 => text,
@@ -17,7 +17,7 @@ pub(crate) fn listed(first: &[String], count: usize) -> String {
 }
 
 /// First and last number of each run of ascending numbers without a gap.
-pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
+pub fn runs(numbers: impl IntoIterator<Item = u64>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for number in numbers {
         match runs.last_mut() {

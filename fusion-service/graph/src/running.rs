@@ -7,14 +7,14 @@ use super::outline::{ClusterKey, Connection, Description, Outline};
 use super::subject::{Element, Present, Subject};
 use super::text::{last_part, long, shortened, wrapped};
 use super::{Drawing, Limits};
-use crate::budget::Budget;
-use crate::error::Error;
-use crate::fuser::PeId;
-use crate::logical::{Application, OperatorId};
-use crate::phrase::counted;
-use crate::plan::Placement;
-use crate::topology::Operator;
 use std::collections::{BTreeMap, BTreeSet};
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::fuser::PeId;
+use streams_compiler::logical::{Application, OperatorId};
+use streams_compiler::phrase::counted;
+use streams_compiler::plan::Placement;
+use streams_compiler::topology::Operator;
 
 /// The physical graph: composites, regions and channels around operators.
 pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {

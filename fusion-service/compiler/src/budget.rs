@@ -5,8 +5,10 @@
 //! and [`Pace`] makes the question cheap enough for inner loops.
 
 use crate::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// Bounds on sizes (rules language-5, expansion-33 and service-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +50,20 @@ pub struct Budget {
     pub limits: Limits,
     /// When the answer is of no use any more.
     pub deadline: Option<Instant>,
-    /// Set when the caller has gone away.
-    pub cancellation: CancellationToken,
+    /// Says when the caller has gone away. Without one, the caller never does.
+    pub cancellation: Option<Arc<dyn Cancellation>>,
+}
+
+/// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a test a flag.
+pub trait Cancellation: fmt::Debug + Send + Sync {
+    /// True from the moment on at which nobody wants the result any more. Cheap: stages ask it in their loops.
+    fn is_cancelled(&self) -> bool;
+}
+
+impl Cancellation for AtomicBool {
+    fn is_cancelled(&self) -> bool {
+        self.load(Ordering::Relaxed)
+    }
 }
 
 impl Budget {
@@ -60,13 +74,19 @@ impl Budget {
 
     /// Says whether the work should go on. Reads the clock: use [`Budget::pace`] in loops.
     pub fn check(&self) -> Result<(), Error> {
-        if self.cancellation.is_cancelled() {
+        if self.cancellation.as_ref().is_some_and(|caller| caller.is_cancelled()) {
             return Err(Error::Cancelled);
         }
         match self.deadline {
             Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
             _ => Ok(()),
         }
+    }
+
+    /// A budget whose caller has gone away already.
+    #[cfg(test)]
+    pub(crate) fn cancelled() -> Self {
+        Self { cancellation: Some(Arc::new(AtomicBool::new(true))), ..Self::default() }
     }
 
     /// A counter that calls [`Budget::check`] now and then.
@@ -109,9 +129,8 @@ mod tests {
 
     #[test]
     fn a_loop_ends_when_nobody_waits() {
-        let budget = Budget::default();
+        let budget = Budget::cancelled();
         let mut pace = budget.pace();
-        budget.cancellation.cancel();
         let steps = (0..).take_while(|_| pace.step().is_ok()).count();
         assert!(steps < 10_000, "went on for {steps} steps");
     }

@@ -4,8 +4,8 @@ use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, When};
 use super::subject::{Present, Subject};
 use super::text::{last_part, long, short, shortened};
-use crate::topology::{Export, Imports, Operator};
 use std::collections::BTreeMap;
+use streams_compiler::topology::{Export, Imports, Operator};
 
 /// Imports and exports of the operators noted so far.
 #[derive(Debug, Default)]

@@ -146,8 +146,7 @@ fn too_much_text_is_refused_early() {
 #[test]
 fn nobody_waits_any_more() {
     let items = row(vec![operator("S"), operator("P").parallel(50), operator("T")]);
-    let budget = Budget::default();
-    budget.cancellation.cancel();
+    let budget = Budget::cancelled();
     let error = submit(&source(&items), &request(FusionOption::Legacy), &budget).unwrap_err();
     assert_eq!(error, Error::Cancelled);
     let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };

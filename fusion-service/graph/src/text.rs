@@ -1,6 +1,6 @@
 //! Names as people can read them: printable, short, and how wide they are.
 
-use crate::phrase::runs;
+use streams_compiler::phrase::runs;
 
 /// Characters of a name in a box.
 const MOST: usize = 26;

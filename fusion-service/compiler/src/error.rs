@@ -201,22 +201,24 @@ impl std::error::Error for Error {}
 /// A stage that can go on after a problem puts it here and goes on; the first problem decides stage and code of the
 /// whole, so the order in which a stage looks for problems is part of its contract.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Problems(Vec<Problem>);
+pub struct Problems(Vec<Problem>);
 
 impl Problems {
     /// More problems of one stage are of no use to anybody.
-    pub(crate) const MOST: usize = 100;
+    pub const MOST: usize = 100;
 
     /// Adds a problem, unless it is known already (all channels of an operator tend to have the same one).
-    pub(crate) fn push(&mut self, problem: Problem) {
+    pub fn push(&mut self, problem: Problem) {
         if !self.is_full() && !self.0.contains(&problem) {
             self.0.push(problem);
         }
     }
 
-    /// The value of a step, or nothing if it was refused: its problems are kept. Passes on that the computation was
-    /// ended.
-    pub(crate) fn keep<T>(&mut self, result: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
+    /// The value of a step, or nothing if it was refused: its problems are kept.
+    ///
+    /// # Errors
+    /// The computation was ended from outside.
+    pub fn keep<T>(&mut self, result: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
         match result.map_err(Into::into) {
             Ok(value) => Ok(Some(value)),
             Err(Error::Rejected(problems)) => {
@@ -227,22 +229,26 @@ impl Problems {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether looking for more is in vain.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.0.len() >= Self::MOST
     }
 
-    /// Ends a step: an error if there is any problem.
-    pub(crate) fn into_result(self) -> Result<(), Error> {
+    /// Ends a step.
+    ///
+    /// # Errors
+    /// There is a problem: all of them.
+    pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::Rejected(self.0)) }
     }
 
     /// The problems.
-    pub(crate) fn into_vec(self) -> Vec<Problem> {
+    pub fn into_vec(self) -> Vec<Problem> {
         self.0
     }
 }

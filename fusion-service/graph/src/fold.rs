@@ -17,12 +17,12 @@ use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mar
 use super::outline::{Connection, Outline, Outlined, When};
 use super::text;
 use super::{Drawing, Limits};
-use crate::budget::Budget;
-use crate::error::Error;
-use crate::phrase::counted;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use shapes::{Inside, Shapes};
 use std::collections::HashMap;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::phrase::counted;
 
 /// Walks through the connections of an outline.
 pub(super) type Connections<'a> = dyn Fn(&mut dyn FnMut(Connection)) + 'a;

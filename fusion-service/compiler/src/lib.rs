@@ -1,0 +1,42 @@
+//! The compiler of streams-operator.
+//!
+//! Data flows one way, down this list of modules. Each stage is a type and a pure function that takes the previous stage's type:
+//!
+//! ```text
+//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --aadl--> text
+//!                                  \______________________ plan: submit, resize, layout ______________________/
+//! ```
+//!
+//! * [`adl`] knows XML and both dialects, nothing of what the elements mean together.
+//! * [`logical`] is the application as written.
+//! * [`topology`] is the application as it runs: one operator per channel, splitters, connections.
+//! * [`fuser`] groups operators into PEs; it knows nothing of XML.
+//! * [`aadl`] writes one document per PE.
+//! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
+//! * [`explain`] says of a compiled job why it is as it is, in words.
+//!
+//! All stages use [`budget`] (what a compilation may cost), [`error`] (why a stage refuses its input), [`shared`] (what
+//! generations of a job have in common) and [`phrase`] (counts and lists in sentences).
+//!
+//! Knows: ADL, operators, PEs, AADL. Must not know: files, arguments, gRPC, threads, Kubernetes. The dependencies of
+//! the crate keep this border.
+
+pub mod aadl;
+pub mod adl;
+pub mod budget;
+pub mod error;
+pub mod explain;
+pub mod fuser;
+mod heap;
+pub mod logical;
+pub mod phrase;
+pub mod plan;
+pub mod shared;
+pub mod topology;
+
+/// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.
+#[cfg(test)]
+fn property_cases(few: u32) -> proptest::test_runner::Config {
+    let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    proptest::test_runner::Config { cases: wanted.unwrap_or(few), failure_persistence: None, ..Default::default() }
+}

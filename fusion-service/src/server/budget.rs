@@ -1,0 +1,57 @@
+//! The budget of a call: what the compiler may spend on it, and what those who wait for the compiler can wait for as well.
+//!
+//! The compiler asks its budget now and then, on a thread of its own. The tasks of the server do not ask, they wait: for a worker, for a
+//! caller who reads slowly. Both see the same deadline and the same cancellation.
+//!
+//! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
+
+use std::{future, sync::Arc, time::Instant};
+use streams_compiler::{
+    budget::{Budget, Cancellation, Limits},
+    error::Error,
+};
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+/// Limits, deadline and cancellation of one call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallBudget {
+    /// Bounds on sizes.
+    pub(crate) limits: Limits,
+    /// When the answer is of no use any more.
+    pub(crate) deadline: Option<Instant>,
+    /// Cancelled when the caller has gone away, or the server shuts down.
+    pub(crate) cancellation: CancellationToken,
+}
+
+impl CallBudget {
+    /// The same budget for a computation on a thread.
+    pub(crate) fn for_compiler(&self) -> Budget {
+        let cancellation = Arc::new(Token(self.cancellation.clone()));
+        Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation) }
+    }
+
+    /// Waits until nobody wants the answer any more, and says why.
+    pub(crate) async fn ended(&self) -> Error {
+        let deadline = async {
+            match self.deadline {
+                Some(deadline) => time::sleep_until(deadline.into()).await,
+                None => future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.cancellation.cancelled() => Error::Cancelled,
+            () = deadline => Error::DeadlineExceeded,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Token(CancellationToken);
+
+impl Cancellation for Token {
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
