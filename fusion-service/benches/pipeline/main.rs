@@ -1,9 +1,9 @@
 //! The compiler against its goals: what a submission costs, what the text costs, what a resize costs.
 //!
 //! `cargo bench -p fusion-service --bench pipeline` measures what takes milliseconds; with `STREAMS_BENCH=large` also
-//! the large applications, with the name of an application only that. A word behind `--` selects groups
-//! (`-- resize/`). The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside the
-//! repository; without them there is nothing to measure. Figures that were kept, and the goals, are in
+//! the large applications, with the name of an application only that. A word behind `--` selects groups (`-- resize/`).
+//! The applications are those of the conformance corpus, looked for in `STREAMS_CORPUS`, then beside the repository;
+//! without them there is nothing to measure. Figures that were kept, and the goals, are in
 //! `docs/measurements/compiler.md`.
 //!
 //! | group | one iteration | throughput is of |
@@ -14,7 +14,7 @@
 //! | `memcpy`, `sha256` | copying and hashing the same texts: what no compiler can do without | AADL text |
 //! | `resize` | one more channel of one region, from the compiled job | - |
 //! | `layout` | the layout of that job, encoded: what goes out with its plan | - |
-//! | `restore-and-resize` | the same from the bytes of a layout, as a replica does that has only the parsed application | - |
+//! | `restore-and-resize` | the same from the bytes of a layout, with nothing at hand but the parsed application | - |
 //! | `restore` | a compiled job from the bytes of its layout | - |
 
 #![allow(clippy::expect_used, reason = "a benchmark may panic")]
