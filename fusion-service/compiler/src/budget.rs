@@ -54,7 +54,8 @@ pub struct Budget {
     pub cancellation: Option<Arc<dyn Cancellation>>,
 }
 
-/// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a test a flag.
+/// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a
+/// test a flag.
 pub trait Cancellation: fmt::Debug + Send + Sync {
     /// True from the moment on at which nobody wants the result any more. Cheap: stages ask it in their loops.
     fn is_cancelled(&self) -> bool;

@@ -1,6 +1,7 @@
 //! The compiler of streams-operator.
 //!
-//! Data flows one way, down this list of modules. Each stage is a type and a pure function that takes the previous stage's type:
+//! Data flows one way, down this list of modules. Each stage is a type and a pure function that takes the previous
+//! stage's type:
 //!
 //! ```text
 //! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --aadl--> text

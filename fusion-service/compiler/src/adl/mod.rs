@@ -1,7 +1,8 @@
 //! XML in: ADL documents of both dialects become one [`logical::Application`](crate::logical::Application).
 //!
 //! ```text
-//! bytes --xml--> elements --values, parts, types, tables--> rows and operators --composites, v4200 | v4000--> Application
+//! bytes --xml--> elements --values, parts, types, tables--> rows and operators
+//!                         --composites, v4200 | v4000--> Application
 //! ```
 //!
 //! * `xml` and `characters` make sure that the document is well-formed; `xml` knows places.

@@ -1,11 +1,12 @@
 //! The expansion: an application and its parameters become a [`Topology`].
 //!
 //! ```text
-//! application --wiring, shape--> splitters, mergers, scopes --order--> numbers of copies --links--> what ports reach (all counted)
+//! application --wiring, shape--> splitters, mergers, scopes
+//!             --order--> numbers of copies --links--> what ports reach (all counted)
 //!             --operators, connect, imports, locations, consistent, annotations--> Topology
 //! ```
 //!
-//! Everything above the second arrow costs what the document weighs, whatever the widths; limits are checked there.
+//! Everything up to `links` costs what the document weighs, whatever the widths; limits are checked there.
 
 use super::annotations::Made;
 use super::connect::{Connector, Ports};

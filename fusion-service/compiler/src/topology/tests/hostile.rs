@@ -1,4 +1,5 @@
-//! Documents that ask for too much, or lead in circles: they are refused, quickly and without spending what they ask for.
+//! Documents that ask for too much, or lead in circles: they are refused, quickly and without spending what they ask
+//! for.
 
 use super::sketch::Sketch;
 use crate::budget::Budget;

@@ -5,8 +5,8 @@ use crate::topology::{Identity, Numbering, Topology, difference, relabel, verify
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// An application of up to three levels: sources, operators and composites in a row, some of them parallel, with broadcasts, hashes,
-/// fan-out, fan-in and feedback.
+/// An application of up to three levels: sources, operators and composites in a row, some of them parallel, with
+/// broadcasts, hashes, fan-out, fan-in and feedback.
 pub(super) fn applications() -> impl Strategy<Value = Sketch> {
     let operator = (0..3_usize, 1..4_u32, 0..4_u8, 0..4_usize, any::<bool>());
     let inner = proptest::collection::vec(operator, 1..4);

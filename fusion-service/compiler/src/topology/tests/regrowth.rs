@@ -18,7 +18,8 @@ fn parts(topology: &Topology) -> [String; 5] {
     ]
 }
 
-/// Whether every splitter carries connections. An expansion with the numbers before knows no others, and numbers them afresh.
+/// Whether every splitter carries connections. An expansion with the numbers before knows no others, and numbers them
+/// afresh.
 fn all_carry(topology: &Topology) -> bool {
     let via = |c: &Connection| Some((c.source, c.source_port, c.via()?.splitter));
     let used: BTreeSet<(Node, u32, u32)> = topology.connections.iter().filter_map(via).collect();
