@@ -1,0 +1,15 @@
+//! What holds for the repository as a whole: its documents and its code belong together. Starts nothing.
+//!
+//! | Module | Question |
+//! |---|---|
+//! | [`rules`] | Does the code cite the rules of `docs/rules`, all of them, and nothing else? |
+//! | [`links`] | Do links between documents lead somewhere? |
+//! | [`citations`], [`markdown`], [`files`] | parts of these: reading citations, headings and links, and the files |
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod citations;
+mod files;
+mod links;
+mod markdown;
+mod rules;
