@@ -1,7 +1,8 @@
 //! Logs and traces of the process, and trace contexts that are carried by objects.
 //!
-//! Events of `tracing` go to standard error, as lines for people or as JSON. Spans also go to an OpenTelemetry collector, if one of the standard
-//! variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` names it.
+//! Events of `tracing` go to standard error, as lines for people or as JSON. Spans also go to an OpenTelemetry
+//! collector, if one of the standard variables `OTEL_EXPORTER_OTLP_ENDPOINT` and `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`
+//! names it.
 //!
 //! Knows: tracing, OpenTelemetry. Must not know: what is traced.
 //!
@@ -68,7 +69,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts writing logs, and sending traces in the name of `service` if the environment names a collector. Needs a tokio runtime.
+    /// Starts writing logs, and sending traces in the name of `service` if the environment names a collector. Needs a
+    /// tokio runtime.
     ///
     /// # Errors
     /// The filter cannot be read, or the address of the collector; the process has a subscriber already.
@@ -127,7 +129,8 @@ fn is_exported(metadata: &Metadata<'_>) -> bool {
     *metadata.level() <= most && !TRANSPORT.contains(&root) && !root.starts_with("opentelemetry")
 }
 
-/// The trace context of the current span in the form of W3C (`traceparent`), to be kept in an annotation. Nothing without a collector.
+/// The trace context of the current span in the form of W3C (`traceparent`), to be kept in an annotation. Nothing
+/// without a collector.
 pub fn trace_parent() -> Option<String> {
     let mut fields = HashMap::new();
     TraceContextPropagator::new().inject_context(&Span::current().context(), &mut fields);

@@ -1,5 +1,5 @@
-//! Builds programs of this workspace: with the cargo that runs this process, for the same profile, into the same target directory, so
-//! that what has been built is not built again.
+//! Builds programs of this workspace: with the cargo that runs this process, for the same profile, into the same target
+//! directory, so that what has been built is not built again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use streams_control_plane::process::{Process, Program, StateDirectory, Superviso
 /// The whole workspace from nothing takes minutes on two cores.
 const BUILT_WITHIN: Duration = Duration::from_secs(3600);
 
-/// What cargo tells about itself to the programs it runs. Build scripts that watch such a variable would run, and their packages be compiled, again.
+/// What cargo tells about itself to the programs it runs. Build scripts that watch such a variable would run, and their
+/// packages be compiled, again.
 const OF_THIS_PROCESS: [&str; 5] =
     ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
 

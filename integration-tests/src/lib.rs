@@ -1,4 +1,5 @@
-//! The whole system on one machine: the services of the project as processes, against a control plane that `streams-control-plane` starts.
+//! The whole system on one machine: the services of the project as processes, against a control plane that
+//! `streams-control-plane` starts.
 //!
 //! ```text
 //!   demo:     all of it, doing the main job once
@@ -10,8 +11,8 @@
 //!   cargo:    this workspace's own programs, built by the running cargo
 //! ```
 //!
-//! The crate knows how the services are run, and what a job consists of as its users see it. It does not know how the services work inside.
-//! What they promise is checked by the tests of this package, which use the same modules.
+//! The crate knows how the services are run, and what a job consists of as its users see it. It does not know how the
+//! services work inside. What they promise is checked by the tests of this package, which use the same modules.
 
 pub mod cargo;
 pub mod demo;

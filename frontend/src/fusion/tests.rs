@@ -1,4 +1,5 @@
-//! The client against replicas that fail in every way the contract knows. The replicas are real gRPC servers with scripted answers.
+//! The client against replicas that fail in every way the contract knows. The replicas are real gRPC servers with
+//! scripted answers.
 
 use super::{Client, Error, Options, Text};
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! A Kubernetes control plane of its own on this machine, and the means to run other programs beside it: for development, demos, soak runs and tests.
+//! A Kubernetes control plane of its own on this machine, and the means to run other programs beside it: for
+//! development, demos, soak runs and tests.
 //!
 //! ```text
 //!   whoever uses this crate
@@ -16,14 +17,15 @@
 //!
 //! The program `control-plane` (`src/main.rs`) is the same for work by hand; `README.md` beside it says how to use it.
 //!
-//! The crate knows how programs are run, and Kubernetes as a client and an administrator know it. It knows nothing of jobs, PEs or any other kind of
-//! this project: custom resource definitions come from its caller.
+//! The crate knows how programs are run, and Kubernetes as a client and an administrator know it. It knows nothing of
+//! jobs, PEs or any other kind of this project: custom resource definitions come from its caller.
 //!
 //! Invariants:
-//! * Every program is started by a supervisor. However the process that uses this crate ends (return, panic, Ctrl-C, SIGKILL), the programs
-//!   end with it and their state directory is removed.
+//! * Every program is started by a supervisor. However the process that uses this crate ends (return, panic, Ctrl-C,
+//!   SIGKILL), the programs end with it and their state directory is removed.
 //! * Nothing waits without a deadline, and whoever gives up says what was seen last.
-//! * Nothing is tied to the asynchronous runtime in which it was started, so that tests with a runtime each can share one control plane.
+//! * Nothing is tied to the asynchronous runtime in which it was started, so that tests with a runtime each can share
+//!   one control plane.
 
 pub mod binaries;
 mod control_plane;

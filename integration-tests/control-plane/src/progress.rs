@@ -1,6 +1,7 @@
 //! What a long step is doing, on stderr: a bar in a terminal, now and then a line elsewhere.
 //!
-//! Lines go past the capture of the test harness, so that a first `cargo test`, which may build for minutes, shows what it is doing.
+//! Lines go past the capture of the test harness, so that a first `cargo test`, which may build for minutes, shows what
+//! it is doing.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -65,7 +66,8 @@ impl Drop for Progress {
     }
 }
 
-/// One line on stderr. Unlike `eprintln!` it is not captured by the test harness, and a closed stderr is no reason to panic.
+/// One line on stderr. Unlike `eprintln!` it is not captured by the test harness, and a closed stderr is no reason to
+/// panic.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

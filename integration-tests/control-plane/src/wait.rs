@@ -10,9 +10,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Tries `attempt` until it succeeds and gives its value; fails once `within` is over.
 ///
-/// An attempt answers with an error as long as the condition does not hold. The error says what was seen instead ("2 of 4 pods run"); the one seen
-/// last is part of the failure, behind `what` was waited for. An attempt is also ended by the deadline. The pause between two attempts
-/// grows from 10 to 250 ms.
+/// An attempt answers with an error as long as the condition does not hold. The error says what was seen instead ("2 of
+/// 4 pods run"); the one seen last is part of the failure, behind `what` was waited for. An attempt is also ended by
+/// the deadline. The pause between two attempts grows from 10 to 250 ms.
 ///
 /// # Errors
 /// When the deadline has passed.

@@ -12,9 +12,10 @@ use streams_control_plane::stop;
 
 /// Runs a stream application on a real control plane and resizes one of its parallel regions, 2 -> 10 -> 4 channels.
 ///
-/// Builds what is missing (the first time this takes some minutes), starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-/// fake nodes, two replicas of the fusion service and the frontend, submits the sample application, asks for other widths over gRPC as a load
-/// balancer would, and prints what became of each processing element.
+/// Builds what is missing (the first time this takes some minutes), starts etcd, kube-apiserver,
+/// kube-controller-manager, kube-scheduler and fake nodes, two replicas of the fusion service and the frontend, submits
+/// the sample application, asks for other widths over gRPC as a load balancer would, and prints what became of each
+/// processing element.
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   cargo demo                                       everything, then stop
@@ -25,14 +26,15 @@ struct Arguments {
     /// Leave everything running at the end, until Ctrl-C or SIGTERM.
     #[arg(long)]
     keep: bool,
-    /// Once the demo is through, write KUBECONFIG, KUBECTL, GRPCURL, JOB, NAMESPACE, REGION, ELASTICITY and FUSION to this file, as
-    /// variables for a shell.
+    /// Once the demo is through, write KUBECONFIG, KUBECTL, GRPCURL, JOB, NAMESPACE, REGION, ELASTICITY and FUSION to
+    /// this file, as variables for a shell.
     #[arg(long, value_name = "PATH")]
     env_file: Option<PathBuf>,
     /// Use the cluster of this context of the kubeconfig instead of starting a control plane.
     ///
-    /// The custom resources are applied and stay; the job is deleted at the end. The services run on this machine. The nodes must be fake (kwok), or run
-    /// the runtime image, which STREAMS_IMAGE_REGISTRY, STREAMS_IMAGE_NAME and STREAMS_IMAGE_VERSION name.
+    /// The custom resources are applied and stay; the job is deleted at the end. The services run on this machine. The
+    /// nodes must be fake (kwok), or run the runtime image, which STREAMS_IMAGE_REGISTRY, STREAMS_IMAGE_NAME and
+    /// STREAMS_IMAGE_VERSION name.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the job; made if it is not there.

@@ -24,7 +24,8 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Name {
-    /// Random widths, several regions at once, while processes and pods die; everything must be in its place in between and at the end
+    /// Random widths, several regions at once, while processes and pods die; everything must be in its place in between
+    /// and at the end
     Resizes(Resizes),
 }
 

@@ -34,7 +34,8 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    /// Starts a control plane with the custom resources, or connects to the cluster of a context of the user's kubeconfig and applies them.
+    /// Starts a control plane with the custom resources, or connects to the cluster of a context of the user's
+    /// kubeconfig and applies them.
     ///
     /// # Errors
     /// When a program is missing or does not start; when there is no such context or it cannot be used.

@@ -17,7 +17,8 @@ impl Durations {
         self.0.len()
     }
 
-    /// The durations that this part of all does not exceed, each 0 to 100 per cent, by the nearest-rank method: one that was measured. `None` without any.
+    /// The durations that this part of all does not exceed, each 0 to 100 per cent, by the nearest-rank method: one
+    /// that was measured. `None` without any.
     pub fn percentiles<const N: usize>(&self, per_cent: [usize; N]) -> Option<[Duration; N]> {
         let mut sorted = self.0.clone();
         sorted.sort();

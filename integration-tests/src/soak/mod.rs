@@ -1,6 +1,7 @@
 //! Long runs under load and disturbance, whose reports are kept under `docs/measurements/`.
 //!
-//! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its place;
+//! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its
+//!   place;
 //! * [`blows`] — what dies;
 //! * [`figures`] — how often, how long;
 //! * [`memory`] — how much memory the services take;

@@ -1,6 +1,7 @@
-//! Widths change all the time, several regions at once, while processes and pods die. Now and then the blows stop, and everything must come to rest in its
-//! place: every PE of the newest widths runs in exactly one pod, nothing else is there, what is applied is what is desired. Each request that changes
-//! something leads to exactly one generation. At the end the jobs are deleted, and nothing of them may stay.
+//! Widths change all the time, several regions at once, while processes and pods die. Now and then the blows stop, and
+//! everything must come to rest in its place: every PE of the newest widths runs in exactly one pod, nothing else is
+//! there, what is applied is what is desired. Each request that changes something leads to exactly one generation. At
+//! the end the jobs are deleted, and nothing of them may stay.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -69,7 +70,8 @@ pub struct Outcome {
     pub repeated_calls: usize,
     /// Pods that were kept, replaced, added and removed by the resizes.
     pub pods: [usize; 4],
-    /// Services that ended by themselves and were started again, as a kubelet would: a frontend ends when it cannot renew its lease in time.
+    /// Services that ended by themselves and were started again, as a kubelet would: a frontend ends when it cannot
+    /// renew its lease in time.
     pub ended_by_themselves: usize,
     /// Blows by kind.
     pub blows: BTreeMap<Blow, usize>,
@@ -85,7 +87,8 @@ pub struct Outcome {
     pub rolled_out_under_blows: Durations,
     /// From the end of the blows until everything was in its place.
     pub settled: Durations,
-    /// Memory of the services, from the time at which all jobs ran for the first time to the time at which they had come to rest for the last time.
+    /// Memory of the services, from the time at which all jobs ran for the first time to the time at which they had
+    /// come to rest for the last time.
     pub memory: Memory,
     /// Objects of each kind that the jobs consisted of at the end.
     pub objects: BTreeMap<String, usize>,
@@ -323,7 +326,8 @@ impl Run {
         Ok(())
     }
 
-    /// Asks until the answer comes: whoever was asked may be dead by now. The same widths can be asked for any number of times.
+    /// Asks until the answer comes: whoever was asked may be dead by now. The same widths can be asked for any number
+    /// of times.
     async fn ask(
         &self,
         job: &ObservedJob,
@@ -397,7 +401,8 @@ impl Outcome {
     }
 }
 
-/// What may pass by itself: nobody answers, it takes long, it does not know the job yet because it has just been started.
+/// What may pass by itself: nobody answers, it takes long, it does not know the job yet because it has just been
+/// started.
 fn may_pass(status: &tonic::Status) -> bool {
     matches!(
         status.code(),

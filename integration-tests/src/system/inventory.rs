@@ -1,7 +1,7 @@
 //! All objects of a job, and what is wrong with them once the job has settled.
 //!
-//! What must be there follows from the widths of the sample application, not from what the operator says: an operator that forgot a PE everywhere would be
-//! found out.
+//! What must be there follows from the widths of the sample application, not from what the operator says: an operator
+//! that forgot a PE everywhere would be found out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +69,8 @@ impl Inventory {
         self.config_maps.iter().filter(move |map| map.labels().get(names::LABEL_PART) == part.as_ref())
     }
 
-    /// Takes out the pods that outlive their PE: of PEs that are gone now and were there `before`, or had left a pod by then. The answer to a resize does not
-    /// wait for them. Pods that belong to no PE at all stay.
+    /// Takes out the pods that outlive their PE: of PEs that are gone now and were there `before`, or had left a pod by
+    /// then. The answer to a resize does not wait for them. Pods that belong to no PE at all stay.
     pub fn take_outliving_pods(&mut self, before: &Self) -> Vec<Pod> {
         let uids = |pes: &[ProcessingElement]| -> BTreeSet<_> { pes.iter().filter_map(ResourceExt::uid).collect() };
         let mut had = uids(&before.processing_elements);

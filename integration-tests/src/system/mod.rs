@@ -1,7 +1,7 @@
 //! The services of the project as processes of their own: replicas of the fusion service and of the frontend.
 //!
-//! [`Programs`] are the executables, [`System`] is them running against an API server. Addresses stay the same when a process is killed and
-//! started again. What they have brought about:
+//! [`Programs`] are the executables, [`System`] is them running against an API server. Addresses stay the same when a
+//! process is killed and started again. What they have brought about:
 //!
 //! * [`job`] — a job as its users see it: objects, conditions, waiting;
 //! * [`snapshot`] — its pods at a moment, and what two moments differ in;
@@ -31,8 +31,8 @@ const FUSION_SERVICE: &str = "streams.fusion.v1.FusionService";
 /// gRPC service whose health says that the elasticity API answers.
 const ELASTICITY_SERVICE: &str = "streams.elasticity.v1.ElasticityService";
 
-/// Arguments of a frontend after whose death another one leads within ten seconds. Not less: on a machine with much else to do a leader must be able to
-/// renew its lease.
+/// Arguments of a frontend after whose death another one leads within ten seconds. Not less: on a machine with much
+/// else to do a leader must be able to renew its lease.
 pub const SHORT_LEASE: [&str; 8] =
     ["--lease-seconds", "10", "--renew-deadline-seconds", "8", "--renew-seconds", "1", "--call-seconds", "8"];
 

@@ -86,7 +86,8 @@ impl Snapshot {
         difference
     }
 
-    /// PEs that were launched more often since `before` than one change needs: a kept pod never, another pod once. In words, empty if none.
+    /// PEs that were launched more often since `before` than one change needs: a kept pod never, another pod once. In
+    /// words, empty if none.
     pub fn launched_too_often_since(&self, before: &Self) -> Vec<String> {
         let judge = |(id, pe): (&u64, &PePod)| {
             let due = match before.0.get(id) {

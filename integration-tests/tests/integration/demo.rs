@@ -1,4 +1,5 @@
-//! `cargo demo` as people use it: it does its steps, leaves everything running when asked to, says how to go on, and leaves nothing behind.
+//! `cargo demo` as people use it: it does its steps, leaves everything running when asked to, says how to go on, and
+//! leaves nothing behind.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Citations of rules in code, comments and documents.
 //!
-//! A citation is the word *rule* with one number, or *rules* with several: `rule X-1`, `rules X-1, Y-2 and Z-3`. It may go on in the next
-//! line of a comment.
+//! A citation is the word *rule* with one number, or *rules* with several: `rule X-1`, `rules X-1, Y-2 and Z-3`. It may
+//! go on in the next line of a comment.
 
 use std::sync::LazyLock;
 

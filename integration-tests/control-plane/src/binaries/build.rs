@@ -32,8 +32,8 @@ pub(super) fn folder(cache: &Path) -> PathBuf {
     cache.join("bin")
 }
 
-/// Without a version the programs would call themselves `v0.0.0-master+$Format:%H$`, which clients cannot parse. Symbols and
-/// debug information, a third of each file, are left out.
+/// Without a version the programs would call themselves `v0.0.0-master+$Format:%H$`, which clients cannot parse.
+/// Symbols and debug information, a third of each file, are left out.
 pub(super) fn linker_flags() -> String {
     format!("-s -w -X k8s.io/component-base/version.gitVersion={}", version_of("k8s.io/kubernetes"))
 }
@@ -134,7 +134,8 @@ impl Go<'_> {
         Ok(text)
     }
 
-    /// Fails with advice when there is no Go that can build this module. A Go of another version may fetch the right one by itself.
+    /// Fails with advice when there is no Go that can build this module. A Go of another version may fetch the right
+    /// one by itself.
     async fn check(&self) -> Result<()> {
         let needed = needed_go();
         self.run("go-check", &["list", "-m"], |_| {}).await.map(drop).with_context(|| {

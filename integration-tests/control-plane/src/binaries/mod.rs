@@ -1,7 +1,9 @@
-//! Where the programs of the control plane come from: `KUBEBUILDER_ASSETS`, else the cache directory, else built with Go into the cache directory.
+//! Where the programs of the control plane come from: `KUBEBUILDER_ASSETS`, else the cache directory, else built with
+//! Go into the cache directory.
 //!
-//! Each program is looked up by itself, because a `KUBEBUILDER_ASSETS` folder as others make it holds etcd, kube-apiserver and kubectl only.
-//! The cache is keyed by all that goes into a build, so several versions of this repository can share one.
+//! Each program is looked up by itself, because a `KUBEBUILDER_ASSETS` folder as others make it holds etcd,
+//! kube-apiserver and kubectl only. The cache is keyed by all that goes into a build, so several versions of this
+//! repository can share one.
 
 mod build;
 
@@ -89,10 +91,12 @@ impl fmt::Display for Tool {
 pub struct Binaries(BTreeMap<Tool, PathBuf>);
 
 impl Binaries {
-    /// Finds the executables and builds those that are missing, which takes about six minutes once on two cores and is shown on stderr.
+    /// Finds the executables and builds those that are missing, which takes about six minutes once on two cores and is
+    /// shown on stderr.
     ///
     /// # Errors
-    /// When something has to be built and Go is missing, too old, or does not succeed; when the cache directory cannot be used.
+    /// When something has to be built and Go is missing, too old, or does not succeed; when the cache directory cannot
+    /// be used.
     pub async fn find_or_build(supervisor: &Supervisor) -> Result<Self> {
         let assets = std::env::var_os(ASSETS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
         let cache = cache_directory()?.join(cache_key());

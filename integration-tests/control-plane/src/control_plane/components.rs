@@ -65,7 +65,8 @@ pub(super) fn program(component: Component, executable: &Path, state: &Path, por
             ("cert-dir", &path(credentials::CERTIFICATES)),
             ("bind-address", "127.0.0.1"),
             ("secure-port", &port),
-            // Without it the address of the default route is taken, and there may be none. Loopback is refused; nothing connects to it.
+            // Without it the address of the default route is taken, and there may be none. Loopback is refused; nothing
+            // connects to it.
             ("advertise-address", "10.0.0.1"),
             ("service-cluster-ip-range", "10.96.0.0/16"),
             ("authorization-mode", "Node,RBAC"),
@@ -79,7 +80,8 @@ pub(super) fn program(component: Component, executable: &Path, state: &Path, por
             // No port, so nothing to collide with.
             ("secure-port", "0"),
             ("leader-elect", "false"),
-            // An identity per controller, as in real clusters. With the default limits of the client their tokens would take five seconds.
+            // An identity per controller, as in real clusters. With the default limits of the client their tokens would
+            // take five seconds.
             ("use-service-account-credentials", "true"),
             ("kube-api-qps", "300"),
             ("kube-api-burst", "600"),

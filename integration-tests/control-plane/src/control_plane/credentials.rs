@@ -1,7 +1,7 @@
 //! Keys, tokens and kubeconfigs: the files that have to be there before the programs start.
 //!
-//! The API server makes its serving certificate, and an authority for it, by itself. The certificate file holds both, so it
-//! serves as the authority of clients.
+//! The API server makes its serving certificate, and an authority for it, by itself. The certificate file holds both,
+//! so it serves as the authority of clients.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

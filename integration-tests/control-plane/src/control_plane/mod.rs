@@ -1,4 +1,5 @@
-//! A Kubernetes control plane of its own: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and kwok, whose nodes and pods only seem to run.
+//! A Kubernetes control plane of its own: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, and kwok,
+//! whose nodes and pods only seem to run.
 //!
 //! ```text
 //!   Options --> ControlPlane::start
@@ -9,10 +10,11 @@
 //!           --> kubeconfig, client, namespaces, and every program as a Process that can be killed and started again
 //! ```
 //!
-//! It listens on one port of the loopback interface (the API server's); etcd is reached by a Unix socket. So any number of them run side by side.
+//! It listens on one port of the loopback interface (the API server's); etcd is reached by a Unix socket. So any number
+//! of them run side by side.
 //!
-//! What differs from a real cluster: no kubelet, so no containers, logs, probes or network. `stages.yaml` says what becomes of a pod
-//! and by which annotations a test directs it.
+//! What differs from a real cluster: no kubelet, so no containers, logs, probes or network. `stages.yaml` says what
+//! becomes of a pod and by which annotations a test directs it.
 
 mod components;
 mod credentials;
@@ -50,8 +52,8 @@ const FIELD_MANAGER: &str = "streams-control-plane";
 /// What a control plane is to be like.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// There before the controllers start: the garbage collector looks for new kinds every 30 s only, and without them an owner's end would
-    /// reach its dependents that late.
+    /// There before the controllers start: the garbage collector looks for new kinds every 30 s only, and without them
+    /// an owner's end would reach its dependents that late.
     pub crds: Vec<CustomResourceDefinition>,
     /// Fake nodes, called `node-0`, `node-1`, ..., with addresses from 10.1.0.0 on.
     pub nodes: u16,
@@ -88,7 +90,8 @@ pub struct User {
     pub groups: Vec<String>,
 }
 
-/// A running control plane. All its programs end, and all its files go, when this value is dropped or the process ends in any way.
+/// A running control plane. All its programs end, and all its files go, when this value is dropped or the process ends
+/// in any way.
 #[derive(Debug)]
 pub struct ControlPlane {
     // In this order: the programs are told to end before the directory is.
@@ -100,8 +103,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one, building its programs first if need be. When this returns, the CRDs are established, the nodes ready, the
-    /// default service account is there and the garbage collector works.
+    /// Starts one, building its programs first if need be. When this returns, the CRDs are established, the nodes
+    /// ready, the default service account is there and the garbage collector works.
     ///
     /// # Errors
     /// When a program cannot be found or built, or ends or is not ready in time: with the end of its log.
@@ -196,7 +199,8 @@ impl ControlPlane {
         self.credentials.administrator()
     }
 
-    /// A client with the administrator's rights. It belongs to the runtime in which it is made: each test makes its own.
+    /// A client with the administrator's rights. It belongs to the runtime in which it is made: each test makes its
+    /// own.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -212,7 +216,8 @@ impl ControlPlane {
         self.credentials.user(name)
     }
 
-    /// A kubeconfig with a token of the service account `name`, valid for a day: for programs that are to have the rights of their manifest only.
+    /// A kubeconfig with a token of the service account `name`, valid for a day: for programs that are to have the
+    /// rights of their manifest only.
     ///
     /// # Errors
     /// When there is no such service account.
@@ -226,8 +231,8 @@ impl ControlPlane {
         self.credentials.write_kubeconfig(&format!("{namespace}.{name}"), &token, self.port)
     }
 
-    /// Makes a namespace with a name that begins with `purpose`, and waits until pods can be created in it. Each test uses its own and leaves
-    /// it: the deletion of a namespace takes five seconds.
+    /// Makes a namespace with a name that begins with `purpose`, and waits until pods can be created in it. Each test
+    /// uses its own and leaves it: the deletion of a namespace takes five seconds.
     ///
     /// # Errors
     /// When `purpose` cannot begin a name, or the namespace is not ready in time.

@@ -1,8 +1,8 @@
 //! Programs that run beside this one and never outlive it.
 //!
-//! [`Supervisor`] says which program is used to supervise, [`StateDirectory`] is where a group of programs keeps files and logs,
-//! [`Program`] is what to run, [`Process`] is it running: it can be killed, signalled, started again, and waited for.
-//! How a supervising process works: `supervisor`.
+//! [`Supervisor`] says which program is used to supervise, [`StateDirectory`] is where a group of programs keeps files
+//! and logs, [`Program`] is what to run, [`Process`] is it running: it can be killed, signalled, started again, and
+//! waited for. How a supervising process works: `supervisor`.
 //!
 //! Everything here is driven by threads, not by the asynchronous runtime, which may be gone before the programs are.
 
@@ -30,7 +30,8 @@ pub use readiness::{accepts_connections, free_port, serves_grpc};
 pub use state_directory::{StateDirectory, processes_of};
 pub use supervisor::supervise_if_asked;
 
-/// How long the supervisor may take to start a program, or to see it end after SIGKILL. Both take milliseconds; the machine may be busy.
+/// How long the supervisor may take to start a program, or to see it end after SIGKILL. Both take milliseconds; the
+/// machine may be busy.
 const SUPERVISOR_ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// How much of a log is looked at for its last lines.
 const LOG_TAIL_BYTES: u64 = 16 * 1024;
@@ -149,7 +150,8 @@ impl Program {
     }
 }
 
-/// A started program. It is killed when this value is dropped, and when the process that holds it ends, however that happens.
+/// A started program. It is killed when this value is dropped, and when the process that holds it ends, however that
+/// happens.
 #[derive(Debug)]
 pub struct Process {
     program: Program,

@@ -1,4 +1,5 @@
-//! The lines of JSON between this process and the supervisor of a program: orders on the supervisor's stdin, reports on its stdout.
+//! The lines of JSON between this process and the supervisor of a program: orders on the supervisor's stdin, reports on
+//! its stdout.
 //!
 //! There is no order to end: a closed stdin is it, because the kernel closes it however this process ends.
 

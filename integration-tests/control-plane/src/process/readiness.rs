@@ -22,7 +22,8 @@ const LINES_SHOWN: usize = 15;
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 impl Process {
-    /// Waits until `probe` succeeds and gives its value. Fails early when the program ends; either way with the last lines of its log.
+    /// Waits until `probe` succeeds and gives its value. Fails early when the program ends; either way with the last
+    /// lines of its log.
     ///
     /// # Errors
     /// When it ends, or is not ready `within` that time.
@@ -52,7 +53,8 @@ pub async fn accepts_connections(address: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// A probe: the gRPC server at `address` (plain text) says that `service` serves; an empty name stands for the server as a whole.
+/// A probe: the gRPC server at `address` (plain text) says that `service` serves; an empty name stands for the server
+/// as a whole.
 ///
 /// # Errors
 /// When it says anything else, or nothing.
@@ -68,11 +70,12 @@ pub async fn serves_grpc(address: SocketAddr, service: &str) -> Result<()> {
     }
 }
 
-/// Ports that were given away: tests of one process never get the same one, nor does looking for a port get in the way of who was given it.
+/// Ports that were given away: tests of one process never get the same one, nor does looking for a port get in the way
+/// of who was given it.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of the loopback interface on which nothing listens now, another one at every call. Another process may take it at any time:
-/// be ready to start with another.
+/// A port of the loopback interface on which nothing listens now, another one at every call. Another process may take
+/// it at any time: be ready to start with another.
 ///
 /// # Errors
 /// When no port of the range is free.

@@ -1,4 +1,5 @@
-//! The directory in which a group of programs keeps its files. It is removed once this process is gone, or is done with it, and the programs have ended.
+//! The directory in which a group of programs keeps its files. It is removed once this process is gone, or is done with
+//! it, and the programs have ended.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -105,8 +106,8 @@ impl StateDirectory {
     }
 }
 
-/// Command lines in which `directory` appears, of all processes that still execute something: what has not ended of the programs that use it. Only
-/// where there is a `/proc`.
+/// Command lines in which `directory` appears, of all processes that still execute something: what has not ended of the
+/// programs that use it. Only where there is a `/proc`.
 ///
 /// # Errors
 /// When there is none, or the path is not text.

@@ -6,11 +6,13 @@
 //!      +-----stdin---> keep  (one per state directory): makes it, removes it once nobody holds the lock
 //! ```
 //!
-//! *run* starts the program in a process group of its own and kills the group when its stdin ends or when it gets a signal itself.
-//! *exec* asks the kernel to be killed when *run* dies, then replaces itself by the program, so that not even the death of the supervisor leaves
-//! the program behind. (To ask between fork and exec would take unsafe code.) That part exists on Linux only.
+//! *run* starts the program in a process group of its own and kills the group when its stdin ends or when it gets a
+//! signal itself. *exec* asks the kernel to be killed when *run* dies, then replaces itself by the program, so that not
+//! even the death of the supervisor leaves the program behind. (To ask between fork and exec would take unsafe code.)
+//! That part exists on Linux only.
 //!
-//! The roles run in a process group of their own: Ctrl-C in a terminal reaches the harness alone, which may want to end things in order.
+//! The roles run in a process group of their own: Ctrl-C in a terminal reaches the harness alone, which may want to end
+//! things in order.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -156,7 +158,8 @@ impl Run {
         command.args(&self.target.command).process_group(0).stdin(Stdio::null());
         command.stderr(if self.inherit_stderr { Stdio::inherit() } else { Stdio::from(log.try_clone()?) });
         command.stdout(log);
-        // The kernel ties the program's life to this thread: it must be the main one, and is, as the runtime has no other.
+        // The kernel ties the program's life to this thread: it must be the main one, and is, as the runtime has no
+        // other.
         let mut child = tokio::process::Command::from(command).spawn().context("cannot start a process")?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).context("the process has no id")?;
         report(&Report::Started(group.as_raw_nonzero().get().unsigned_abs()));

@@ -1,4 +1,5 @@
-//! Owner references work, also from objects of a kind of our own, and without the half minute that late kinds would take.
+//! Owner references work, also from objects of a kind of our own, and without the half minute that late kinds would
+//! take.
 
 use std::time::{Duration, Instant};
 

@@ -17,7 +17,8 @@ use crate::support::{SOON, supervisor};
 /// Starting takes five seconds on an idle machine.
 const STARTED: std::time::Duration = std::time::Duration::from_secs(120);
 
-/// A process that starts a control plane in a directory of its own, by which everything that belongs to it can be found.
+/// A process that starts a control plane in a directory of its own, by which everything that belongs to it can be
+/// found.
 struct Starter {
     directory: TempDir,
     child: Child,

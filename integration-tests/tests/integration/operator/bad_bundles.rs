@@ -1,5 +1,6 @@
-//! Bundles that are not there, that are none, and whose application is wrong: a condition and an Event say so in a sentence, nothing half-created
-//! stays, and correcting it goes on with the same job.
+//! Bundles that are not there, that are none, and whose application is wrong: a condition and an Event say so in a
+//! sentence, nothing half-created stays, and correcting it goes on with the same job
+//! (rules fetch-10 and job-19).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
@@ -54,7 +55,8 @@ async fn fails(job: &ObservedJob, reason: &str, words: &[&str]) -> Result<()> {
     .await
 }
 
-/// Edits the spec in a way that changes nothing but its generation, as a user does who has corrected the file behind it.
+/// Edits the spec in a way that changes nothing but its generation, as a user does who has corrected the file behind
+/// it.
 async fn touch(job: &ObservedJob) -> Result<()> {
     let seconds = job.get().await?.spec.submission_time_out_in_seconds + 1;
     patch(job, json!({"spec": {"submissionTimeOutInSeconds": seconds}})).await

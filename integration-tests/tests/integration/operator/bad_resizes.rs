@@ -1,4 +1,5 @@
-//! Widths that cannot be: refused with a reason where the user looks, what runs is not touched, and the next good width goes through.
+//! Widths that cannot be: refused with a reason where the user looks, what runs is not touched, and the next good width
+//! goes through (rules elasticity-2 and elasticity-3).
 
 use std::num::NonZeroU32;
 
@@ -54,7 +55,8 @@ async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, word
     Ok(())
 }
 
-/// 100 channels of `Score` with 10,000 of `Score.Model` each are more operators than the compiler takes; 100 with 2 are not.
+/// 100 channels of `Score` with 10,000 of `Score.Model` each are more operators than the compiler takes; 100 with 2 are
+/// not.
 #[tokio::test]
 async fn the_compiler_refuses_what_is_too_large() -> Result<()> {
     with_system("bad-resizes", async |it| {
@@ -96,7 +98,8 @@ async fn the_bounds_of_the_job_hold() -> Result<()> {
     .await
 }
 
-/// A width that was refused stays desired and is not tried again; one that is refused must not keep another region from being resized.
+/// A width that was refused stays desired and is not tried again; one that is refused must not keep another region from
+/// being resized.
 #[tokio::test]
 async fn a_refused_region_does_not_hold_up_another() -> Result<()> {
     with_system("bad-resizes", async |it| {

@@ -1,4 +1,4 @@
-//! The deletion of a job leaves nothing of it, and nothing else is touched.
+//! The deletion of a job leaves nothing of it, and nothing else is touched (rule job-29).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};

@@ -1,4 +1,5 @@
-//! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health.
+//! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health
+//! (rules elasticity-9 and elasticity-13).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, SCORE};

@@ -36,7 +36,8 @@ pub(crate) struct Fixture {
     pub(crate) system: System,
 }
 
-/// Runs `body` with two replicas of the fusion service and a frontend. If it fails, the ends of their logs belong to the failure.
+/// Runs `body` with two replicas of the fusion service and a frontend. If it fails, the ends of their logs belong to
+/// the failure.
 pub(crate) async fn with_system(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
     with(purpose, 1, &[], body).await
 }
@@ -152,7 +153,8 @@ pub(crate) async fn lingers(job: &ObservedJob, pod: &str, lingers: bool) -> Resu
     Ok(())
 }
 
-/// What became of the operators of a job between two moments. Every operator has a PE of its own; of a renamed one, the new name.
+/// What became of the operators of a job between two moments. Every operator has a PE of its own; of a renamed one, the
+/// new name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) kept: Vec<String>,
@@ -186,8 +188,8 @@ impl Moment {
         pes.map(|pe| (pe.spec.id, pe.spec.operators.join(" "))).collect()
     }
 
-    /// What has happened since `before`. Fails when a PE was launched more often than one change needs, or when there is a pod of no PE, neither now
-    /// nor before.
+    /// What has happened since `before`. Fails when a PE was launched more often than one change needs, or when there
+    /// is a pod of no PE, neither now nor before.
     pub(crate) fn since(&self, before: &Self) -> Result<Changed> {
         let mut inventory = self.inventory.clone();
         inventory.take_outliving_pods(&before.inventory);
@@ -215,8 +217,8 @@ impl Moment {
     }
 }
 
-/// What a change of the width of `Clean` does to the sample: it touches the operators around it and those that split onto or merge from its channels.
-/// Neither models, nor what follows them.
+/// What a change of the width of `Clean` does to the sample: it touches the operators around it and those that split
+/// onto or merge from its channels. Neither models, nor what follows them.
 pub(crate) fn resize_of_clean(from: u32, to: u32) -> Changed {
     let clean = |channels: std::ops::Range<u32>| channels.map(|channel| format!("Clean[{channel}]"));
     let others = Widths::default().operators().into_iter().filter(|name| !name.starts_with("Clean"));
@@ -233,8 +235,9 @@ pub(crate) fn resize_of_clean(from: u32, to: u32) -> Changed {
     changed
 }
 
-/// What a resize of `Clean` from 2 to `width` leads to when nothing disturbs it: the content of each PE by id. The same application under the same name
-/// and number gives the same texts in every namespace, so that it is found out once for all tests.
+/// What a resize of `Clean` from 2 to `width` leads to when nothing disturbs it: the content of each PE by id. The same
+/// application under the same name and number gives the same texts in every namespace, so that it is found out once for
+/// all tests.
 pub(crate) async fn undisturbed(width: u32) -> Result<BTreeMap<u64, String>> {
     use tokio::sync::Mutex;
     static KNOWN: Mutex<BTreeMap<u32, BTreeMap<u64, String>>> = Mutex::const_new(BTreeMap::new());
@@ -256,7 +259,8 @@ pub(crate) async fn undisturbed(width: u32) -> Result<BTreeMap<u64, String>> {
     Ok(contents)
 }
 
-/// The job has come to rest with this width of `Clean` just as if nothing had disturbed the resize, and nothing was done twice.
+/// The job has come to rest with this width of `Clean` just as if nothing had disturbed the resize, and nothing was
+/// done twice.
 pub(crate) async fn as_if_undisturbed(job: &ObservedJob, before: &Moment, width: u32) -> Result<Inventory> {
     let inventory = job.settled(Widths { clean: width, ..Widths::default() }, WITHIN).await?;
     let changed = Moment::of(job).await?.since(before)?;

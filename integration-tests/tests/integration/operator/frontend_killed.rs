@@ -1,4 +1,5 @@
-//! The frontend is killed in the middle of a resize and started again: the end is the one of an undisturbed resize, and nothing was done twice.
+//! The frontend is killed in the middle of a resize and started again: the end is the one of an undisturbed resize, and
+//! nothing was done twice (rules job-1 and call-9).
 //!
 //! Where it is killed is certain, not a matter of luck: a quota keeps it from the next step until it is dead.
 
@@ -13,7 +14,8 @@ use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
 
-/// Asks for a width, waits until the operator has come as far as it can, kills it, and starts it again once it could go on.
+/// Asks for a width, waits until the operator has come as far as it can, kills it, and starts it again once it could go
+/// on.
 async fn killed(limit: Option<(Limited, usize)>, arrived: fn(&JobStatus) -> Result<()>) -> Result<()> {
     with_system("killed", async |it| {
         let job = it.submitted().await?;
@@ -136,7 +138,8 @@ async fn changed(job: &ObservedJob, seen: Option<String>) -> Result<()> {
     .await
 }
 
-/// While the frontend is away, the API is, too; the running application is not touched, and what users do meanwhile is seen later.
+/// While the frontend is away, the API is, too; the running application is not touched, and what users do meanwhile is
+/// seen later.
 #[tokio::test]
 async fn a_width_set_while_no_frontend_runs_is_applied_later() -> Result<()> {
     with_system("killed", async |it: &Fixture| {

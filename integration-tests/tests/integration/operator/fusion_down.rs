@@ -1,5 +1,5 @@
-//! All replicas of the fusion service are away during a resize: what runs goes on running, the job says what it waits for, and when they are back the
-//! resize goes through.
+//! All replicas of the fusion service are away during a resize: what runs goes on running, the job says what it waits
+//! for, and when they are back the resize goes through (rule job-20).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;

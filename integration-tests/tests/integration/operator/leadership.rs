@@ -1,4 +1,5 @@
-//! Two frontends: one leads, both serve the elasticity API, and when the leader dies the other one finishes what it began.
+//! Two frontends: one leads, both serve the elasticity API, and when the leader dies the other one finishes what it
+//! began (rules call-12 and elasticity-8).
 
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;

@@ -1,4 +1,4 @@
-//! Pods that end: what the restart policies make of it. kwok lets a pod end when an annotation says so.
+//! Pods that end: what the restart policies make of it (rule pe-7). kwok lets a pod end when an annotation says so.
 
 use std::time::Duration;
 
@@ -71,8 +71,8 @@ async fn replaced(job: &ObservedJob, before: &Moment) -> Result<ProcessingElemen
     Ok(pe)
 }
 
-/// The PE stays without a running pod, and the job says so. That nothing more happens to it shows when something else has happened: another PE is restarted
-/// on request.
+/// The PE stays without a running pod, and the job says so. That nothing more happens to it shows when something else
+/// has happened: another PE is restarted on request.
 async fn stays_down(job: &ObservedJob, phase: PePhase, degraded: bool) -> Result<ProcessingElement> {
     let down = until_pe(job, "the PE is given up", |pe| {
         ensure!(pe.status.as_ref().and_then(|status| status.phase) == Some(phase), "another phase");

@@ -1,4 +1,5 @@
-//! What the API server refuses by itself, with a message that names it. No part of the operator runs here.
+//! What the API server refuses by itself, with a message that names it (rules name-2 and job-31). No part of
+//! the operator runs here.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Error;

@@ -1,4 +1,4 @@
-//! What a user deletes by mistake comes back, without touching what need not be touched.
+//! What a user deletes by mistake comes back, without touching what need not be touched (rule job-26).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};

@@ -1,4 +1,4 @@
-//! A resize touches what changed and nothing else: pods compared by uid and launch count.
+//! A resize touches what changed and nothing else: pods compared by uid and launch count (rule job-15).
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
@@ -16,7 +16,8 @@ async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
         let mut before = Moment::of(&job).await?;
         for (generation, from, to) in [(1, 2, 10), (2, 10, 4)] {
             let answer = it.resize(&job, &[(CLEAN, to)], WaitFor::RolledOut).await?;
-            // Nothing is waited for: the answer says that it is rolled out. Only pods of PEs that were removed may still be there.
+            // Nothing is waited for: the answer says that it is rolled out. Only pods of PEs that were removed may
+            // still be there.
             let widths = Widths { clean: to, ..Widths::default() };
             let after = Moment::of(&job).await?;
             let (problems, _) = after.problems_since(&before, &job.get().await?, &widths);
@@ -41,7 +42,8 @@ async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
     .await
 }
 
-/// Neither the resize that removes its PE waits for it, nor the one that makes room for new PEs again: they are other PEs, each with a first launch.
+/// Neither the resize that removes its PE waits for it, nor the one that makes room for new PEs again: they are other
+/// PEs, each with a first launch.
 #[tokio::test]
 async fn a_pod_that_takes_long_to_terminate_holds_up_nothing() -> Result<()> {
     with_system("resizes", async |it| {
@@ -115,7 +117,8 @@ async fn several_regions_at_once_and_regions_inside_regions() -> Result<()> {
         let said = [said.kept, said.restarted, said.added, said.removed].map(|count| count as usize);
         ensure!(said == counts, "the answer says {said:?}, the pods {counts:?}");
 
-        // Two requests one after the other, nobody waits for the first: the second is the end, whatever became of the first.
+        // Two requests one after the other, nobody waits for the first: the second is the end, whatever became of the
+        // first.
         it.resize(&job, &[(CLEAN, 5), (SCORE, 1), (MODEL, 2)], WaitFor::Accepted).await?;
         it.resize(&job, &wanted, WaitFor::RolledOut).await?;
         job.settled(widths, WITHIN).await?;
@@ -153,7 +156,8 @@ fn kept_all() -> Vec<String> {
     Widths::default().operators().into_iter().collect()
 }
 
-/// The first resize is committed, and its new pods cannot be created. The second is asked for, compiled and committed all the same.
+/// The first resize is committed, and its new pods cannot be created. The second is asked for, compiled and committed
+/// all the same.
 #[tokio::test]
 async fn a_newer_resize_does_not_wait_for_the_pods_of_an_older_one() -> Result<()> {
     with_system("resizes", async |it| {

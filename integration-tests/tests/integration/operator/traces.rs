@@ -1,4 +1,5 @@
-//! One trace shows a resize from its caller to the last pod, through both services and the objects between them.
+//! One trace shows a resize from its caller to the last pod, through both services and the objects between them
+//! (rule name-11).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
