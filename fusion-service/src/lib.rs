@@ -1,11 +1,13 @@
 //! The fusion service: the compiler for those who call it.
 //!
 //! * [`command`] is for people and scripts without a cluster.
-//! * [`server`] is for the frontend: gRPC, any number of equal replicas.
+//! * [`server`] is for the frontend: gRPC, any number of equal replicas. [`serve`] is the subcommand that starts it.
 //!
-//! Both translate between their callers and the crate `streams_compiler`; neither uses the other. Nothing here knows
-//! Kubernetes.
+//! Both translate between their callers and the crate `streams_compiler`; neither uses the other. What both need stands
+//! beside them: [`options`]. Nothing here knows Kubernetes.
 
 pub mod command;
+pub mod options;
+pub mod serve;
 pub mod server;
 pub mod telemetry;

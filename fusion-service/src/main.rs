@@ -4,10 +4,8 @@
 //! one line on standard error (rule service-18).
 
 use clap::{CommandFactory, Parser};
-use fusion_service::{
-    command::{check, explain, fuse, graph, plan},
-    server::command as serve,
-};
+use fusion_service::command::{check, explain, fuse, graph, plan};
+use fusion_service::serve;
 use std::process::ExitCode;
 
 /// Compiles stream applications into processing elements.

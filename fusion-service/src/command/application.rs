@@ -7,7 +7,8 @@
 //!
 //! Knows: arguments, files. Must not know: what a tool does with an application.
 
-use super::options::{LimitArguments, PolicyName, fusion_type};
+use super::options::{PolicyName, fusion_type};
+use crate::options::LimitArguments;
 use super::request::Job;
 use super::terminal::printable;
 use super::{Failure, document};

@@ -6,7 +6,8 @@ mod context;
 mod failure;
 mod folder;
 
-use super::options::{LimitArguments, PolicyName, fusion_type};
+use super::options::{PolicyName, fusion_type};
+use crate::options::LimitArguments;
 use super::request::{self, Job};
 use super::{Failure, document, exit};
 use folder::Folder;

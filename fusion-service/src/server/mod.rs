@@ -12,7 +12,7 @@
 //! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything
 //!   that computes runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
-//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `command` has the options.
+//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `settings` is what a server is started with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
@@ -20,7 +20,6 @@
 //! sent is asked for. Everything is bounded: calls, time, memory of the caches, sizes of messages. Life cycle: serving,
 //! draining (health says no, calls in flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
 
-pub mod command;
 pub mod direct;
 
 mod admission;
@@ -38,15 +37,16 @@ mod metrics;
 mod render;
 mod request;
 mod service;
+mod settings;
 #[cfg(test)]
 mod tests;
 
-use crate::telemetry::Telemetry;
+pub use settings::{Settings, TlsSettings};
+
 use admission::{Admission, Capacity, PerClass};
 use anyhow::Context as _;
-use cache::Caches;
+use cache::{CacheSizes, Caches};
 use call::{CallLayer, Calls};
-use command::ServeArgs;
 use compiler::Compiler;
 use health::Health;
 use library::Library;
@@ -75,21 +75,16 @@ const NOTICE: Duration = Duration::from_secs(3);
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends it at once. Needs a tokio runtime with several
 /// threads.
 ///
-/// Fails if an address cannot be bound, a file of TLS cannot be read, or serving itself fails.
-pub async fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let telemetry = Telemetry::start(&args.telemetry, "fusion-service")?;
-    let result = serve(args).await;
-    telemetry.stop().await;
-    result
-}
-
-async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+/// # Errors
+///
+/// An address cannot be bound, a file with a certificate cannot be read, or serving itself fails.
+pub async fn run(settings: &Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut server = Server::start(args, Library).await?;
-    write_port(args.port_file.as_deref(), server.address)?;
+    let mut server = Server::start(settings, Library).await?;
+    write_port(settings.port_file.as_deref(), server.address)?;
     if let Some(address) = server.http_address {
-        write_port(args.http_port_file.as_deref(), address)?;
+        write_port(settings.http_port_file.as_deref(), address)?;
     }
     tokio::select! {
         _ = terminate.recv() => {}
@@ -97,7 +92,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         error = server.failed() => return Err(error),
     }
     tokio::select! {
-        () = server.stop(Duration::from_secs(args.drain_seconds), Duration::from_secs(args.grace_seconds)) => {}
+        () = server.stop(settings.drain, settings.grace) => {}
         _ = terminate.recv() => tracing::warn!("second signal: not waiting any longer"),
         _ = interrupt.recv() => tracing::warn!("second signal: not waiting any longer"),
     }
@@ -118,30 +113,30 @@ struct Server {
 
 impl Server {
     /// Binds, and serves in the background.
-    async fn start(args: &ServeArgs, compiler: impl Compiler) -> anyhow::Result<Self> {
+    async fn start(settings: &Settings, compiler: impl Compiler) -> anyhow::Result<Self> {
         let listener =
-            TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+            TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
         let address = listener.local_addr()?;
-        let tls = tls(args)?;
+        let tls = settings.tls.as_ref().map(tls).transpose()?;
         let secure = tls.is_some();
 
         let metrics = Arc::new(Metrics::new());
-        let caches = Arc::new(Caches::new(args.cache_sizes(), Arc::clone(&metrics)));
+        let caches = Arc::new(Caches::new(CacheSizes::divide(settings.cache_bytes), Arc::clone(&metrics)));
         let health = Health::new().await;
         let capacity = Capacity {
-            workers: args.worker_count(),
+            workers: settings.workers.get(),
             tickets: PerClass {
-                resize: args.max_resizes.get(),
-                render: args.max_renders.get(),
-                submit: args.max_submits.get(),
-                dry_run: args.max_dry_runs.get(),
+                resize: settings.max_resizes.get(),
+                render: settings.max_renders.get(),
+                submit: settings.max_submits.get(),
+                dry_run: settings.max_dry_runs.get(),
             },
         };
         let calls = Calls {
             admission: Admission::new(capacity, Arc::clone(&metrics)),
             metrics: Arc::clone(&metrics),
-            limits: args.limits.limits(),
-            longest: args.longest(),
+            limits: settings.limits.clone(),
+            longest: settings.longest_call,
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
         };
@@ -153,8 +148,8 @@ impl Server {
             .send_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(LARGEST_REQUEST);
         let stop_accepting = CancellationToken::new();
-        let incoming = connections::accept(listener, args.max_clients.get());
-        let router = transport(args, tls)?
+        let incoming = connections::accept(listener, settings.max_clients.get());
+        let router = transport(settings, tls)?
             .add_service(CallLayer(calls.clone()).named_layer(fusion))
             .add_service(health.service())
             .add_service(reflection().build_v1()?)
@@ -166,7 +161,7 @@ impl Server {
         let stop_http = CancellationToken::new();
         let mut http = None;
         let mut http_address = None;
-        if let Some(listen) = args.http_listen {
+        if let Some(listen) = settings.http_listen {
             let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
             http_address = Some(listener.local_addr()?);
             let refresh = Arc::new(move || caches.measure());
@@ -178,7 +173,7 @@ impl Server {
             %address,
             http = http_address.map(tracing::field::display),
             tls = secure,
-            workers = args.worker_count(),
+            workers = settings.workers,
             "serving"
         );
         Ok(Self { address, http_address, health, calls, stop_accepting, stop_http, grpc, http })
@@ -231,7 +226,7 @@ impl Server {
     }
 }
 
-fn transport(args: &ServeArgs, tls: Option<ServerTlsConfig>) -> anyhow::Result<Transport> {
+fn transport(settings: &Settings, tls: Option<ServerTlsConfig>) -> anyhow::Result<Transport> {
     let transport = Transport::builder()
         .max_concurrent_streams(256)
         .http2_max_header_list_size(16 << 10)
@@ -241,23 +236,22 @@ fn transport(args: &ServeArgs, tls: Option<ServerTlsConfig>) -> anyhow::Result<T
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         // For health and reflection; calls of the service itself have ended before.
-        .timeout(args.longest() + Duration::from_secs(1));
+        .timeout(settings.longest_call + Duration::from_secs(1));
     match tls {
         None => Ok(transport),
         Some(tls) => transport.tls_config(tls).context("TLS"),
     }
 }
 
-fn tls(args: &ServeArgs) -> anyhow::Result<Option<ServerTlsConfig>> {
-    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else { return Ok(None) };
+fn tls(files: &TlsSettings) -> anyhow::Result<ServerTlsConfig> {
     let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
     let mut tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(read(certificate)?, read(key)?))
+        .identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?))
         .timeout(Duration::from_secs(10));
-    if let Some(ca) = &args.tls_client_ca {
+    if let Some(ca) = &files.client_ca {
         tls = tls.client_ca_root(Certificate::from_pem(read(ca)?));
     }
-    Ok(Some(tls))
+    Ok(tls)
 }
 
 /// Only what is served here: the descriptor set has the whole contract.

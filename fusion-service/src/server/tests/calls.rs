@@ -17,7 +17,7 @@ fn digest(content: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_first_and_its_texts_later() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let plan = submit(&mut client, "job", "5 600000").await.unwrap();
     assert_eq!(plan.processing_elements.len(), 5);
@@ -34,7 +34,7 @@ async fn a_plan_first_and_its_texts_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_of_any_size_arrives_whole() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     for bytes in [0, 1, 256 << 10, (256 << 10) + 1, 20 << 20] {
         let adl = format!("2 {bytes}");
@@ -46,7 +46,7 @@ async fn a_text_of_any_size_arrives_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn content_is_asked_for_once() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let adl = "2 10";
     let request = pb::SubmitRequest { compilation: Some(lean_compilation("a", adl)) };
@@ -69,7 +69,7 @@ async fn content_is_asked_for_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_replica_can_go_on_where_another_began() {
-    let (one, two) = (replica(&[]).await, replica(&[]).await);
+    let (one, two) = (replica(settings()).await, replica(settings()).await);
     let (mut first, mut second) = (one.client().await, two.client().await);
     let adl = "3 1000";
     let plan = submit(&mut first, "job", adl).await.unwrap();
@@ -87,13 +87,13 @@ async fn any_replica_can_go_on_where_another_began() {
     let there = texts(&mut second, request.clone()).await.unwrap();
     assert_eq!(here, there);
     // A replica that has seen nothing of it.
-    let third = replica(&["--cache-mib", "0"]).await;
+    let third = replica(Settings { cache_bytes: 0, ..settings() }).await;
     assert_eq!(texts(&mut third.client().await, request).await.unwrap(), here);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_depends_on_the_cache() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let adl = "2 10";
     let layout = submit(&mut client, "job", adl).await.unwrap().layout;
@@ -116,7 +116,7 @@ async fn no_answer_depends_on_the_cache() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_compressions_both_ways() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Zstd] {
         let mut client = replica.client().await.send_compressed(encoding).accept_compressed(encoding);
         let answer = soon(client.submit(submit_request("job", "300 10"))).await.unwrap();

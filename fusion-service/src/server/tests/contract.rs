@@ -13,7 +13,7 @@ fn reason(status: &Status) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_application_is_an_error_of_the_caller() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let status = submit(&mut client, "job", "nonsense").await.unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::InvalidArgument, "APPLICATION_REJECTED"));
@@ -22,7 +22,7 @@ async fn a_rejected_application_is_an_error_of_the_caller() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_requests_are_refused_before_any_work() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let statuses = [
         soon(client.submit(pb::SubmitRequest::default())).await.unwrap_err(),
@@ -40,7 +40,7 @@ async fn malformed_requests_are_refused_before_any_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_that_do_not_fit() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "2 10").await.unwrap().layout;
     let damaged = soon(client.resize(full_resize("job", "2 10", b"damaged", 2))).await.unwrap_err();
@@ -59,7 +59,7 @@ async fn plans_that_do_not_fit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_defect_of_the_compiler_costs_one_request() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     let status = submit(&mut client, "job", "panic").await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
@@ -116,7 +116,7 @@ async fn noise_is_refused_and_does_no_harm() {
         }
     }
 
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut grpc = Grpc::new(replica.channel().await);
     // A simple generator, so that a failure can be repeated.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
@@ -144,7 +144,7 @@ async fn noise_is_refused_and_does_no_harm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_time_out_is_refused() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut request = tonic::Request::new(submit_request("job", "1 1"));
     request.metadata_mut().insert("grpc-timeout", "soon".parse().unwrap());
     let status = soon(replica.client().await.submit(request)).await.unwrap_err();
@@ -153,7 +153,7 @@ async fn a_malformed_time_out_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reflection_tells_what_is_served() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let channel = replica.channel().await;
     let expected = ["grpc.health.v1.Health", "streams.fusion.v1.FusionService"];
     macro_rules! check {

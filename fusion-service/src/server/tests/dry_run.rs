@@ -49,7 +49,7 @@ fn by_hand(compilation: pb::Compilation) -> pb::Compilation {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_comes_of_a_dry_run() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let summary = soon(client.plan(plan_submit(compilation("job", "3 10")))).await.unwrap().into_inner().summary;
     let summary = summary.unwrap();
@@ -70,7 +70,7 @@ async fn nothing_comes_of_a_dry_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_else_goes_first() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     replica.gate.hold("submit");
     let ask = |name: &'static str| {
@@ -99,7 +99,7 @@ async fn everything_else_goes_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crowd_of_dry_runs_keeps_nobody_out() {
-    let replica = replica(&["--workers", "2", "--max-dry-runs", "1"]).await;
+    let replica = replica(Settings { workers: count(2), max_dry_runs: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     replica.gate.hold("explain");
     let first = {
@@ -118,7 +118,7 @@ async fn a_crowd_of_dry_runs_keeps_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_a_dry_run() {
-    let replica = replica(&["--workers", "1", "--max-seconds", "1"]).await;
+    let replica = replica(Settings { workers: count(1), longest_call: Duration::from_secs(1), ..settings() }).await;
     replica.gate.hold("explain");
     let mut client = replica.client().await;
     let status = soon(client.explain(explain_submit(compilation("a", "1 1")))).await.unwrap_err();
@@ -129,7 +129,7 @@ async fn a_deadline_ends_a_dry_run() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_dry_runs() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     for (request, field) in [
         (pb::PlanRequest::default(), "what"),
@@ -150,7 +150,7 @@ async fn malformed_dry_runs() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_says_what_the_real_call_would() {
-    let replica = start(&[], Library, Arc::default()).await;
+    let replica = start(&settings(), Library, Arc::default()).await;
     let mut client = replica.client().await;
     let job = compilation("sensors", ADL);
     let request = pb::PlanRequest { include_plan: true, ..plan_submit(by_hand(job.clone())) };
@@ -190,7 +190,7 @@ fn plan_layout(answer: &pb::PlanResponse) -> Bytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_explanation_accounts_for_every_pe() {
-    let replica = start(&[], Library, Arc::default()).await;
+    let replica = start(&settings(), Library, Arc::default()).await;
     let mut client = replica.client().await;
     let job = compilation("sensors", ADL);
     let submitted = soon(client.explain(explain_submit(by_hand(job.clone())))).await.unwrap().into_inner();
@@ -222,7 +222,7 @@ async fn an_explanation_accounts_for_every_pe() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_has_the_details_of_the_real_call() {
-    let replica = start(&[], Library, Arc::default()).await;
+    let replica = start(&settings(), Library, Arc::default()).await;
     let mut client = replica.client().await;
     let job = compilation("sensors", ADL);
     let details = |status: &Status| {

@@ -10,7 +10,7 @@ use tonic_types::StatusExt;
 const ADL: &str = include_str!("../../../../integration-tests/applications/sensors/demo.sensors.Sensors.adl");
 
 async fn replica() -> Replica {
-    start(&[], Library, Arc::default()).await
+    start(&settings(), Library, Arc::default()).await
 }
 
 fn manual(pes: u64) -> pb::Compilation {

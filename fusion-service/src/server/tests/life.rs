@@ -9,7 +9,7 @@ const NOT_SERVING: i32 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_tell_how_it_goes() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     submit(&mut client, "job", "2 10").await.unwrap();
     eventually("the call has ended", || replica.server.calls.in_flight.is_empty()).await;
@@ -31,7 +31,7 @@ async fn pages_tell_how_it_goes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn draining_says_so_and_finishes_what_was_begun() {
-    let replica = replica(&["--workers", "2"]).await;
+    let replica = replica(Settings { workers: count(2), ..settings() }).await;
     replica.gate.hold("submit");
     let mut client = replica.client().await;
     let call = tokio::spawn(async move { submit(&mut client, "job", "1 1").await });
@@ -64,7 +64,7 @@ async fn draining_says_so_and_finishes_what_was_begun() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_it_drains_it_goes_on_for_those_who_have_not_heard() {
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     let mut client = replica.client().await;
     let health = replica.server.health.clone();
     let stopping = tokio::spawn(replica.server.stop(Duration::from_secs(2), LONG));
@@ -75,7 +75,7 @@ async fn before_it_drains_it_goes_on_for_those_who_have_not_heard() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_takes_too_long_is_sent_to_another_replica() {
-    let replica = replica(&["--workers", "2"]).await;
+    let replica = replica(Settings { workers: count(2), ..settings() }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "1 10").await.unwrap().layout;
     replica.gate.hold("submit");
@@ -101,7 +101,7 @@ async fn what_takes_too_long_is_sent_to_another_replica() {
 async fn the_port_is_told_in_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("port");
-    let replica = replica(&[]).await;
+    let replica = replica(settings()).await;
     crate::server::write_port(Some(&file), replica.server.address).unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{}\n", replica.server.address.port()));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

@@ -25,7 +25,7 @@ async fn waiting(replica: &Replica, expected: PerClass<usize>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resize_does_not_wait_for_submissions() {
-    let replica = replica(&["--workers", "2"]).await;
+    let replica = replica(Settings { workers: count(2), ..settings() }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
     replica.gate.hold("submit");
@@ -45,7 +45,7 @@ async fn a_resize_does_not_wait_for_submissions() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_one_worker_a_resize_overtakes_what_waits() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
     replica.gate.hold("submit");
@@ -69,7 +69,7 @@ async fn on_one_worker_a_resize_overtakes_what_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_the_work() {
-    let replica = replica(&["--workers", "1", "--max-seconds", "1"]).await;
+    let replica = replica(Settings { workers: count(1), longest_call: Duration::from_secs(1), ..settings() }).await;
     replica.gate.hold("submit");
     let mut client = replica.client().await;
     let status = submit(&mut client, "a", "1 1").await.unwrap_err();
@@ -82,7 +82,7 @@ async fn a_deadline_ends_the_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_callers_deadline_counts_if_it_is_sooner() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     replica.gate.hold("submit");
     let mut client = replica.client().await;
     let mut request = tonic::Request::new(submit_request("a", "1 1"));
@@ -95,7 +95,7 @@ async fn the_callers_deadline_counts_if_it_is_sooner() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_expired_while_it_waited_is_never_begun() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     replica.gate.hold("submit");
     let first = crowd(&replica, &["first"]).await;
     replica.begun("submit first").await;
@@ -112,7 +112,7 @@ async fn what_expired_while_it_waited_is_never_begun() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_who_goes_away_frees_the_worker() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     replica.gate.hold("submit");
     let gone = crowd(&replica, &["gone"]).await;
     replica.begun("submit gone").await;
@@ -126,7 +126,7 @@ async fn a_caller_who_goes_away_frees_the_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rendering_stops_when_nobody_reads() {
-    let replica = replica(&["--workers", "1"]).await;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
     let mut client = replica.client().await;
     let adl = "50 1000000";
     let layout = submit(&mut client, "job", adl).await.unwrap().layout;
@@ -144,7 +144,7 @@ async fn rendering_stops_when_nobody_reads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_past_its_deadline_says_so() {
-    let replica = replica(&["--workers", "1", "--max-seconds", "1"]).await;
+    let replica = replica(Settings { workers: count(1), longest_call: Duration::from_secs(1), ..settings() }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "2 1000").await.unwrap().layout;
     replica.gate.hold("render");
@@ -155,7 +155,7 @@ async fn a_stream_past_its_deadline_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_house_says_when_to_come_again() {
-    let replica = replica(&["--workers", "1", "--max-submits", "2"]).await;
+    let replica = replica(Settings { workers: count(1), max_submits: count(2), ..settings() }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
     replica.gate.hold("submit");

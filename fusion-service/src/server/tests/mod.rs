@@ -9,14 +9,17 @@ mod load;
 mod tls;
 pub(crate) mod toy;
 
-use super::{Server, cache::Digest, command, compiler::Compiler};
+use super::cache::Digest;
+use super::compiler::Compiler;
+use super::{Server, Settings};
 use bytes::Bytes;
 use sha2::Digest as _;
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use streams_compiler::budget::Limits;
 use streams_proto::fusion::v1::{self as pb, fusion_service_client::FusionServiceClient};
 use tonic::{Status, transport::Channel};
 use toy::{Gate, Toy};
@@ -32,16 +35,41 @@ struct Replica {
     gate: Arc<Gate>,
 }
 
-/// Starts a replica with these options on free ports.
-async fn replica(options: &[&str]) -> Replica {
-    let gate = Arc::new(Gate::default());
-    start(options, Toy { gate: Arc::clone(&gate) }, gate).await
+/// Settings with free ports and more of everything than a test needs.
+fn settings() -> Settings {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Settings {
+        listen: any,
+        port_file: None,
+        http_listen: Some(any),
+        http_port_file: None,
+        workers: count(2),
+        max_submits: count(16),
+        max_resizes: count(64),
+        max_renders: count(64),
+        max_dry_runs: count(8),
+        max_clients: count(1024),
+        longest_call: Duration::from_secs(600),
+        cache_bytes: 1 << 30,
+        drain: Duration::ZERO,
+        grace: Duration::from_secs(25),
+        tls: None,
+        limits: Limits::default(),
+    }
 }
 
-async fn start(options: &[&str], compiler: impl Compiler, gate: Arc<Gate>) -> Replica {
-    let ports = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
-    let args = command::tests::parse(&[&ports, options].concat());
-    Replica { server: Server::start(&args, compiler).await.unwrap(), gate }
+fn count(number: usize) -> NonZeroUsize {
+    NonZeroUsize::new(number).unwrap()
+}
+
+/// Starts a replica.
+async fn replica(settings: Settings) -> Replica {
+    let gate = Arc::new(Gate::default());
+    start(&settings, Toy { gate: Arc::clone(&gate) }, gate).await
+}
+
+async fn start(settings: &Settings, compiler: impl Compiler, gate: Arc<Gate>) -> Replica {
+    Replica { server: Server::start(settings, compiler).await.unwrap(), gate }
 }
 
 impl Replica {

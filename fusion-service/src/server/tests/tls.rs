@@ -1,6 +1,7 @@
 //! Encrypted, and only for those who can say who they are.
 
 use super::*;
+use crate::server::TlsSettings;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::fs;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -34,12 +35,13 @@ async fn only_callers_with_a_certificate_are_answered() {
     let file = |name: &str, content: &str| {
         let path = directory.path().join(name);
         fs::write(&path, content).unwrap();
-        path.to_str().unwrap().to_owned()
+        path
     };
     let (certificate, key) = authority.sign(ExtendedKeyUsagePurpose::ServerAuth);
     let (certificate, key, ca) =
         (file("cert.pem", &certificate), file("key.pem", &key), file("ca.pem", &authority.pem()));
-    let replica = replica(&["--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &ca]).await;
+    let tls = TlsSettings { certificate, key, client_ca: Some(ca) };
+    let replica = replica(Settings { tls: Some(tls), ..settings() }).await;
     let port = replica.server.address.port();
 
     let call = async |tls: Option<ClientTlsConfig>| -> Result<pb::Plan, Status> {
@@ -64,8 +66,7 @@ async fn only_callers_with_a_certificate_are_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_read_are_named() {
-    let args =
-        command::tests::parse(&["--listen", "127.0.0.1:0", "--tls-cert", "/nowhere/c", "--tls-key", "/nowhere/k"]);
-    let error = Server::start(&args, Toy::default()).await.err().unwrap();
+    let tls = TlsSettings { certificate: "/nowhere/c".into(), key: "/nowhere/k".into(), client_ca: None };
+    let error = Server::start(&Settings { tls: Some(tls), ..settings() }, Toy::default()).await.err().unwrap();
     assert!(format!("{error:#}").contains("/nowhere/c"), "{error:#}");
 }

@@ -1,10 +1,16 @@
-//! Options of the subcommand `serve`.
+//! `fusion-service serve`: the server as a process, with its options, its runtime, its logs and traces.
 //!
-//! Knows: options and their defaults. Must not know: what is done with them.
+//! Knows: options and their defaults, [`Settings`]. Must not know: what the server does with them.
 
-use super::cache::CacheSizes;
-use crate::{command::options::LimitArguments, telemetry::TelemetryArgs};
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, process::ExitCode, thread, time::Duration};
+use crate::options::LimitArguments;
+use crate::server::{self, Settings, TlsSettings};
+use crate::telemetry::{Telemetry, TelemetryArgs};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 use tokio::runtime;
 
 /// Serves the compiler over gRPC until SIGTERM or SIGINT.
@@ -95,7 +101,7 @@ pub struct ServeArgs {
 pub fn run(arguments: &ServeArgs) -> ExitCode {
     let runtime = runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
-        let result = runtime.block_on(super::run(arguments));
+        let result = runtime.block_on(serve(arguments));
         // Work that was cancelled may need a moment to notice.
         runtime.shutdown_timeout(Duration::from_secs(1));
         result
@@ -109,25 +115,44 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
     }
 }
 
+async fn serve(arguments: &ServeArgs) -> anyhow::Result<()> {
+    let telemetry = Telemetry::start(&arguments.telemetry, "fusion-service")?;
+    let result = server::run(&arguments.settings()).await;
+    telemetry.stop().await;
+    result
+}
+
 impl ServeArgs {
-    pub(crate) fn worker_count(&self) -> usize {
-        let cores = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        self.workers.map_or_else(cores, NonZeroUsize::get)
-    }
-
-    pub(crate) fn longest(&self) -> Duration {
-        Duration::from_secs(self.max_seconds)
-    }
-
-    pub(crate) fn cache_sizes(&self) -> CacheSizes {
-        CacheSizes::divide(self.cache_mib << 20)
+    fn settings(&self) -> Settings {
+        let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        // The options allow neither without the other.
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
+        Settings {
+            listen: self.listen,
+            port_file: self.port_file.clone(),
+            http_listen: self.http_listen,
+            http_port_file: self.http_port_file.clone(),
+            workers: self.workers.unwrap_or_else(cores),
+            max_submits: self.max_submits,
+            max_resizes: self.max_resizes,
+            max_renders: self.max_renders,
+            max_dry_runs: self.max_dry_runs,
+            max_clients: self.max_clients,
+            longest_call: Duration::from_secs(self.max_seconds),
+            cache_bytes: self.cache_mib << 20,
+            drain: Duration::from_secs(self.drain_seconds),
+            grace: Duration::from_secs(self.grace_seconds),
+            tls: tls.map(|(certificate, key)| TlsSettings { certificate, key, client_ca: self.tls_client_ca.clone() }),
+            limits: self.limits.limits(),
+        }
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use clap::{CommandFactory, Parser, error::ErrorKind};
+    use clap::error::ErrorKind;
+    use clap::{CommandFactory, Parser};
 
     #[derive(Debug, Parser)]
     struct Alone {
@@ -135,17 +160,22 @@ pub(crate) mod tests {
         serve: ServeArgs,
     }
 
-    /// The options as given to the program.
-    pub(crate) fn parse(options: &[&str]) -> ServeArgs {
-        Alone::parse_from(["serve"].iter().chain(options)).serve
+    fn settings(options: &[&str]) -> Settings {
+        Alone::parse_from(["serve"].iter().chain(options)).serve.settings()
     }
 
     #[test]
     fn options_are_consistent() {
         Alone::command().debug_assert();
-        let args = parse(&[]);
-        assert_eq!(args.listen.port(), 50051);
-        assert!(args.worker_count() >= 1);
+        let settings = settings(&[]);
+        assert_eq!((settings.listen.port(), settings.http_listen, settings.tls.is_none()), (50051, None, true));
+        assert_eq!((settings.longest_call, settings.cache_bytes), (Duration::from_secs(600), 1 << 30));
+    }
+
+    #[test]
+    fn tls_has_its_files() {
+        let tls = settings(&["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a"]).tls.unwrap();
+        assert_eq!((tls.certificate, tls.key, tls.client_ca), ("c".into(), "k".into(), Some("a".into())));
     }
 
     #[test]

@@ -1,0 +1,34 @@
+//! Options that the commands and the server have in common.
+
+use streams_compiler::budget::Limits;
+
+/// Bounds on sizes.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitArguments {
+    /// Width of one parallel region.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().width)]
+    pub max_width: u64,
+    /// Physical operators.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().operators)]
+    pub max_operators: u64,
+    /// Connections between operator ports.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
+    pub max_connections: u64,
+    /// Bytes of all AADL documents of a step.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().aadl_bytes)]
+    pub max_aadl_bytes: u64,
+}
+
+impl LimitArguments {
+    /// The limits.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            width: self.max_width,
+            operators: self.max_operators,
+            connections: self.max_connections,
+            aadl_bytes: self.max_aadl_bytes,
+            ..Limits::default()
+        }
+    }
+}
