@@ -16,14 +16,16 @@
 //! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not
 //! as long as the caller who waits; a panic costs its request and nothing else.
 
-use super::{budget::CallBudget, errors::Failure, metrics::Metrics};
+use super::budget::CallBudget;
+use super::errors::{Failure, Overloaded};
+use super::metrics::Metrics;
+use streams_compiler::budget::Budget;
 use std::{
     collections::VecDeque,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use streams_compiler::budget::Budget;
 use tokio::sync::oneshot;
 
 #[cfg(test)]
@@ -94,13 +96,6 @@ pub(crate) struct Capacity {
     pub(crate) workers: usize,
     /// Requests in the house, working or waiting, per class.
     pub(crate) tickets: PerClass<usize>,
-}
-
-/// The house is full for this class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overloaded {
-    /// When a place is likely to be free.
-    pub(crate) retry_after: Duration,
 }
 
 /// Hands out tickets and permits.

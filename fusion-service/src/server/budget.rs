@@ -1,7 +1,8 @@
-//! The budget of a call: what the compiler may spend on it, and what those who wait for the compiler can wait for as well.
+//! The budget of a call: what the compiler may spend on it, and what those who wait for the compiler can wait for as
+//! well.
 //!
-//! The compiler asks its budget now and then, on a thread of its own. The tasks of the server do not ask, they wait: for a worker, for a
-//! caller who reads slowly. Both see the same deadline and the same cancellation.
+//! The compiler asks its budget now and then, on a thread of its own. The tasks of the server do not ask, they wait:
+//! for a worker, for a caller who reads slowly. Both see the same deadline and the same cancellation.
 //!
 //! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
 

@@ -9,45 +9,17 @@
 //! key covers all that its value is made from: what is the same for the whole process (compiler, limits) is not part of
 //! it. Content is never filed under a digest that was not computed from it.
 
-use super::{compiler::Compiler, metrics::Metrics};
+use super::compiler::Compiler;
+use super::digest::Digest;
+use super::metrics::Metrics;
 use bytes::Bytes;
-use moka::{policy::EvictionPolicy, sync::Cache};
+use moka::policy::EvictionPolicy;
+use moka::sync::Cache;
 use prost::Message;
 use sha2::{Digest as _, Sha256};
-use std::{fmt, hash::Hash, sync::Arc};
+use std::hash::Hash;
+use std::sync::Arc;
 use streams_proto::fusion::v1 as pb;
-
-/// A SHA-256 digest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Digest([u8; 32]);
-
-impl Digest {
-    /// The digest of `content`.
-    pub(crate) fn of(content: &[u8]) -> Self {
-        Self(Sha256::digest(content).into())
-    }
-
-    /// A digest as a caller sent it, if it has 32 bytes.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
-    }
-
-    pub(crate) fn to_bytes(self) -> Bytes {
-        Bytes::copy_from_slice(&self.0)
-    }
-}
-
-impl From<[u8; 32]> for Digest {
-    fn from(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
 
 /// Names a compiled job: the compilation (ADL by digest, names, fusion, values, settings, widths) and the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,9 +32,9 @@ impl JobKey {
         // digest.
         let adl = compilation.adl.as_ref().map(|blob| pb::Blob { sha256: blob.sha256.clone(), content: None });
         let mut hash = Sha256::new();
-        hash.update(layout.0);
+        hash.update(layout.to_bytes());
         hash.update(pb::Compilation { adl, ..compilation.clone() }.encode_to_vec());
-        Self(Digest(hash.finalize().into()))
+        Self(Digest::from(<[u8; 32]>::from(hash.finalize())))
     }
 }
 

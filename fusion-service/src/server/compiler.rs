@@ -7,9 +7,10 @@
 //! Invariants: a pure function of its arguments; ends soon after its budget does. Messages that get here have been
 //! checked (`request`); a compilation is without the content of its ADL.
 
-use super::{errors::Failure, request::Change};
-use std::{io, sync::Arc};
+use super::errors::Failure;
+use super::request::Resize;
 use streams_compiler::budget::Budget;
+use std::{io, sync::Arc};
 use streams_proto::fusion::v1 as pb;
 
 /// Compiles. All methods take long and run on workers, except those that only look things up.
@@ -38,7 +39,7 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         &self,
         prior: &Self::Job,
         compilation: &pb::Compilation,
-        change: &Change,
+        resize: &Resize,
         budget: &Budget,
     ) -> Result<(Self::Job, pb::ResizeResponse), Failure>;
 

@@ -1,24 +1,30 @@
 //! The methods without a server: messages in, messages out, in the caller's thread.
 //!
-//! What a message has to go through is the same as in a call (`request`, the digests of content, the compiler,
-//! `errors`); there are no sockets, workers, caches or metrics, so all content must be in the message. For fuzzing, and
-//! for programs that check the contract.
+//! A message goes through everything that it goes through in a call ([`methods`](super::methods)), but no sockets and
+//! no workers, and nothing is remembered: the message must have all content. For fuzzing, and for programs that check
+//! the contract.
 //!
-//! Invariants: an answer depends on nothing but the arguments; it ends soon after its budget does.
+//! Invariants: an answer depends on nothing but the arguments; it ends soon after its budget does. The errors are those
+//! of the contract.
 
-use super::{
-    compiler::Compiler as _,
-    errors::Failure,
-    library::Library,
-    render,
-    request::{self, Compilation, Input, Question},
-    service,
-};
-use std::sync::Arc;
+use super::cache::{CacheSizes, Caches};
+use super::compiler::Compiler as _;
+use super::errors::Failure;
+use super::library::Library;
+use super::methods::{Methods, Work};
+use super::metrics::Metrics;
+use super::render::{self, Wanted};
+use std::sync::{Arc, LazyLock};
 use streams_compiler::budget::Budget;
-use streams_compiler::plan::{Compiled, Source};
 use streams_proto::fusion::v1 as pb;
 use tonic::Status;
+
+/// The methods with caches that hold nothing.
+static METHODS: LazyLock<Arc<Methods<Library>>> = LazyLock::new(|| {
+    let metrics = Arc::new(Metrics::new());
+    let caches = Arc::new(Caches::new(CacheSizes::divide(0), Arc::clone(&metrics)));
+    Arc::new(Methods::new(Library, caches, metrics))
+});
 
 /// A text, with what was announced of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,104 +35,52 @@ pub struct Text {
     pub text: Vec<u8>,
 }
 
-/// Answers as `FusionService.Submit` does. The errors are those of the contract.
+/// Answers as `FusionService.Submit` does.
 // A status is as large as tonic makes it; it is returned once.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn submit(message: pb::SubmitRequest, budget: &Budget) -> Result<pb::SubmitResponse, Status> {
-    let answer = || {
-        let compilation = request::submit(message)?;
-        let application = application(&compilation.adl, budget)?;
-        Ok(Library.submit(&application, &compilation.message, budget)?.1)
-    };
-    answer().map_err(|failure: Failure| failure.status())
+    answer(METHODS.submit(message), budget)
 }
 
-/// Answers as `FusionService.Resize` does. The errors are those of the contract.
+/// Answers as `FusionService.Resize` does.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn resize(message: pb::ResizeRequest, budget: &Budget) -> Result<pb::ResizeResponse, Status> {
-    let answer = || {
-        let (compilation, layout, change) = request::resize(message)?;
-        let prior = job(&compilation, &layout, budget)?;
-        Ok(Library.resize(&prior, &compilation.message, &change, budget)?.1)
-    };
-    answer().map_err(|failure: Failure| failure.status())
+    answer(METHODS.resize(message), budget)
 }
 
-/// Answers as `FusionService.Render` does, with each text in one piece. The errors are those of the contract.
+/// Answers as `FusionService.Render` does, with each text in one piece.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Text>, Status> {
-    let answer = || {
-        let (compilation, layout, pes) = request::render(message, Library.version())?;
-        let job = job(&compilation, &layout, budget)?;
-        let wanted = render::wanted(&Library, &job, &pes)?;
-        wanted
-            .into_iter()
-            .map(|render::Wanted { pe, measure }| {
+    let rendering = METHODS.render(message);
+    let texts = rendering.map(|rendering| {
+        move |budget: &Budget| {
+            let job = rendering.job(budget)?;
+            let text = |Wanted { pe, measure }| {
                 let mut text = Vec::new();
                 Library.render(&job, pe, &mut text, budget)?;
                 let start =
                     pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
                 Ok(Text { start, text })
-            })
-            .collect::<Result<_, Failure>>()
-    };
-    answer().map_err(|failure| failure.status())
+            };
+            render::wanted(&Library, &job, &rendering.pe_ids)?.into_iter().map(text).collect()
+        }
+    });
+    answer(texts, budget)
 }
 
-/// Answers as `FusionService.Plan` does. The errors are those of the contract.
+/// Answers as `FusionService.Plan` does.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn plan(message: pb::PlanRequest, budget: &Budget) -> Result<pb::PlanResponse, Status> {
-    let answer = || {
-        let (question, include_plan) = request::plan(message)?;
-        Ok(service::planned(carry_out(&question, budget)?.answer, include_plan))
-    };
-    answer().map_err(|failure: Failure| failure.status())
+    answer(METHODS.plan(message), budget)
 }
 
-/// Answers as `FusionService.Explain` does. The errors are those of the contract.
+/// Answers as `FusionService.Explain` does.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn explain(message: pb::ExplainRequest, budget: &Budget) -> Result<pb::ExplainResponse, Status> {
-    let answer = || {
-        let Tried { job, prior, .. } = carry_out(&request::explain(message)?, budget)?;
-        Library.explain(&job, prior.as_ref(), budget)
-    };
-    answer().map_err(|failure: Failure| failure.status())
+    answer(METHODS.explain(message), budget)
 }
 
-/// What came of a dry run. A submission is told as a resize, in which everything is new.
-struct Tried {
-    job: Compiled,
-    prior: Option<Compiled>,
-    answer: pb::ResizeResponse,
-}
-
-fn carry_out(question: &Question, budget: &Budget) -> Result<Tried, Failure> {
-    let submit = |compilation: &Compilation| {
-        let application = application(&compilation.adl, budget)?;
-        Library.submit(&application, &compilation.message, budget)
-    };
-    let (compilation, prior, change) = match question {
-        Question::Submit(compilation) => {
-            let (job, pb::SubmitResponse { plan, warnings }) = submit(compilation)?;
-            let answer = pb::ResizeResponse { plan, warnings, ..Default::default() };
-            return Ok(Tried { job, prior: None, answer });
-        }
-        Question::Resize(compilation, None, change) => (compilation, submit(compilation)?.0, change),
-        Question::Resize(compilation, Some(layout), change) => (compilation, job(compilation, layout, budget)?, change),
-    };
-    let (job, answer) = Library.resize(&prior, &compilation.message, change, budget)?;
-    Ok(Tried { job, prior: Some(prior), answer })
-}
-
-fn application(adl: &Input, budget: &Budget) -> Result<Arc<Source>, Failure> {
-    let Some(content) = &adl.content else { return Err(Failure::InputMissing(vec![adl.digest])) };
-    adl.verify("compilation.adl")?;
-    Ok(Arc::new(Library.parse(content, budget)?))
-}
-
-fn job(compilation: &Compilation, layout: &Input, budget: &Budget) -> Result<Compiled, Failure> {
-    let application = application(&compilation.adl, budget)?;
-    let Some(content) = &layout.content else { return Err(Failure::InputMissing(vec![layout.digest])) };
-    layout.verify("layout")?;
-    Library.restore(&application, &compilation.message, content, budget)
+#[allow(clippy::result_large_err, reason = "as in tonic")]
+fn answer<T>(work: Result<impl Work<T>, Failure>, budget: &Budget) -> Result<T, Status> {
+    work.and_then(|work| work(budget)).map_err(|failure| failure.status())
 }

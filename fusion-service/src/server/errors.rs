@@ -8,9 +8,9 @@
 //! Invariants: details fit in the 8 KiB of headers that common gRPC libraries accept, however many problems there are.
 //! No text of ours contains more of a request than the compiler's messages do.
 
-use super::admission::Overloaded;
-use std::{collections::HashMap, time::Duration};
+use super::digest::Digest;
 use streams_compiler::error::{Error, Problem, excerpt};
+use std::{collections::HashMap, time::Duration};
 use streams_proto::fusion::ERROR_DOMAIN;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
     /// The message breaks the rules of the contract.
     Malformed(Malformed),
     /// Content that this replica does not have.
-    InputMissing(Vec<super::cache::Digest>),
+    InputMissing(Vec<Digest>),
     /// The layout cannot be read, or belongs to something else.
     LayoutRejected(String),
     /// A plan of another compiler.
@@ -44,6 +44,13 @@ pub(crate) enum Failure {
     /// A defect of the compiler: it panicked, or contradicts itself (rule service-17). The log has details, callers get
     /// none.
     Defect(&'static str),
+}
+
+/// There is no room for another request of its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overloaded {
+    /// When there is likely to be room again.
+    pub(crate) retry_after: Duration,
 }
 
 /// What is wrong with a message, with the path of its field (`compilation.job_name`).
@@ -260,7 +267,7 @@ mod tests {
 
     #[test]
     fn each_failure_has_its_code_and_reason() {
-        let digest = super::super::cache::Digest::of(b"");
+        let digest = Digest::of(b"");
         let overloaded = Overloaded { retry_after: Duration::from_millis(1500) };
         let cases = [
             (Failure::from(Error::DeadlineExceeded), Code::DeadlineExceeded, None),

@@ -1,18 +1,20 @@
 //! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
 //!
 //! ```text
-//! connection -> call (ticket, deadline, cancellation, span) -> service (request, cache)
-//!     -> admission (a worker) -> compiler
+//! connection -> call (ticket, deadline, cancellation, span) -> service -> methods (request, cache)
+//!                                                                      -> admission (a worker) -> compiler
 //! ```
 //!
-//! * `call` is a layer around every call; `service` has the methods, `render` the texts on their way out.
+//! * `call` is a layer around every call; `service` gives calls to workers, `methods` says what is done there, `render`
+//!   sends texts.
 //! * `request` lets in what keeps the contract; `errors` says why something failed, in the contract's words.
 //! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to
 //!   need.
 //! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything
 //!   that computes runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
-//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `settings` is what a server is started with.
+//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `settings` is what a server is
+//!   started with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
@@ -29,10 +31,12 @@ mod call;
 mod compiler;
 mod connections;
 mod deadline;
+mod digest;
 mod errors;
 mod health;
 mod http;
 mod library;
+mod methods;
 mod metrics;
 mod render;
 mod request;
@@ -50,6 +54,7 @@ use call::{CallLayer, Calls};
 use compiler::Compiler;
 use health::Health;
 use library::Library;
+use methods::Methods;
 use metrics::Metrics;
 use service::Service;
 use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -140,7 +145,7 @@ impl Server {
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
         };
-        let service = Service::new(compiler, calls.admission.clone(), Arc::clone(&caches), Arc::clone(&metrics));
+        let service = Service::new(Methods::new(compiler, Arc::clone(&caches), Arc::clone(&metrics)), calls.admission.clone());
         let fusion = FusionServiceServer::new(service)
             .accept_compressed(CompressionEncoding::Zstd)
             .accept_compressed(CompressionEncoding::Gzip)

@@ -9,13 +9,11 @@
 //! Invariants: digests have 32 bytes; content is within its limit and apart from the message; enumerations have known
 //! values; lists and texts are bounded; no name occurs twice where it must have one meaning.
 
-use super::{
-    cache::{Digest, JobKey},
-    errors::{Failure, Malformed},
-};
+use super::digest::Digest;
+use super::errors::{Failure, Malformed};
+use streams_compiler::error::excerpt;
 use bytes::Bytes;
 use std::{collections::HashSet, hash::Hash};
-use streams_compiler::error::excerpt;
 use streams_proto::fusion::v1 as pb;
 
 /// Bytes of the content of a blob.
@@ -44,9 +42,9 @@ pub(crate) struct Compilation {
     pub(crate) message: pb::Compilation,
 }
 
-/// What a resize changes.
+/// What a resize asks for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Change {
+pub(crate) struct Resize {
     pub(crate) widths: Vec<pb::RegionWidth>,
     /// `POLICY_UNSPECIFIED` has been replaced by what it means.
     pub(crate) policy: pb::resize_request::Policy,
@@ -66,13 +64,6 @@ impl Input {
     }
 }
 
-impl Compilation {
-    /// The key of this job with a layout.
-    pub(crate) fn key(&self, layout: Digest) -> JobKey {
-        JobKey::new(&self.message, layout)
-    }
-}
-
 /// A request to submit.
 pub(crate) fn submit(message: pb::SubmitRequest) -> Result<Compilation, Failure> {
     let mut problems = Malformed::default();
@@ -81,16 +72,16 @@ pub(crate) fn submit(message: pb::SubmitRequest) -> Result<Compilation, Failure>
 }
 
 /// A request to resize.
-pub(crate) fn resize(mut message: pb::ResizeRequest) -> Result<(Compilation, Input, Change), Failure> {
+pub(crate) fn resize(mut message: pb::ResizeRequest) -> Result<(Compilation, Input, Resize), Failure> {
     let mut problems = Malformed::default();
     let compilation = compilation(message.compilation.take(), &mut problems);
     let layout = blob(message.layout.take(), "layout", &mut problems);
-    let change = change(message, &mut problems);
-    finish(compilation.zip(layout).map(|(compilation, layout)| (compilation, layout, change)), problems)
+    let resize = resize_of(message, &mut problems);
+    finish(compilation.zip(layout).map(|(compilation, layout)| (compilation, layout, resize)), problems)
 }
 
-/// All of a request to resize but what is resized.
-fn change(message: pb::ResizeRequest, problems: &mut Malformed) -> Change {
+/// What a request asks for, apart from the job that it is about.
+fn resize_of(message: pb::ResizeRequest, problems: &mut Malformed) -> Resize {
     widths(&message.widths, "widths", problems);
     for (position, width) in message.widths.iter().enumerate() {
         if width.region.contains('*') {
@@ -109,31 +100,31 @@ fn change(message: pb::ResizeRequest, problems: &mut Malformed) -> Change {
     let ports = message.ports_in_use.iter().map(|p| p.input_port_ids.len() + p.output_port_ids.len() + 1).sum();
     entries(ports, "ports_in_use", problems);
     once(message.ports_in_use.iter().map(|ports| ports.pe_id), "ports_in_use", "pe_id", problems);
-    Change { widths: message.widths, policy, pe_ids_in_use: message.pe_ids_in_use, ports_in_use: message.ports_in_use }
+    Resize { widths: message.widths, policy, pe_ids_in_use: message.pe_ids_in_use, ports_in_use: message.ports_in_use }
 }
 
-/// What a dry run is about.
+/// The call that a dry run tries.
 #[derive(Debug)]
-pub(crate) enum Question {
-    /// A new job.
+pub(crate) enum DryRun {
+    /// A submission.
     Submit(Compilation),
-    /// A job with this layout, or without one as it would be if it were submitted now.
-    Resize(Compilation, Option<Input>, Change),
+    /// A resize of the job with this layout. Without a layout it is the job that a submission now would give.
+    Resize(Compilation, Option<Input>, Resize),
 }
 
-/// A dry run, and whether the whole plan is wanted.
-pub(crate) fn plan(message: pb::PlanRequest) -> Result<(Question, bool), Failure> {
+/// A request to plan: the dry run, and whether the answer is to have the whole plan.
+pub(crate) fn plan(message: pb::PlanRequest) -> Result<(DryRun, bool), Failure> {
     use pb::plan_request::What;
-    let question = match message.what {
+    let dry_run = match message.what {
         Some(What::Submit(message)) => try_submit(message),
         Some(What::Resize(message)) => try_resize(message),
         None => Err(Failure::malformed("what", "is missing, or is one that this replica does not know")),
     };
-    Ok((question?, message.include_plan))
+    Ok((dry_run?, message.include_plan))
 }
 
 /// A request to explain.
-pub(crate) fn explain(message: pb::ExplainRequest) -> Result<Question, Failure> {
+pub(crate) fn explain(message: pb::ExplainRequest) -> Result<DryRun, Failure> {
     use pb::explain_request::What;
     match message.what {
         Some(What::Submit(message)) => try_submit(message),
@@ -142,14 +133,14 @@ pub(crate) fn explain(message: pb::ExplainRequest) -> Result<Question, Failure> 
     }
 }
 
-fn try_submit(mut message: pb::SubmitRequest) -> Result<Question, Failure> {
+fn try_submit(mut message: pb::SubmitRequest) -> Result<DryRun, Failure> {
     let mut problems = Malformed::default();
     fill_digest(message.compilation.as_mut().and_then(|compilation| compilation.adl.as_mut()));
     let compilation = compilation(message.compilation, &mut problems);
-    finish(compilation.map(Question::Submit), problems.under("submit"))
+    finish(compilation.map(DryRun::Submit), problems.under("submit"))
 }
 
-fn try_resize(mut message: pb::ResizeRequest) -> Result<Question, Failure> {
+fn try_resize(mut message: pb::ResizeRequest) -> Result<DryRun, Failure> {
     let mut problems = Malformed::default();
     fill_digest(message.compilation.as_mut().and_then(|compilation| compilation.adl.as_mut()));
     fill_digest(message.layout.as_mut());
@@ -158,12 +149,13 @@ fn try_resize(mut message: pb::ResizeRequest) -> Result<Question, Failure> {
         Some(layout) => blob(Some(layout), "layout", &mut problems).map(Some),
         None => Some(None),
     };
-    let change = change(message, &mut problems);
-    let question = compilation.zip(layout).map(|(compilation, layout)| Question::Resize(compilation, layout, change));
-    finish(question, problems.under("resize"))
+    let resize = resize_of(message, &mut problems);
+    let dry_run = compilation.zip(layout).map(|(compilation, layout)| DryRun::Resize(compilation, layout, resize));
+    finish(dry_run, problems.under("resize"))
 }
 
-/// Fills in the digest of content that was sent without one: who asks by hand need not compute it (rule service-11).
+/// Fills in the digest of content that was sent without one: a person who writes a request by hand need not compute it
+/// (rule service-11).
 fn fill_digest(blob: Option<&mut pb::Blob>) {
     let Some(pb::Blob { sha256, content: Some(content) }) = blob else { return };
     if sha256.is_empty() && content.len() <= CONTENT {
@@ -447,12 +439,12 @@ mod tests {
         };
         let what = plan_request::What::Submit(pb::SubmitRequest { compilation: Some(by_hand()) });
         let (question, include) = plan(pb::PlanRequest { what: Some(what), include_plan: true }).unwrap();
-        let Question::Submit(compilation) = question else { panic!("{question:?}") };
+        let DryRun::Submit(compilation) = question else { panic!("{question:?}") };
         assert_eq!((compilation.adl.digest, include), (Digest::of(b"adl"), true));
 
         let request = pb::ResizeRequest { compilation: Some(by_hand()), layout: None, ..resize_request() };
         let what = Some(explain_request::What::Resize(request));
-        let Question::Resize(_, None, change) = explain(pb::ExplainRequest { what }).unwrap() else { panic!() };
+        let DryRun::Resize(_, None, change) = explain(pb::ExplainRequest { what }).unwrap() else { panic!() };
         assert_eq!((change.widths.len(), change.policy), (1, Policy::Sticky));
 
         assert_eq!(fields(plan(pb::PlanRequest::default())), ["what"]);

@@ -1,7 +1,7 @@
 //! What a server is started with.
 //!
-//! Knows: values. Must not know: options, environment variables and defaults, which belong to the command line; what is done with the
-//! values.
+//! Knows: values. Must not know: options, environment variables and defaults, which belong to the command line; what is
+//! done with the values.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -36,7 +36,8 @@ pub struct Settings {
     pub longest_call: Duration,
     /// Memory for what is remembered between calls.
     pub cache_bytes: u64,
-    /// After a request to stop: how long the server takes calls as before, while load balancers learn that it will be gone.
+    /// After a request to stop: how long the server takes calls as before, while load balancers learn that it will be
+    /// gone.
     pub drain: Duration,
     /// After that: how long calls in flight may go on before they are cancelled.
     pub grace: Duration,
@@ -53,6 +54,7 @@ pub struct TlsSettings {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Certificates of those who may sign callers' certificates. If set, a caller without such a certificate is refused.
+    /// Certificates of those who may sign callers' certificates. If set, a caller without such a certificate is
+    /// refused.
     pub client_ca: Option<PathBuf>,
 }

@@ -13,10 +13,10 @@ mod plan;
 mod request;
 
 use super::{
-    cache::Digest,
+    digest::Digest,
     compiler::{Compiler, Measure},
     errors::Failure,
-    request::Change,
+    request::Resize,
 };
 use std::{io, sync::Arc};
 use streams_compiler::{
@@ -62,10 +62,10 @@ impl Compiler for Library {
         &self,
         prior: &Compiled,
         _compilation: &pb::Compilation,
-        change: &Change,
+        resize: &Resize,
         budget: &Budget,
     ) -> Result<(Compiled, pb::ResizeResponse), Failure> {
-        let (widths, policy, in_use) = request::change(change);
+        let (widths, policy, in_use) = request::resize(resize);
         let job = streams_compiler::plan::resize(prior, &widths, policy, &in_use, budget)?;
         let answer = plan::resized(&job, budget)?;
         Ok((job, answer))

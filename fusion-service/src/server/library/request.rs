@@ -1,6 +1,6 @@
 //! Messages to requests. The messages have been checked.
 
-use crate::server::request::Change;
+use crate::server::request::Resize;
 use std::collections::BTreeMap;
 use streams_compiler::{
     error::Error,
@@ -25,18 +25,18 @@ pub(super) fn request(compilation: &pb::Compilation) -> Result<Request, Error> {
 }
 
 /// Widths, policy, and what must not be given away.
-pub(super) fn change(change: &Change) -> (Vec<(String, i128)>, Policy, InUse) {
-    let policy = match change.policy {
+pub(super) fn resize(resize: &Resize) -> (Vec<(String, i128)>, Policy, InUse) {
+    let policy = match resize.policy {
         pb::resize_request::Policy::Unspecified | pb::resize_request::Policy::Sticky => Policy::Sticky,
         pb::resize_request::Policy::Rebalance => Policy::Rebalance,
     };
-    let ports = change.ports_in_use.iter().map(|ports| {
+    let ports = resize.ports_in_use.iter().map(|ports| {
         let inputs = ports.input_port_ids.iter().copied().collect();
         let outputs = ports.output_port_ids.iter().copied().collect();
         (ports.pe_id, PortsInUse { inputs, outputs })
     });
-    let in_use = InUse { elements: change.pe_ids_in_use.iter().copied().collect(), ports: ports.collect() };
-    (widths(&change.widths), policy, in_use)
+    let in_use = InUse { elements: resize.pe_ids_in_use.iter().copied().collect(), ports: ports.collect() };
+    (widths(&resize.widths), policy, in_use)
 }
 
 fn option(mode: &pb::fusion::Mode) -> FusionOption {
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn what_is_in_use_is_kept_apart_by_direction() {
         let ports = pb::resize_request::PortsInUse { pe_id: 3, input_port_ids: vec![1, 2], output_port_ids: vec![9] };
-        let resize = Change {
+        let request = Resize {
             widths: vec![pb::RegionWidth { region: "P".into(), width: -1 }],
             policy: pb::resize_request::Policy::Rebalance,
             pe_ids_in_use: vec![8, 4],
             ports_in_use: vec![ports],
         };
-        let (widths, policy, in_use) = change(&resize);
+        let (widths, policy, in_use) = resize(&request);
         assert_eq!((widths, policy), (vec![("P".to_owned(), -1)], Policy::Rebalance));
         let ports = PortsInUse { inputs: [1, 2].into(), outputs: [9].into() };
         assert_eq!(in_use, InUse { elements: [4, 8].into(), ports: [(3, ports)].into() });

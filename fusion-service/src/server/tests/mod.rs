@@ -9,7 +9,7 @@ mod load;
 mod tls;
 pub(crate) mod toy;
 
-use super::cache::Digest;
+use super::digest::Digest;
 use super::compiler::Compiler;
 use super::{Server, Settings};
 use bytes::Bytes;

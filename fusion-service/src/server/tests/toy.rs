@@ -3,7 +3,7 @@
 use crate::server::{
     compiler::{Compiler, Measure},
     errors::Failure,
-    request::Change,
+    request::Resize,
 };
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -164,12 +164,12 @@ impl Compiler for Toy {
         &self,
         prior: &ToyJob,
         compilation: &pb::Compilation,
-        change: &Change,
+        resize: &Resize,
         budget: &Budget,
     ) -> Result<(ToyJob, pb::ResizeResponse), Failure> {
         self.gate.pass("resize", &compilation.job_name, budget)?;
         let mut layout = prior.layout.clone();
-        for width in &change.widths {
+        for width in &resize.widths {
             layout.push_str(&format!(" {}={}", width.region, width.width));
         }
         let (job, plan) = Self::job(&prior.application, compilation, layout);

@@ -1,0 +1,139 @@
+//! Dry runs: what a submission or a resize would give, without being one (rules layout-18 and service-11).
+//!
+//! A dry run does what the real call does up to the result, so that both answer the same. It puts into the caches what
+//! the real call would read (the parsed ADL, the job that a resize begins from), because the real call may come next.
+//! It does not put its result there.
+
+use super::content::{Adl, Prior};
+use super::{Methods, Work, note_job};
+use crate::server::compiler::Compiler;
+use crate::server::errors::Failure;
+use crate::server::request::{self, Compilation, DryRun, Resize};
+use std::sync::Arc;
+use streams_compiler::budget::Budget;
+use streams_proto::fusion::v1 as pb;
+
+/// A dry run whose content has been found.
+#[allow(clippy::large_enum_variant, reason = "there is one per call")]
+enum Prepared<C: Compiler> {
+    Submit(Compilation, Adl<C>),
+    Resize(Compilation, Base<C>, Resize),
+}
+
+/// The job that a resize begins from.
+enum Base<C: Compiler> {
+    /// What a submission of this application gives.
+    Submission(Adl<C>),
+    /// A job that runs.
+    Job(Prior<C>),
+}
+
+/// What a dry run gave.
+struct Outcome<C: Compiler> {
+    job: C::Job,
+    prior: Option<Arc<C::Job>>,
+    /// The answer to a submission has the form of a resize in which everything is new.
+    answer: pb::ResizeResponse,
+}
+
+impl<C: Compiler> Methods<C> {
+    /// `Plan`.
+    pub(in crate::server) fn plan(
+        self: &Arc<Self>,
+        message: pb::PlanRequest,
+    ) -> Result<impl Work<pb::PlanResponse> + use<C>, Failure> {
+        let (dry_run, include_plan) = request::plan(message)?;
+        let dry_run = self.prepare(dry_run)?;
+        let methods = Arc::clone(self);
+        Ok(move |budget: &Budget| Ok(planned(methods.carry_out(&dry_run, budget)?.answer, include_plan)))
+    }
+
+    /// `Explain`.
+    pub(in crate::server) fn explain(
+        self: &Arc<Self>,
+        message: pb::ExplainRequest,
+    ) -> Result<impl Work<pb::ExplainResponse> + use<C>, Failure> {
+        let dry_run = self.prepare(request::explain(message)?)?;
+        let methods = Arc::clone(self);
+        Ok(move |budget: &Budget| {
+            let Outcome { job, prior, .. } = methods.carry_out(&dry_run, budget)?;
+            methods.stage("explain", || methods.compiler.explain(&job, prior.as_deref(), budget))
+        })
+    }
+
+    /// Looks up what the caches know. Fails if content is missing.
+    fn prepare(&self, dry_run: DryRun) -> Result<Prepared<C>, Failure> {
+        Ok(match dry_run {
+            DryRun::Submit(compilation) => {
+                note_job(&compilation);
+                let adl = Adl::find(&self.caches, &compilation.adl)?;
+                Prepared::Submit(compilation, adl)
+            }
+            DryRun::Resize(compilation, layout, resize) => {
+                note_job(&compilation);
+                let base = match layout {
+                    Some(layout) => Base::Job(Prior::find(&self.caches, &compilation, layout)?),
+                    None => Base::Submission(Adl::find(&self.caches, &compilation.adl)?),
+                };
+                Prepared::Resize(compilation, base, resize)
+            }
+        })
+    }
+
+    /// Compiles as the real call would.
+    fn carry_out(&self, dry_run: &Prepared<C>, budget: &Budget) -> Result<Outcome<C>, Failure> {
+        match dry_run {
+            Prepared::Submit(compilation, adl) => {
+                let (job, pb::SubmitResponse { plan, warnings }) = self.compile(adl, compilation, budget)?;
+                let answer = pb::ResizeResponse { plan, warnings, ..Default::default() };
+                Ok(Outcome { job, prior: None, answer })
+            }
+            Prepared::Resize(compilation, base, resize) => {
+                let prior = match base {
+                    Base::Submission(adl) => Arc::new(self.compile(adl, compilation, budget)?.0),
+                    Base::Job(prior) => self.job(prior, compilation, budget)?,
+                };
+                let (job, answer) = self.recompile(&prior, compilation, resize, budget)?;
+                Ok(Outcome { job, prior: Some(prior), answer })
+            }
+        }
+    }
+}
+
+/// The answer of `Plan`.
+fn planned(answer: pb::ResizeResponse, include_plan: bool) -> pb::PlanResponse {
+    let summary = summary(&answer);
+    let pb::ResizeResponse { plan, warnings, .. } = answer;
+    pb::PlanResponse { summary: Some(summary), warnings, plan: plan.filter(|_| include_plan) }
+}
+
+/// The numbers of a plan.
+fn summary(answer: &pb::ResizeResponse) -> pb::PlanSummary {
+    let mut summary = pb::PlanSummary {
+        added_operators: answer.added_operators.len() as u64,
+        removed_operators: answer.removed_operators.len() as u64,
+        changed_operators: answer.changed_operators.len() as u64,
+        ..Default::default()
+    };
+    let Some(plan) = &answer.plan else { return summary };
+    summary.application_name.clone_from(&plan.application_name);
+    summary.parallel_regions.clone_from(&plan.parallel_regions);
+    summary.automatic = plan.automatic;
+    for element in &plan.processing_elements {
+        let ids = match element.fate() {
+            pb::Fate::Kept => &mut summary.kept,
+            pb::Fate::KeptUnobservable => &mut summary.kept_unobservable,
+            pb::Fate::Restarted => &mut summary.restarted,
+            pb::Fate::Removed => {
+                summary.removed.push(element.id);
+                continue;
+            }
+            pb::Fate::Added | pb::Fate::Unspecified => &mut summary.added,
+        };
+        ids.push(element.id);
+        summary.processing_elements += 1;
+        summary.operators += element.operators.len() as u64;
+        summary.aadl_bytes = summary.aadl_bytes.saturating_add(element.size);
+    }
+    summary
+}
