@@ -8,10 +8,10 @@
 //! Knows: arguments, files. Must not know: what a tool does with an application.
 
 use super::options::{PolicyName, fusion_type};
-use crate::options::LimitArguments;
 use super::request::Job;
 use super::terminal::printable;
 use super::{Failure, document};
+use crate::options::LimitArguments;
 use std::path::PathBuf;
 use std::sync::Arc;
 use streams_bundle::Bundle;

@@ -7,9 +7,9 @@ mod failure;
 mod folder;
 
 use super::options::{PolicyName, fusion_type};
-use crate::options::LimitArguments;
 use super::request::{self, Job};
 use super::{Failure, document, exit};
+use crate::options::LimitArguments;
 use folder::Folder;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -19,13 +19,13 @@
 use super::budget::CallBudget;
 use super::errors::{Failure, Overloaded};
 use super::metrics::Metrics;
-use streams_compiler::budget::Budget;
 use std::{
     collections::VecDeque,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+use streams_compiler::budget::Budget;
 use tokio::sync::oneshot;
 
 #[cfg(test)]

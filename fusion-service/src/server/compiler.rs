@@ -9,8 +9,8 @@
 
 use super::errors::Failure;
 use super::request::Resize;
-use streams_compiler::budget::Budget;
 use std::{io, sync::Arc};
+use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 
 /// Compiles. All methods take long and run on workers, except those that only look things up.

@@ -119,8 +119,9 @@ struct Server {
 impl Server {
     /// Binds, and serves in the background.
     async fn start(settings: &Settings, compiler: impl Compiler) -> anyhow::Result<Self> {
-        let listener =
-            TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+        let listener = TcpListener::bind(settings.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", settings.listen))?;
         let address = listener.local_addr()?;
         let tls = settings.tls.as_ref().map(tls).transpose()?;
         let secure = tls.is_some();
@@ -145,7 +146,8 @@ impl Server {
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
         };
-        let service = Service::new(Methods::new(compiler, Arc::clone(&caches), Arc::clone(&metrics)), calls.admission.clone());
+        let service =
+            Service::new(Methods::new(compiler, Arc::clone(&caches), Arc::clone(&metrics)), calls.admission.clone());
         let fusion = FusionServiceServer::new(service)
             .accept_compressed(CompressionEncoding::Zstd)
             .accept_compressed(CompressionEncoding::Gzip)

@@ -11,9 +11,9 @@
 
 use super::digest::Digest;
 use super::errors::{Failure, Malformed};
-use streams_compiler::error::excerpt;
 use bytes::Bytes;
 use std::{collections::HashSet, hash::Hash};
+use streams_compiler::error::excerpt;
 use streams_proto::fusion::v1 as pb;
 
 /// Bytes of the content of a blob.

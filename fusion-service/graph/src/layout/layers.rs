@@ -1,4 +1,4 @@
-//! In which layer each box is.
+//! Gives every box a layer.
 //!
 //! All boxes get an order in which few links go back (the greedy heuristic of Eades, Lin and Smyth). Every other link
 //! goes to a later layer: by the longest way from the left at first, then boxes move to the right where that makes more
@@ -19,16 +19,16 @@ pub(super) struct Layers {
     pub(super) back: Vec<bool>,
 }
 
-pub(super) fn layers(level: &Level, loose: &[bool]) -> Layers {
+pub(super) fn layers(level: &Level, unconnected: &[bool]) -> Layers {
     let count = level.items.len();
     let mut links_of: Vec<Vec<(usize, usize)>> = vec![Vec::new(); count];
     for (number, link) in level.links.iter().enumerate() {
-        links_of[level.outs[link.out].item].push((number, level.ins[link.r#in].item));
+        links_of[level.outputs[link.output].item].push((number, level.inputs[link.input].item));
     }
     let sequence = sequence(level);
     let mut position = vec![0_usize; count];
     sequence.iter().enumerate().for_each(|(at, &item)| position[item] = at);
-    let back = not_onward(level, &position);
+    let back = backward_links(level, &position);
 
     let mut of = vec![1_usize; count];
     for &item in &sequence {
@@ -38,21 +38,27 @@ pub(super) fn layers(level: &Level, loose: &[bool]) -> Layers {
             }
         }
     }
-    let last = of.iter().zip(loose).filter(|(_, loose)| !**loose).map(|(layer, _)| *layer).max().unwrap_or(0);
-    to_the_right(level, &links_of, &not_onward(level, &of), &sequence, last, &mut of);
-    for (layer, loose) in of.iter_mut().zip(loose) {
-        if *loose {
+    let last = of
+        .iter()
+        .zip(unconnected)
+        .filter(|(_, unconnected)| !**unconnected)
+        .map(|(layer, _)| *layer)
+        .max()
+        .unwrap_or(0);
+    move_right(level, &links_of, &backward_links(level, &of), &sequence, last, &mut of);
+    for (layer, unconnected) in of.iter_mut().zip(unconnected) {
+        if *unconnected {
             *layer = 0;
         }
     }
-    let back = not_onward(level, &of);
+    let back = backward_links(level, &of);
     Layers { of, last, back }
 }
 
 /// The links whose target is not after their source, when items have these places.
-fn not_onward(level: &Level, places: &[usize]) -> Vec<bool> {
+fn backward_links(level: &Level, places: &[usize]) -> Vec<bool> {
     let links = level.links.iter();
-    links.map(|link| places[level.outs[link.out].item] >= places[level.ins[link.r#in].item]).collect()
+    links.map(|link| places[level.outputs[link.output].item] >= places[level.inputs[link.input].item]).collect()
 }
 
 /// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last,
@@ -61,7 +67,7 @@ fn sequence(level: &Level) -> Vec<usize> {
     let count = level.items.len();
     let (mut onward, mut before) = (vec![Vec::new(); count], vec![Vec::new(); count]);
     for link in &level.links {
-        let (source, target) = (level.outs[link.out].item, level.ins[link.r#in].item);
+        let (source, target) = (level.outputs[link.output].item, level.inputs[link.input].item);
         if source != target {
             onward[source].push(target);
             before[target].push(source);
@@ -98,7 +104,7 @@ fn sequence(level: &Level) -> Vec<usize> {
 }
 
 /// Moves boxes with more lines to the right than to the left next to the first box that they lead to.
-fn to_the_right(
+fn move_right(
     level: &Level,
     links_of: &[Vec<(usize, usize)>],
     back: &[bool],
@@ -109,16 +115,16 @@ fn to_the_right(
     let count = level.items.len();
     let (mut left, mut right) = (vec![0_usize; count], vec![0_usize; count]);
     for (link, _) in level.links.iter().zip(back).filter(|(_, back)| !**back) {
-        left[level.ins[link.r#in].item] += 1;
+        left[level.inputs[link.input].item] += 1;
     }
-    // All links of an out have one trunk.
+    // All links of an output have one trunk.
     let mut leaves = vec![false; count];
-    for out in &level.outs {
-        right[out.item] += 1;
-        leaves[out.item] |= out.leaves;
+    for output in &level.outputs {
+        right[output.item] += 1;
+        leaves[output.item] |= output.leaves;
     }
-    for r#in in level.ins.iter().filter(|r#in| r#in.enters) {
-        left[r#in.item] += 1;
+    for input in level.inputs.iter().filter(|input| input.enters) {
+        left[input.item] += 1;
     }
     for &item in sequence.iter().rev() {
         let targets = links_of[item].iter().filter(|(link, _)| !back[*link]).map(|(_, target)| of[*target] - 1);

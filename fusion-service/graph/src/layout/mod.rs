@@ -1,7 +1,7 @@
 //! Places for the boxes and lines of a drawing: left to right, in layers, clusters in clusters.
 //!
 //! ```text
-//! innermost clusters first:   sockets ─► level: layers ─► ranked ─► order ─► place ─► route
+//! innermost clusters first:   sockets ─► level ─► arrange: layers ─► ranked ─► order ─► place ─► route
 //! then the one around, with the clusters inside as boxes; at last everything gets its absolute place
 //! ```
 //!
@@ -15,15 +15,17 @@
 //! Invariants: boxes of one cluster do not overlap and are inside it; the same drawing gives the same numbers
 //! (arithmetic is `+ - * /` and `sqrt` only, which are exact everywhere).
 
+mod arrange;
 mod layers;
 mod level;
 mod order;
+mod path;
 mod place;
 mod ranked;
 mod route;
 mod sockets;
 
-pub(super) use route::{Path, Segment};
+pub(super) use path::{Path, Segment};
 
 use super::drawing::{ClusterId, Drawing, Mark, NodeId};
 use super::measure;
@@ -87,7 +89,7 @@ pub(super) fn layout(drawing: &Drawing) -> Layout {
         let padding = if cluster.is_some() { PADDING } else { 0.0 };
         let least_width = heading.map_or(0.0, |(width, _)| width);
         let level = container.level(drawing, items, &arranged, &containers, padding, least_width);
-        let result = level::arrange(level);
+        let result = arrange::arrange(level);
         if let (Some(cluster), Some((_, top))) = (cluster, heading) {
             sizes[cluster] = (result.width, top + result.height + PADDING);
         }

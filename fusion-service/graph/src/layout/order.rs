@@ -1,18 +1,18 @@
 //! The order of what is in each layer: few crossings.
 //!
 //! Layers are sorted by the mean place of their neighbours, from left to right and back, then neighbours change places
-//! while that helps. The best order that was seen stays. Each round is linear in the ties, up to sorting.
+//! while that helps. The best order that was seen stays. Each round is linear in the edges, up to sorting.
 
-use super::ranked::{Ranked, Tie};
+use super::ranked::{LayerEdge, Ranked};
 
 /// Rounds from left to right and back.
 const ROUNDS: usize = 12;
 
 /// Rounds of changing places.
-const EXCHANGES: usize = 6;
+const SWAP_ROUNDS: usize = 6;
 
 /// A layer with more is not improved by changing places: it takes time and nobody would see.
-const MOST_EXCHANGED: usize = 2_000;
+const MOST_SWAPPED: usize = 2_000;
 
 pub(super) fn order(ranked: &mut Ranked) {
     begin(ranked);
@@ -26,9 +26,9 @@ pub(super) fn order(ranked: &mut Ranked) {
         let count = ranked.layers.len();
         for step in 1..count {
             let layer = if to_the_right { step } else { count - 1 - step };
-            sort(ranked, layer, to_the_right, &mut position);
+            sort_by_neighbours(ranked, layer, to_the_right, &mut position);
         }
-        exchange(ranked, &mut position);
+        swap_neighbours(ranked, &mut position);
         let crossings = crossings(ranked, &position);
         if crossings < best.0 {
             best = (crossings, ranked.layers.clone());
@@ -51,12 +51,12 @@ fn begin(ranked: &mut Ranked) {
             let own = &ranked.vertices[vertex];
             layers[own.layer].push(vertex);
             // What is pushed last is followed first: to the right, from the top.
-            let ties = |ties: &[Tie]| {
-                let mut ties: Vec<(f64, usize)> = ties.iter().map(|tie| (tie.own_y, tie.other)).collect();
-                ties.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
-                ties
+            let edges = |edges: &[LayerEdge]| {
+                let mut edges: Vec<(f64, usize)> = edges.iter().map(|edge| (edge.own_y, edge.other)).collect();
+                edges.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+                edges
             };
-            let (left, right) = (ties(&own.left), ties(&own.right));
+            let (left, right) = (edges(&own.left), edges(&own.right));
             open.extend(left.into_iter().chain(right).map(|(_, other)| other));
         }
     }
@@ -72,22 +72,22 @@ fn positions(ranked: &Ranked) -> Vec<usize> {
     position
 }
 
-/// Where a tie ends, as a place in the layer of the other vertex: sockets of one box have an order too.
-fn place(ranked: &Ranked, tie: &Tie, position: &[usize]) -> f64 {
-    let height = ranked.vertices[tie.other].height;
-    let part = if height > 0.0 { tie.other_y / height } else { 0.5 };
-    position[tie.other] as f64 + 0.9 * part
+/// Where an edge ends, as a place in the layer of the other vertex: sockets of one box have an order too.
+fn place(ranked: &Ranked, edge: &LayerEdge, position: &[usize]) -> f64 {
+    let height = ranked.vertices[edge.other].height;
+    let part = if height > 0.0 { edge.other_y / height } else { 0.5 };
+    position[edge.other] as f64 + 0.9 * part
 }
 
-fn sort(ranked: &mut Ranked, layer: usize, by_left: bool, position: &mut [usize]) {
+fn sort_by_neighbours(ranked: &mut Ranked, layer: usize, by_left: bool, position: &mut [usize]) {
     let mut keyed: Vec<(f64, usize)> = (ranked.layers[layer].iter())
         .map(|&vertex| {
             let own = &ranked.vertices[vertex];
-            let ties = if by_left { &own.left } else { &own.right };
+            let edges = if by_left { &own.left } else { &own.right };
             // Without neighbours it stays about where it is.
             let own_place = position[vertex] as f64;
-            let sum: f64 = ties.iter().map(|tie| place(ranked, tie, position)).sum();
-            (if ties.is_empty() { own_place } else { sum / ties.len() as f64 }, vertex)
+            let sum: f64 = edges.iter().map(|edge| place(ranked, edge, position)).sum();
+            (if edges.is_empty() { own_place } else { sum / edges.len() as f64 }, vertex)
         })
         .collect();
     keyed.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -103,9 +103,9 @@ fn crossings(ranked: &Ranked, position: &[usize]) -> u64 {
         let mut ends: Vec<(f64, f64)> = Vec::new();
         for &vertex in &ranked.layers[layer] {
             let own = &ranked.vertices[vertex];
-            for tie in &own.left {
-                let part = if own.height > 0.0 { tie.own_y / own.height } else { 0.5 };
-                ends.push((place(ranked, tie, position), position[vertex] as f64 + 0.9 * part));
+            for edge in &own.left {
+                let part = if own.height > 0.0 { edge.own_y / own.height } else { 0.5 };
+                ends.push((place(ranked, edge, position), position[vertex] as f64 + 0.9 * part));
             }
         }
         ends.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
@@ -141,17 +141,17 @@ fn inversions(ends: &[(f64, f64)]) -> u64 {
 }
 
 /// Neighbours in a layer change places where that removes crossings.
-fn exchange(ranked: &mut Ranked, position: &mut [usize]) {
-    for _ in 0..EXCHANGES {
+fn swap_neighbours(ranked: &mut Ranked, position: &mut [usize]) {
+    for _ in 0..SWAP_ROUNDS {
         let mut improved = false;
         for layer in 0..ranked.layers.len() {
             let count = ranked.layers[layer].len();
-            if count > MOST_EXCHANGED {
+            if count > MOST_SWAPPED {
                 continue;
             }
             for at in 1..count {
                 let (upper, lower) = (ranked.layers[layer][at - 1], ranked.layers[layer][at]);
-                let (kept, exchanged) = between(ranked, upper, lower, position);
+                let (kept, exchanged) = crossings_between(ranked, upper, lower, position);
                 if exchanged < kept {
                     ranked.layers[layer].swap(at - 1, at);
                     (position[upper], position[lower]) = (at, at - 1);
@@ -165,25 +165,25 @@ fn exchange(ranked: &mut Ranked, position: &mut [usize]) {
     }
 }
 
-/// Crossings between the ties of two vertices as they are, and the other way round.
-fn between(ranked: &Ranked, upper: usize, lower: usize, position: &[usize]) -> (u64, u64) {
+/// Crossings between the edges of two vertices as they are, and the other way round.
+fn crossings_between(ranked: &Ranked, upper: usize, lower: usize, position: &[usize]) -> (u64, u64) {
     let (upper, lower) = (&ranked.vertices[upper], &ranked.vertices[lower]);
     let mut sums = (0, 0);
     for (a, b) in [(&upper.left, &lower.left), (&upper.right, &lower.right)] {
-        let sorted = |ties: &[Tie]| {
-            let mut places: Vec<f64> = ties.iter().map(|tie| place(ranked, tie, position)).collect();
+        let sorted = |edges: &[LayerEdge]| {
+            let mut places: Vec<f64> = edges.iter().map(|edge| place(ranked, edge, position)).collect();
             places.sort_by(f64::total_cmp);
             places
         };
         let (a, b) = (sorted(a), sorted(b));
-        sums.0 += pairs(&b, &a);
-        sums.1 += pairs(&a, &b);
+        sums.0 += smaller_pairs(&b, &a);
+        sums.1 += smaller_pairs(&a, &b);
     }
     sums
 }
 
 /// Pairs of which the first is smaller.
-fn pairs(a: &[f64], b: &[f64]) -> u64 {
+fn smaller_pairs(a: &[f64], b: &[f64]) -> u64 {
     let mut smaller = 0;
     let mut sum = 0;
     for place in b {

@@ -4,7 +4,7 @@
 //! they miss that by is made as small as it can be without overlap (isotonic regression by pooling neighbours, which
 //! takes linear time), from left to right and back a few times.
 
-use super::ranked::{Ranked, Tie, What};
+use super::ranked::{LayerEdge, Ranked, VertexKind};
 
 const ROUNDS: usize = 16;
 
@@ -36,7 +36,7 @@ pub(super) fn place(ranked: &mut Ranked) {
             _ => Side::Right,
         };
         for step in 0..count {
-            settle(ranked, if round % 2 == 0 { step } else { count - 1 - step }, side);
+            adjust(ranked, if round % 2 == 0 { step } else { count - 1 - step }, side);
         }
     }
     let top = ranked.vertices.iter().map(|vertex| vertex.y).fold(f64::INFINITY, f64::min);
@@ -47,16 +47,16 @@ pub(super) fn place(ranked: &mut Ranked) {
 
 /// Space between two neighbours in a layer.
 fn space(ranked: &Ranked, upper: usize, lower: usize) -> f64 {
-    match (ranked.vertices[upper].what, ranked.vertices[lower].what) {
-        (What::Item(_), What::Item(_)) => 16.0,
-        (What::Pass, What::Pass) => 9.0,
+    match (ranked.vertices[upper].kind, ranked.vertices[lower].kind) {
+        (VertexKind::Item(_), VertexKind::Item(_)) => 16.0,
+        (VertexKind::Waypoint, VertexKind::Waypoint) => 9.0,
         _ => 12.0,
     }
 }
 
 /// A run of vertices that touch each other.
 struct Block {
-    /// Sum of wishes times weights, and of weights.
+    /// Sum of preferred places times weights, and of weights.
     sum: f64,
     weight: f64,
     count: usize,
@@ -68,7 +68,7 @@ impl Block {
     }
 }
 
-fn settle(ranked: &mut Ranked, layer: usize, side: Side) {
+fn adjust(ranked: &mut Ranked, layer: usize, side: Side) {
     let order = std::mem::take(&mut ranked.layers[layer]);
     let mut blocks: Vec<Block> = Vec::new();
     let mut offsets = Vec::with_capacity(order.len());
@@ -78,8 +78,8 @@ fn settle(ranked: &mut Ranked, layer: usize, side: Side) {
             offset += ranked.vertices[*before].height + space(ranked, *before, vertex);
         }
         offsets.push(offset);
-        let (wish, weight) = wish(ranked, vertex, side);
-        let mut block = Block { sum: (wish - offset) * weight, weight, count: 1 };
+        let (preferred, weight) = preferred(ranked, vertex, side);
+        let mut block = Block { sum: (preferred - offset) * weight, weight, count: 1 };
         // Whoever would be above those above shares their place.
         while let Some(above) = blocks.pop_if(|above| above.at() > block.at()) {
             block = Block {
@@ -97,19 +97,19 @@ fn settle(ranked: &mut Ranked, layer: usize, side: Side) {
     ranked.layers[layer] = order;
 }
 
-/// Where a vertex wants to be, and how much.
-fn wish(ranked: &Ranked, vertex: usize, side: Side) -> (f64, f64) {
+/// Where the lines of a vertex would be straight, and the weight of that.
+fn preferred(ranked: &Ranked, vertex: usize, side: Side) -> (f64, f64) {
     let own = &ranked.vertices[vertex];
-    let none: &[Tie] = &[];
+    let none: &[LayerEdge] = &[];
     let (left, right) = match side {
         Side::Left => (own.left.as_slice(), none),
         Side::Right => (none, own.right.as_slice()),
         Side::Both => (own.left.as_slice(), own.right.as_slice()),
     };
     let (mut sum, mut weight) = (0.0, 0.0);
-    for tie in left.iter().chain(right) {
-        sum += (ranked.vertices[tie.other].y + tie.other_y - tie.own_y) * tie.weight;
-        weight += tie.weight;
+    for edge in left.iter().chain(right) {
+        sum += (ranked.vertices[edge.other].y + edge.other_y - edge.own_y) * edge.weight;
+        weight += edge.weight;
     }
     // Who has no neighbours there stays, if nobody else needs the place.
     if weight == 0.0 { (own.y, 0.05) } else { (sum / weight, weight) }

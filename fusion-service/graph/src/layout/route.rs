@@ -3,76 +3,9 @@
 //! A column is as wide as its widest box. Lines cross a column where they have a place of their own, straight, and turn
 //! only in the space between two columns: so they cross no box.
 
-use super::level::{Arranged, Level, LineOf, Stroke};
-use super::ranked::{Ranked, What};
-
-/// A line: where it begins, then piece by piece.
-#[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct Path {
-    pub(in super::super) begin: (f64, f64),
-    pub(in super::super) segments: Vec<Segment>,
-}
-
-/// A piece of a line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in super::super) enum Segment {
-    /// To this point.
-    Straight((f64, f64)),
-    /// By two control points to the third.
-    Curve((f64, f64), (f64, f64), (f64, f64)),
-}
-
-impl Segment {
-    /// Where it ends.
-    pub(in super::super) fn end(self) -> (f64, f64) {
-        match self {
-            Self::Straight(end) | Self::Curve(_, _, end) => end,
-        }
-    }
-}
-
-impl Path {
-    fn new(begin: (f64, f64)) -> Self {
-        Self { begin, segments: Vec::new() }
-    }
-
-    fn at(&self) -> (f64, f64) {
-        self.segments.last().map_or(self.begin, |segment| segment.end())
-    }
-
-    fn straight(&mut self, x: f64) {
-        let (from, y) = self.at();
-        if from != x {
-            self.segments.push(Segment::Straight((x, y)));
-        }
-    }
-
-    /// Curves that begin and end level.
-    fn curve(&mut self, x: f64, y: f64) {
-        let (from, level) = self.at();
-        if level == y {
-            return self.straight(x);
-        }
-        let middle = (from + x) / 2.0;
-        self.segments.push(Segment::Curve((middle, level), (middle, y), (x, y)));
-    }
-
-    /// Turns round, out to `x` and back.
-    fn turn(&mut self, x: f64, y: f64) {
-        let (from, level) = self.at();
-        self.segments.push(Segment::Curve((x, level), (x, y), (from, y)));
-    }
-
-    /// The path elsewhere.
-    pub(super) fn moved(&self, (x, y): (f64, f64)) -> Self {
-        let moved = |point: (f64, f64)| (point.0 + x, point.1 + y);
-        let segments = self.segments.iter().map(|segment| match *segment {
-            Segment::Straight(end) => Segment::Straight(moved(end)),
-            Segment::Curve(first, second, end) => Segment::Curve(moved(first), moved(second), moved(end)),
-        });
-        Self { begin: moved(self.begin), segments: segments.collect() }
-    }
-}
+use super::level::{Arranged, Level, LineKind, Stroke};
+use super::path::Path;
+use super::ranked::{Ranked, VertexKind};
 
 /// How far lines that go back bulge.
 const BULGE: f64 = 26.0;
@@ -86,14 +19,14 @@ impl Columns {
         let mut turning = vec![false; ranked.layers.len() + 1];
         for (link, _) in level.links.iter().zip(&ranked.back).filter(|(_, back)| **back) {
             let layer = |item: usize| ranked.item[item].map_or(1, |vertex| ranked.vertices[vertex].layer);
-            turning[layer(level.ins[link.r#in].item) - 1] = true;
-            turning[layer(level.outs[link.out].item)] = true;
+            turning[layer(level.inputs[link.input].item) - 1] = true;
+            turning[layer(level.outputs[link.output].item)] = true;
         }
         let mut x = 0.0;
         for (at, layer) in ranked.layers.iter().enumerate() {
-            let width = layer.iter().filter_map(|&vertex| match ranked.vertices[vertex].what {
-                What::Item(item) => level.items.get(item).map(|item| item.width),
-                What::Pass => None,
+            let width = layer.iter().filter_map(|&vertex| match ranked.vertices[vertex].kind {
+                VertexKind::Item(item) => level.items.get(item).map(|item| item.width),
+                VertexKind::Waypoint => None,
             });
             let width = width.fold(0.0, f64::max);
             columns.push((x, x + width));
@@ -115,8 +48,8 @@ fn gap(level: &Level, ranked: &Ranked, layer: usize, turning: bool) -> f64 {
     let (mut lines, mut climb) = (0_usize, 0.0_f64);
     for &vertex in &ranked.layers[layer] {
         let own = &ranked.vertices[vertex];
-        for tie in &own.right {
-            let rise = (ranked.vertices[tie.other].y + tie.other_y - own.y - tie.own_y).abs();
+        for edge in &own.right {
+            let rise = (ranked.vertices[edge.other].y + edge.other_y - own.y - edge.own_y).abs();
             lines += usize::from(rise > 1.0);
             climb = climb.max(rise);
         }
@@ -140,19 +73,19 @@ pub(super) fn route(level: &Level, ranked: &Ranked) -> Arranged {
         width,
         height: ranked.vertices.iter().map(|vertex| vertex.y + vertex.height).fold(0.0, f64::max),
         items: vec![(0.0, 0.0); level.items.len()],
-        leave: vec![0.0; level.outs.len()],
-        enter: vec![0.0; level.ins.len()],
+        leave: vec![0.0; level.outputs.len()],
+        enter: vec![0.0; level.inputs.len()],
         strokes: Vec::new(),
     };
     for vertex in &ranked.vertices {
-        if let What::Item(item) = vertex.what {
+        if let VertexKind::Item(item) = vertex.kind {
             let (left, right) = columns.0[vertex.layer];
             arranged.items[item] = ((left + (right - left - level.items[item].width) / 2.0).round(), vertex.y);
         }
     }
     let lines = Lines { level, ranked, columns: &columns, items: arranged.items.clone() };
-    lines.outs(&mut arranged);
-    lines.ins(&mut arranged);
+    lines.outputs(&mut arranged);
+    lines.inputs(&mut arranged);
     if arranged.width < level.least_width {
         widen(level, &mut arranged, level.least_width);
     }
@@ -164,8 +97,8 @@ pub(super) fn widen(level: &Level, arranged: &mut Arranged, width: f64) {
     let old = arranged.width;
     arranged.width = width;
     for Stroke { line, path } in &mut arranged.strokes {
-        let leaves = matches!(line, LineOf::Leave(out) if level.outs[*out].leaves);
-        if leaves && path.at().0 == old {
+        let leaves = matches!(line, LineKind::Leave(output) if level.outputs[*output].leaves);
+        if leaves && path.end().0 == old {
             path.straight(width);
         }
     }
@@ -180,22 +113,22 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     /// From the right side of a box to the right side of its column.
-    fn begin(&self, out: usize) -> Path {
-        let out = self.level.outs[out];
-        let (x, y) = self.items[out.item];
-        let mut path = Path::new((x + self.level.items[out.item].width, y + out.y));
-        if let Some(vertex) = self.ranked.item[out.item] {
+    fn begin(&self, output: usize) -> Path {
+        let output = self.level.outputs[output];
+        let (x, y) = self.items[output.item];
+        let mut path = Path::new((x + self.level.items[output.item].width, y + output.y));
+        if let Some(vertex) = self.ranked.item[output.item] {
             path.straight(self.columns.0[self.ranked.vertices[vertex].layer].1);
         }
         path
     }
 
     /// From the column before to the left side of a box.
-    fn end(&self, path: &mut Path, r#in: usize) {
-        let r#in = self.level.ins[r#in];
-        let (x, y) = self.items[r#in.item];
-        if let Some(vertex) = self.ranked.item[r#in.item] {
-            path.curve(self.columns.0[self.ranked.vertices[vertex].layer].0, y + r#in.y);
+    fn end(&self, path: &mut Path, input: usize) {
+        let input = self.level.inputs[input];
+        let (x, y) = self.items[input.item];
+        if let Some(vertex) = self.ranked.item[input.item] {
+            path.curve(self.columns.0[self.ranked.vertices[vertex].layer].0, y + input.y);
             path.straight(x);
         }
     }
@@ -212,55 +145,55 @@ impl Lines<'_> {
         self.ranked.item[item].map_or(0, |vertex| self.ranked.vertices[vertex].layer)
     }
 
-    fn outs(&self, arranged: &mut Arranged) {
-        let mut links_of: Vec<Vec<usize>> = vec![Vec::new(); self.level.outs.len()];
+    fn outputs(&self, arranged: &mut Arranged) {
+        let mut links_of: Vec<Vec<usize>> = vec![Vec::new(); self.level.outputs.len()];
         for (number, (link, back)) in self.level.links.iter().zip(&self.ranked.back).enumerate() {
             if !back {
-                links_of[link.out].push(number);
+                links_of[link.output].push(number);
             } else {
-                arranged.strokes.push(Stroke { line: LineOf::Branch(number), path: self.back(number) });
+                arranged.strokes.push(Stroke { line: LineKind::Branch(number), path: self.back(number) });
             }
         }
         for (number, links) in links_of.into_iter().enumerate() {
-            let (out, trunk) = (self.level.outs[number], &self.ranked.trunks[number]);
-            if let (true, Some(&border)) = (out.leaves, trunk.last()) {
+            let (output, trunk) = (self.level.outputs[number], &self.ranked.trunks[number]);
+            if let (true, Some(&border)) = (output.leaves, trunk.last()) {
                 arranged.leave[number] = self.ranked.vertices[border].y;
             }
             // How many places of the trunk each line passes before it ends, or passes the border.
-            let mut ends: Vec<(usize, LineOf)> = Vec::with_capacity(links.len() + 1);
+            let mut ends: Vec<(usize, LineKind)> = Vec::with_capacity(links.len() + 1);
             for &link in &links {
-                let steps = self.layer(self.level.ins[self.level.links[link].r#in].item) - self.layer(out.item);
-                ends.push((steps.saturating_sub(1), LineOf::Branch(link)));
+                let steps = self.layer(self.level.inputs[self.level.links[link].input].item) - self.layer(output.item);
+                ends.push((steps.saturating_sub(1), LineKind::Branch(link)));
             }
-            if out.leaves {
-                ends.push((trunk.len().saturating_sub(1), LineOf::Leave(number)));
+            if output.leaves {
+                ends.push((trunk.len().saturating_sub(1), LineKind::Leave(number)));
             }
-            self.fork(number, trunk, ends, arranged);
+            self.branches(number, trunk, ends, arranged);
         }
     }
 
     /// The trunk as far as several lines go along it, then each line from where it leaves the trunk.
-    fn fork(&self, number: usize, trunk: &[usize], ends: Vec<(usize, LineOf)>, arranged: &mut Arranged) {
+    fn branches(&self, number: usize, trunk: &[usize], ends: Vec<(usize, LineKind)>, arranged: &mut Arranged) {
         let mut passed: Vec<usize> = ends.iter().map(|(passed, _)| *passed).collect();
         passed.sort_unstable();
         let Some(longest) = passed.pop() else { return };
         let shared = passed.pop();
         let mut path = self.begin(number);
-        let mut points = vec![path.at()];
+        let mut points = vec![path.end()];
         if let Some(shared) = shared {
             for &place in trunk.iter().take(shared) {
                 self.pass(&mut path, place);
-                points.push(path.at());
+                points.push(path.end());
             }
             if !path.segments.is_empty() {
                 // Lines that leave it at once have only its beginning in common with it.
-                let along = |(passed, _): &&(usize, LineOf)| shared == 0 || *passed > 0;
+                let along = |(passed, _): &&(usize, LineKind)| shared == 0 || *passed > 0;
                 let links = ends.iter().filter(along).filter_map(|(_, line)| match line {
-                    LineOf::Branch(link) => Some(*link),
+                    LineKind::Branch(link) => Some(*link),
                     _ => None,
                 });
-                let leaves = ends.iter().filter(along).any(|(_, line)| matches!(line, LineOf::Leave(_)));
-                let line = LineOf::Trunk { out: number, links: links.collect(), leaves };
+                let leaves = ends.iter().filter(along).any(|(_, line)| matches!(line, LineKind::Leave(_)));
+                let line = LineKind::Trunk { output: number, links: links.collect(), leaves };
                 arranged.strokes.push(Stroke { line, path: path.clone() });
             }
         }
@@ -275,7 +208,7 @@ impl Lines<'_> {
             let rest = trunk.iter().take(passed.min(longest)).skip(shared.unwrap_or(0));
             rest.for_each(|&place| self.pass(&mut own, place));
             match &line {
-                LineOf::Branch(link) => self.end(&mut own, self.level.links[*link].r#in),
+                LineKind::Branch(link) => self.end(&mut own, self.level.links[*link].input),
                 _ => trunk.last().into_iter().for_each(|&border| self.pass(&mut own, border)),
             }
             arranged.strokes.push(Stroke { line, path: own });
@@ -285,31 +218,31 @@ impl Lines<'_> {
     /// A link that goes back: round to its lane, along it to the left, round again.
     fn back(&self, link: usize) -> Path {
         let link = self.level.links[link];
-        let r#in = self.level.ins[link.r#in];
-        let target = self.layer(r#in.item);
-        let mut path = self.begin(link.out);
+        let input = self.level.inputs[link.input];
+        let target = self.layer(input.item);
+        let mut path = self.begin(link.output);
         let mut first = true;
-        for &place in self.ranked.lanes[link.out].iter().rev() {
+        for &place in self.ranked.lanes[link.output].iter().rev() {
             let vertex = &self.ranked.vertices[place];
             if vertex.layer < target {
                 break;
             }
             let (left, right) = self.columns.0[vertex.layer];
             if first {
-                path.turn(right + BULGE, vertex.y);
+                path.u_turn(right + BULGE, vertex.y);
                 first = false;
             } else {
                 path.curve(right, vertex.y);
             }
             path.straight(left);
         }
-        let (x, y) = self.items[r#in.item];
-        path.turn(path.at().0 - BULGE, y + r#in.y);
+        let (x, y) = self.items[input.item];
+        path.u_turn(path.end().0 - BULGE, y + input.y);
         path.straight(x);
         path
     }
 
-    fn ins(&self, arranged: &mut Arranged) {
+    fn inputs(&self, arranged: &mut Arranged) {
         for (number, passed) in self.ranked.entries.iter().enumerate() {
             let Some((&border, rest)) = passed.split_first() else { continue };
             let y = self.ranked.vertices[border].y;
@@ -317,7 +250,7 @@ impl Lines<'_> {
             let mut path = Path::new((self.columns.0[0].1, y));
             rest.iter().for_each(|&place| self.pass(&mut path, place));
             self.end(&mut path, number);
-            arranged.strokes.push(Stroke { line: LineOf::Enter(number), path });
+            arranged.strokes.push(Stroke { line: LineKind::Enter(number), path });
         }
     }
 }

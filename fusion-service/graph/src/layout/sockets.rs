@@ -6,7 +6,7 @@
 
 use super::super::drawing::{ClusterId, Contents, Drawing, End, NodeId};
 use super::super::measure;
-use super::level::{Arranged, In, Item, Level, LineOf, Link, Out};
+use super::level::{Arranged, Input, Item, Level, LineKind, Link, Output};
 use cranelift_entity::EntityRef;
 use std::collections::HashMap;
 
@@ -21,10 +21,10 @@ pub(super) enum Member {
 #[derive(Debug, Default)]
 pub(super) struct Container {
     pub(super) members: Vec<Member>,
-    outs: Vec<Socket>,
-    ins: Vec<Socket>,
-    out_of: HashMap<End, usize>,
-    in_of: HashMap<End, usize>,
+    outputs: Vec<Socket>,
+    inputs: Vec<Socket>,
+    output_of: HashMap<End, usize>,
+    input_of: HashMap<End, usize>,
     links: Vec<OwnLink>,
 }
 
@@ -39,8 +39,8 @@ struct Socket {
 
 #[derive(Debug)]
 struct OwnLink {
-    out: usize,
-    r#in: usize,
+    output: usize,
+    input: usize,
     edge: usize,
 }
 
@@ -75,37 +75,37 @@ impl Container {
                     continue;
                 }
                 if let Some(container) = containers.get_mut(at) {
-                    let out = container.out(edge.source, item(source));
-                    let r#in = container.r#in(edge.target, item(target));
-                    container.links.push(OwnLink { out, r#in, edge: number });
+                    let output = container.output(edge.source, item(source));
+                    let input = container.input(edge.target, item(target));
+                    container.links.push(OwnLink { output, input, edge: number });
                 }
                 break;
             }
             for (at, member) in sources {
                 let Some(container) = containers.get_mut(at) else { continue };
-                let out = container.out(edge.source, item(member));
-                container.outs[out].passing.push(number);
+                let output = container.output(edge.source, item(member));
+                container.outputs[output].passing.push(number);
             }
             for (at, member) in targets {
                 let Some(container) = containers.get_mut(at) else { continue };
-                let r#in = container.r#in(edge.target, item(member));
-                container.ins[r#in].passing.push(number);
+                let input = container.input(edge.target, item(member));
+                container.inputs[input].passing.push(number);
             }
         }
         containers
     }
 
-    fn out(&mut self, end: End, item: usize) -> usize {
-        *self.out_of.entry(end).or_insert_with(|| {
-            self.outs.push(Socket { end, item, passing: Vec::new() });
-            self.outs.len() - 1
+    fn output(&mut self, end: End, item: usize) -> usize {
+        *self.output_of.entry(end).or_insert_with(|| {
+            self.outputs.push(Socket { end, item, passing: Vec::new() });
+            self.outputs.len() - 1
         })
     }
 
-    fn r#in(&mut self, end: End, item: usize) -> usize {
-        *self.in_of.entry(end).or_insert_with(|| {
-            self.ins.push(Socket { end, item, passing: Vec::new() });
-            self.ins.len() - 1
+    fn input(&mut self, end: End, item: usize) -> usize {
+        *self.input_of.entry(end).or_insert_with(|| {
+            self.inputs.push(Socket { end, item, passing: Vec::new() });
+            self.inputs.len() - 1
         })
     }
 
@@ -128,8 +128,8 @@ impl Container {
                         return 0.0;
                     };
                     let (known, heights) = match output {
-                        true => (&inner.out_of, &arranged.leave),
-                        false => (&inner.in_of, &arranged.enter),
+                        true => (&inner.output_of, &arranged.leave),
+                        false => (&inner.input_of, &arranged.enter),
                     };
                     let own = known.get(&socket.end).and_then(|&at| heights.get(at)).copied().unwrap_or_default();
                     own + measure::heading(&drawing.clusters[*id]).1
@@ -139,30 +139,30 @@ impl Container {
         };
         Level {
             items,
-            outs: (self.outs.iter())
-                .map(|s| Out { item: s.item, y: height(s, true), leaves: !s.passing.is_empty() })
+            outputs: (self.outputs.iter())
+                .map(|s| Output { item: s.item, y: height(s, true), leaves: !s.passing.is_empty() })
                 .collect(),
-            ins: (self.ins.iter())
-                .map(|s| In { item: s.item, y: height(s, false), enters: !s.passing.is_empty() })
+            inputs: (self.inputs.iter())
+                .map(|s| Input { item: s.item, y: height(s, false), enters: !s.passing.is_empty() })
                 .collect(),
-            links: self.links.iter().map(|link| Link { out: link.out, r#in: link.r#in }).collect(),
+            links: self.links.iter().map(|link| Link { output: link.output, input: link.input }).collect(),
             padding,
             least_width,
         }
     }
 
     /// The edges that go along a line, and whether it ends at a node.
-    pub(super) fn edges_of(&self, line: &LineOf) -> (Vec<usize>, bool) {
+    pub(super) fn edges_of(&self, line: &LineKind) -> (Vec<usize>, bool) {
         let at_node = |socket: &Socket| matches!(self.members.get(socket.item), Some(Member::Node(_)));
         match line {
-            LineOf::Trunk { out, links, leaves } => {
+            LineKind::Trunk { output, links, leaves } => {
                 let ending = links.iter().map(|&link| self.links[link].edge);
-                let passing = self.outs[*out].passing.iter().filter(|_| *leaves).copied();
+                let passing = self.outputs[*output].passing.iter().filter(|_| *leaves).copied();
                 (ending.chain(passing).collect(), false)
             }
-            LineOf::Branch(link) => (vec![self.links[*link].edge], at_node(&self.ins[self.links[*link].r#in])),
-            LineOf::Leave(out) => (self.outs[*out].passing.clone(), false),
-            LineOf::Enter(r#in) => (self.ins[*r#in].passing.clone(), at_node(&self.ins[*r#in])),
+            LineKind::Branch(link) => (vec![self.links[*link].edge], at_node(&self.inputs[self.links[*link].input])),
+            LineKind::Leave(output) => (self.outputs[*output].passing.clone(), false),
+            LineKind::Enter(input) => (self.inputs[*input].passing.clone(), at_node(&self.inputs[*input])),
         }
     }
 }

@@ -13,8 +13,8 @@ mod plan;
 mod request;
 
 use super::{
-    digest::Digest,
     compiler::{Compiler, Measure},
+    digest::Digest,
     errors::Failure,
     request::Resize,
 };

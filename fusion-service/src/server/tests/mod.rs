@@ -9,8 +9,8 @@ mod load;
 mod tls;
 pub(crate) mod toy;
 
-use super::digest::Digest;
 use super::compiler::Compiler;
+use super::digest::Digest;
 use super::{Server, Settings};
 use bytes::Bytes;
 use sha2::Digest as _;
