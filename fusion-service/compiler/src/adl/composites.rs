@@ -5,6 +5,7 @@
 //! primitive looks like differs between the dialects; a function of the dialect reads it.
 
 use super::parts::consistent_entry;
+use super::ports::ports;
 use super::tables::{Table, annotation, connections};
 use super::xml::{Element, Reader, Vocabulary};
 use crate::error::{Error, Place, Problem, Stage};
@@ -60,10 +61,7 @@ impl Composites {
             Dialect::V4200 => ("compositeOperDefinitions", "compositeOperDefinition"),
             Dialect::V4000 => ("compositeOpers", "compositeOper"),
         };
-        reader.children(|reader, element| {
-            if element.vocabulary != vocabulary {
-                return Ok(());
-            }
+        reader.children_of(vocabulary, |reader, element| {
             if element.name == definition.0 {
                 let mut table = Table::default();
                 table.read(reader, vocabulary, definition.1, |reader, element| {
@@ -279,24 +277,22 @@ fn composite_definition<'a>(
 }
 
 fn composite_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<CompositePort>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != "port" {
-            return Ok(());
-        }
-        let index = reader.required_index(&child, "index");
-        let mut port = CompositePort { index, incoming: Vec::new(), outgoing: Vec::new() };
-        reader.children(|reader, child| {
+    ports(
+        reader,
+        vocabulary,
+        "port",
+        |reader, element| CompositePort {
+            index: reader.required_index(element, "index"),
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+        },
+        |reader, child, port| {
             match child.name {
-                _ if child.vocabulary != vocabulary => {}
                 "incomingConnections" => port.incoming = connections(reader, vocabulary)?,
                 "outgoingConnections" => port.outgoing = connections(reader, vocabulary)?,
                 _ => {}
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }

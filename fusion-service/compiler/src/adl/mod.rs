@@ -7,8 +7,8 @@
 //!
 //! * `xml` and `characters` make sure that the document is well-formed; `xml` knows places.
 //! * `values` turns texts into numbers, words and names, with the tolerance of the format.
-//! * `tables`, `types`, `parts` read what both dialects share; `v4200` and `v4000` what they do not; `composites` the
-//!   tree.
+//! * `tables`, `types`, `parts`, `ports` read what both dialects share; `v4200` and `v4000` what they do not;
+//!   `composites` the tree.
 //!
 //! Knows: XML, the names of elements and attributes, which are required. Must not know: what elements mean together;
 //! indexes that lead nowhere are left for the stage that follows them.
@@ -23,6 +23,7 @@
 mod characters;
 mod composites;
 mod parts;
+mod ports;
 mod tables;
 mod types;
 mod v4000;

@@ -14,10 +14,7 @@ use crate::logical::{
 pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Resources, Error> {
     let vocabulary = element.vocabulary;
     let mut resources = Resources { isolation: element.boolean("isolation"), ..Resources::default() };
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "hostLocation" => resources.host = Some(reader.required_text(&child, "hostname")),
             "poolLocation" => {
@@ -39,10 +36,7 @@ pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> R
 pub(crate) fn partitions<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Partition, Error> {
     let vocabulary = element.vocabulary;
     let mut partition = Partition { isolation: element.boolean("isolation"), ..Partition::default() };
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "coLocation" => partition.co_locations.push(reader.required_name(&child, "colocId")),
             "exLocation" => partition.ex_locations.push(reader.required_name(&child, "exlocId")),
@@ -58,21 +52,15 @@ pub(crate) fn runtime_constants<'a>(
     reader: &mut Reader<'a>,
     element: &Element<'a>,
 ) -> Result<Vec<(String, Text)>, Error> {
-    let vocabulary = element.vocabulary;
-    let mut constants = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "runtimeConstant" {
-            let name = reader.required_token(&child, "name");
-            let submission_value = reader.optional_index(&child, "submissionTimeValueIndex");
-            let literal = match submission_value {
-                Some(_) => child.optional_text("value").unwrap_or_default(),
-                None => reader.required_text(&child, "value"),
-            };
-            constants.push((name, Text { literal, submission_value }));
-        }
-        Ok(())
-    })?;
-    Ok(constants)
+    reader.list(element.vocabulary, "runtimeConstant", |reader, child| {
+        let name = reader.required_token(child, "name");
+        let submission_value = reader.optional_index(child, "submissionTimeValueIndex");
+        let literal = match submission_value {
+            Some(_) => child.optional_text("value").unwrap_or_default(),
+            None => reader.required_text(child, "value"),
+        };
+        Ok((name, Text { literal, submission_value }))
+    })
 }
 
 /// `checkpointing`.
@@ -101,8 +89,8 @@ pub(crate) fn trace_level<'a>(reader: &mut Reader<'a>, element: &Element<'a>) ->
 pub(crate) fn environment<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Vec<(String, String)>, Error> {
     let vocabulary = element.vocabulary;
     let mut variables = Vec::new();
-    reader.children(|_, child| {
-        if child.vocabulary == vocabulary && child.name == "envVar" {
+    reader.children_of(vocabulary, |_, child| {
+        if child.name == "envVar" {
             // A variable without a name cannot be set.
             if let Some(name) = child.optional_text("name") {
                 variables.push((name, child.optional_text("value").unwrap_or_default()));
@@ -116,25 +104,13 @@ pub(crate) fn environment<'a>(reader: &mut Reader<'a>, element: &Element<'a>) ->
 /// `properties` of an exported stream.
 pub(crate) fn properties<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Vec<Property>, Error> {
     let vocabulary = element.vocabulary;
-    let mut properties = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "property" {
-            let mut property = Property {
-                name: reader.required_token(&child, "name"),
-                r#type: reader.required_token(&child, "type"),
-                values: Vec::new(),
-            };
-            reader.children(|reader, child| {
-                if child.vocabulary == vocabulary && child.name == "value" {
-                    property.values.push(owned(reader.text()?));
-                }
-                Ok(())
-            })?;
-            properties.push(property);
-        }
-        Ok(())
-    })?;
-    Ok(properties)
+    reader.list(vocabulary, "property", |reader, child| {
+        Ok(Property {
+            name: reader.required_token(child, "name"),
+            r#type: reader.required_token(child, "type"),
+            values: reader.list(vocabulary, "value", |reader, _| Ok(owned(reader.text()?)))?,
+        })
+    })
 }
 
 /// The meaning of a `consistentRegionEntry` annotation (rule model-14).

@@ -33,17 +33,11 @@ impl<T> Table<T> {
         reader: &mut Reader<'a>,
         vocabulary: Vocabulary,
         name: &str,
-        mut row: impl FnMut(&mut Reader<'a>, &Element<'a>) -> Result<T, Error>,
+        row: impl FnMut(&mut Reader<'a>, &Element<'a>) -> Result<T, Error>,
     ) -> Result<(), Error> {
         self.present = true;
-        self.rows.clear();
-        let rows = &mut self.rows;
-        reader.children(|reader, element| {
-            if element.vocabulary == vocabulary && element.name == name {
-                rows.push(row(reader, &element)?);
-            }
-            Ok(())
-        })
+        self.rows = reader.list(vocabulary, name, row)?;
+        Ok(())
     }
 
     /// The rows, ascending and unique by `index`; of equal ones the last.
@@ -74,13 +68,11 @@ pub(crate) fn host_pool<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> R
         tags: Vec::new(),
     };
     let vocabulary = element.vocabulary;
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary {
-            match child.name {
-                "host" => pool.hosts.push(reader.required_text(&child, "hostname")),
-                "tag" => pool.tags.push(reader.required_text(&child, "name")),
-                _ => {}
-            }
+    reader.children_of(vocabulary, |reader, child| {
+        match child.name {
+            "host" => pool.hosts.push(reader.required_text(&child, "hostname")),
+            "tag" => pool.tags.push(reader.required_text(&child, "name")),
+            _ => {}
         }
         Ok(())
     })?;
@@ -122,8 +114,8 @@ pub(crate) fn custom_metric<'a>(reader: &mut Reader<'a>, element: &Element<'a>) 
         description: String::new(),
     };
     let vocabulary = element.vocabulary;
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "description" {
+    reader.children_of(vocabulary, |reader, child| {
+        if child.name == "description" {
             metric.description = owned(reader.text()?);
         }
         Ok(())
@@ -160,10 +152,7 @@ pub(crate) fn parallel_region<'a>(
         place: element.place,
     };
     let (mut operator, mut width) = (false, false);
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "parallelOperator" => {
                 operator = true;
@@ -193,10 +182,7 @@ pub(crate) fn parallel_region<'a>(
 /// `parallelWidth`: should both sources be there, the submission-time value wins.
 fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Width, Error> {
     let (mut constant, mut value) = (None, None);
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "constantWidth" => {
                 // The expansion refuses a number that is no width (rule expansion-1).
@@ -229,12 +215,10 @@ fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect
     };
     let mut splitter =
         Splitter { input_port: reader.required_index(element, "iportIndex"), kind, attributes: Vec::new() };
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "attributes" {
-            let mut attributes = Table::default();
-            attributes
-                .read(reader, vocabulary, "attribute", |reader, element| Ok(reader.required_text(element, "name")))?;
-            splitter.attributes = attributes.into_rows();
+    reader.children_of(vocabulary, |reader, child| {
+        if child.name == "attributes" {
+            let name = |reader: &mut Reader<'a>, element: &Element<'a>| Ok(reader.required_text(element, "name"));
+            splitter.attributes = reader.list(vocabulary, "attribute", name)?;
         }
         Ok(())
     })?;
@@ -243,42 +227,32 @@ fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect
 
 /// `splAnnotation` (rule language-14).
 pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Annotation, Error> {
-    let vocabulary = element.vocabulary;
-    let mut annotation =
-        Annotation { tag: reader.required_token(element, "tag"), values: Vec::new(), place: element.place };
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "value" {
-            let key = reader.required_token(&child, "key");
-            let submission_value = reader.optional_index(&child, "submissionTimeValueIndex");
-            annotation.values.push((key, Text { literal: owned(reader.text()?), submission_value }));
-        }
-        Ok(())
+    let tag = reader.required_token(element, "tag");
+    let values = reader.list(element.vocabulary, "value", |reader, child| {
+        let key = reader.required_token(child, "key");
+        let submission_value = reader.optional_index(child, "submissionTimeValueIndex");
+        Ok((key, Text { literal: owned(reader.text()?), submission_value }))
     })?;
-    Ok(annotation)
+    Ok(Annotation { tag, values, place: element.place })
 }
 
 /// The `connection` elements of the container that was just opened (rule language-10).
 pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -> Result<Vec<Connection>, Error> {
-    let mut connections = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "connection" {
-            // Whatever is not `input` reads as `output` (rule language-4).
-            let kind = match child.attribute("portKind") {
-                Some(kind) if kind == "input" => PortKind::Input,
-                Some(_) => PortKind::Output,
-                None => {
-                    reader.required_name(&child, "portKind");
-                    PortKind::Output
-                }
-            };
-            connections.push(Connection {
-                operator: reader.required_index(&child, "operIndex"),
-                port: reader.required_index(&child, "portIndex"),
-                kind,
-                place: child.place,
-            });
-        }
-        Ok(())
-    })?;
-    Ok(connections)
+    reader.list(vocabulary, "connection", |reader, child| {
+        // Whatever is not `input` reads as `output` (rule language-4).
+        let kind = match child.attribute("portKind") {
+            Some(kind) if kind == "input" => PortKind::Input,
+            Some(_) => PortKind::Output,
+            None => {
+                reader.required_name(child, "portKind");
+                PortKind::Output
+            }
+        };
+        Ok(Connection {
+            operator: reader.required_index(child, "operIndex"),
+            port: reader.required_index(child, "portIndex"),
+            kind,
+            place: child.place,
+        })
+    })
 }

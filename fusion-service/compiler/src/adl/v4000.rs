@@ -10,6 +10,7 @@ pub(crate) use merge::merge;
 
 use super::composites::Leaf;
 use super::parts::{checkpointing, properties, resources, runtime_constants, threaded_port, trace_level};
+use super::ports::ports;
 use super::tables::{annotation, connections};
 use super::v4200::{definition_children, empty_primitive, name_import, plain_ports};
 use super::values::{owned, token};
@@ -60,10 +61,7 @@ pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result
             OperatorKind::Primitive(Box::new(empty_primitive()))
         }
     };
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match (child.name, &mut kind) {
             ("inputPorts", OperatorKind::Primitive(primitive)) => {
                 primitive.inputs = logical_ports(reader, vocabulary)?
@@ -88,30 +86,26 @@ pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result
 }
 
 fn logical_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Port>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != "port" {
-            return Ok(());
-        }
-        let mut port = Port {
-            index: reader.required_index(&child, "index"),
+    ports(
+        reader,
+        vocabulary,
+        "port",
+        |reader, element| Port {
+            index: reader.required_index(element, "index"),
             name: String::new(),
             tuple_type: 0,
             encoding: "LE".to_owned(),
             transport: "TCP".to_owned(),
             mutable: false,
             connections: Vec::new(),
-        };
-        reader.children(|reader, child| {
-            if child.vocabulary == vocabulary && child.name == "connections" {
+        },
+        |reader, child, port| {
+            if child.name == "connections" {
                 port.connections = connections(reader, vocabulary)?;
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 /// A `pe` of the physical part.
@@ -197,16 +191,12 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<P
         outputs: Vec::new(),
     };
     let mut executable = false;
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "executable" => {
                 executable = true;
-                reader.children(|reader, child| {
+                reader.children_of(vocabulary, |reader, child| {
                     match child.name {
-                        _ if child.vocabulary != vocabulary => {}
                         "wrapper" => pe.wrapper = token(&reader.text()?),
                         "executableUri" => pe.uri = owned(reader.text()?),
                         _ => {}
@@ -216,8 +206,8 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<P
             }
             "operInstances" => {
                 pe.operators.clear();
-                reader.children(|reader, child| {
-                    if child.vocabulary == vocabulary && child.name == "operInstance" {
+                reader.children_of(vocabulary, |reader, child| {
+                    if child.name == "operInstance" {
                         pe.operators.push(pe_operator(reader, &child)?);
                     }
                     Ok(())
@@ -253,10 +243,7 @@ fn pe_operator<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<PeO
         outputs: Vec::new(),
     };
     let mut missing = vec!["resources", "runtimeConstants"];
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         missing.retain(|name| *name != child.name);
         match child.name {
             "resources" => operator.resources = resources(reader, &child)?,
@@ -275,80 +262,66 @@ fn pe_operator<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<PeO
 }
 
 fn physical_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Result<Vec<PhysicalPort>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != name {
-            return Ok(());
-        }
-        let mut port = PhysicalPort {
-            name: reader.required_token(&child, "name"),
-            mutable: child.boolean("isMutable"),
-            tuple_type: reader.required_index(&child, "tupleTypeIndex"),
-            control: child.boolean("isControl"),
+    ports(
+        reader,
+        vocabulary,
+        name,
+        |reader, element| PhysicalPort {
+            name: reader.required_token(element, "name"),
+            mutable: element.boolean("isMutable"),
+            tuple_type: reader.required_index(element, "tupleTypeIndex"),
+            control: element.boolean("isControl"),
             threaded: None,
             stream_name: match name {
-                "outputPort" => reader.required_token(&child, "streamName"),
+                "outputPort" => reader.required_token(element, "streamName"),
                 _ => String::new(),
             },
-            viewable: child.boolean_or("viewable", true),
-        };
-        reader.children(|reader, child| {
-            if child.vocabulary == vocabulary && child.name == "threadedPort" {
-                port.threaded = Some(threaded_port(reader, &child));
+            viewable: element.boolean_or("viewable", true),
+        },
+        |reader, child, port| {
+            if child.name == "threadedPort" {
+                port.threaded = Some(threaded_port(reader, child));
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 fn pe_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Result<Vec<PePort>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != name {
-            return Ok(());
-        }
-        let mut port = PePort {
-            encoding: reader.word(&child, "encoding", &["NBO", "LE", "BE"]),
-            transport: reader.word(&child, "transport", &["TCP"]),
+    let port_index = if name == "inputPort" { "iportIndex" } else { "oportIndex" };
+    ports(
+        reader,
+        vocabulary,
+        name,
+        |reader, element| PePort {
+            encoding: reader.word(element, "encoding", &["NBO", "LE", "BE"]),
+            transport: reader.word(element, "transport", &["TCP"]),
             operator: None,
             imports: Vec::new(),
             filter: None,
             export: None,
-        };
-        let port_index = if name == "inputPort" { "iportIndex" } else { "oportIndex" };
-        reader.children(|reader, child| {
-            if child.vocabulary != vocabulary {
-                return Ok(());
-            }
+        },
+        |reader, child, port| {
             match child.name {
                 "importedStreams" => {
                     port.filter = child.optional_text("filter");
                     port.imports = imported_streams(reader, vocabulary)?;
                 }
-                "exportedStream" => port.export = Some(exported_stream(reader, &child)?),
+                "exportedStream" => port.export = Some(exported_stream(reader, child)?),
                 "operInstanceConnection" => {
-                    let operator = reader.required_index(&child, "operInstanceIndex");
-                    port.operator = Some((operator, reader.required_index(&child, port_index)));
+                    let operator = reader.required_index(child, "operInstanceIndex");
+                    port.operator = Some((operator, reader.required_index(child, port_index)));
                 }
                 _ => {}
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 fn imported_streams(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Imported>, Error> {
     let mut imports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         let what = match child.name {
             "nameBasedImport" => What::Name(name_import(reader, &child)),
             "propertyBasedImport" => What::Properties {
@@ -378,8 +351,8 @@ fn exported_stream<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result
         inputs: Vec::new(),
     };
     let operator = reader.required_token(element, "exportOperName");
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "properties" {
+    reader.children_of(vocabulary, |reader, child| {
+        if child.name == "properties" {
             export.properties = Some(properties(reader, &child)?);
         }
         Ok(())

@@ -5,6 +5,7 @@ use super::composites::Leaf;
 use super::parts::{
     checkpointing, environment, partitions, properties, resources, runtime_constants, threaded_port, trace_level,
 };
+use super::ports::ports;
 use super::tables::{annotation, connections};
 use super::values::{owned, token};
 use super::xml::{Element, Reader, Vocabulary};
@@ -35,15 +36,12 @@ pub(crate) fn definition_children(
     vocabulary: Vocabulary,
     definition: &mut OperatorDefinition,
 ) -> Result<(), Error> {
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "customMetricIndicies" => {
                 definition.custom_metrics.clear();
-                reader.children(|reader, child| {
-                    if child.vocabulary == vocabulary && child.name == "customMetricIndex" {
+                reader.children_of(vocabulary, |reader, child| {
+                    if child.name == "customMetricIndex" {
                         definition.custom_metrics.push(reader.index_text(&child)?);
                     }
                     Ok(())
@@ -78,10 +76,7 @@ fn primitive<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf,
     };
     let mut annotations = Vec::new();
     let mut missing = vec!["resources", "runtimeConstants", "sharedObject"];
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         missing.retain(|name| *name != child.name);
         match child.name {
             "inputPorts" => primitive.inputs = input_ports(reader, vocabulary)?,
@@ -133,13 +128,11 @@ fn shared_object<'a>(reader: &mut Reader<'a>, element: &Element<'a>, primitive: 
     let vocabulary = element.vocabulary;
     primitive.class = reader.required_token(element, "class");
     let (mut wrapper, mut uri) = (None, None);
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary {
-            match child.name {
-                "wrapper" => wrapper = Some(token(&reader.text()?)),
-                "uri" => uri = Some(owned(reader.text()?)),
-                _ => {}
-            }
+    reader.children_of(vocabulary, |reader, child| {
+        match child.name {
+            "wrapper" => wrapper = Some(token(&reader.text()?)),
+            "uri" => uri = Some(owned(reader.text()?)),
+            _ => {}
         }
         Ok(())
     })?;
@@ -155,14 +148,7 @@ fn shared_object<'a>(reader: &mut Reader<'a>, element: &Element<'a>, primitive: 
 }
 
 fn jvm_arguments(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<String>, Error> {
-    let mut arguments = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary == vocabulary && child.name == "jvmArgument" {
-            arguments.push(owned(reader.text()?));
-        }
-        Ok(())
-    })?;
-    Ok(arguments)
+    reader.list(vocabulary, "jvmArgument", |reader, _| Ok(owned(reader.text()?)))
 }
 
 fn port<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Port {
@@ -178,69 +164,59 @@ fn port<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Port {
 }
 
 fn input_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<InputPort>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != "port" {
-            return Ok(());
-        }
-        let port = port(reader, &child);
-        let mut port = InputPort { port, control: child.boolean("isControl"), threaded: None };
-        reader.children(|reader, child| {
+    ports(
+        reader,
+        vocabulary,
+        "port",
+        |reader, element| InputPort {
+            port: port(reader, element),
+            control: element.boolean("isControl"),
+            threaded: None,
+        },
+        |reader, child, port| {
             match child.name {
-                _ if child.vocabulary != vocabulary => {}
                 "connections" => port.port.connections = connections(reader, vocabulary)?,
-                "threadedPort" => port.threaded = Some(threaded_port(reader, &child)),
+                "threadedPort" => port.threaded = Some(threaded_port(reader, child)),
                 _ => {}
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 fn output_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<OutputPort>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != "port" {
-            return Ok(());
-        }
-        let mut port = OutputPort {
-            port: port(reader, &child),
-            stream_name: reader.required_name(&child, "streamName"),
-            viewable: child.boolean_or("viewable", true),
-        };
-        reader.children(|reader, child| {
-            if child.vocabulary == vocabulary && child.name == "connections" {
+    ports(
+        reader,
+        vocabulary,
+        "port",
+        |reader, element| OutputPort {
+            port: port(reader, element),
+            stream_name: reader.required_name(element, "streamName"),
+            viewable: element.boolean_or("viewable", true),
+        },
+        |reader, child, port| {
+            if child.name == "connections" {
                 port.port.connections = connections(reader, vocabulary)?;
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 /// The connections of each port of an import or export: nothing else of them matters (rule language-11).
 pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Vec<Connection>>, Error> {
-    let mut ports = Vec::new();
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary || child.name != "port" {
-            return Ok(());
-        }
-        let mut port = Vec::new();
-        reader.children(|reader, child| {
-            if child.vocabulary == vocabulary && child.name == "connections" {
-                port = connections(reader, vocabulary)?;
+    ports(
+        reader,
+        vocabulary,
+        "port",
+        |_, _| Vec::new(),
+        |reader, child, port| {
+            if child.name == "connections" {
+                *port = connections(reader, vocabulary)?;
             }
             Ok(())
-        })?;
-        ports.push(port);
-        Ok(())
-    })?;
-    Ok(ports)
+        },
+    )
 }
 
 /// `nameBasedImport`.
@@ -256,10 +232,7 @@ fn import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Er
     let vocabulary = element.vocabulary;
     let mut annotations = Vec::new();
     let (mut by_name, mut by_properties, mut outputs) = (None, None, Vec::new());
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "outputPorts" => outputs = plain_ports(reader, vocabulary)?,
             "nameBasedImport" => by_name = Some(name_import(reader, &child)),
@@ -299,10 +272,7 @@ fn export<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Er
         properties: None,
         inputs: Vec::new(),
     };
-    reader.children(|reader, child| {
-        if child.vocabulary != vocabulary {
-            return Ok(());
-        }
+    reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "inputPorts" => export.inputs = plain_ports(reader, vocabulary)?,
             "properties" => export.properties = Some(properties(reader, &child)?),

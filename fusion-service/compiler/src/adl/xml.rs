@@ -162,6 +162,33 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Calls `f` for every child of the innermost open element that is in `vocabulary`, and closes the element. Other
+    /// children are skipped, and so is what `f` leaves open.
+    pub(crate) fn children_of(
+        &mut self,
+        vocabulary: Vocabulary,
+        mut f: impl FnMut(&mut Self, Element<'a>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.children(|reader, child| if child.vocabulary == vocabulary { f(reader, child) } else { Ok(()) })
+    }
+
+    /// Reads every child `name` of the innermost open element, in the order of the document, and closes the element.
+    pub(crate) fn list<T>(
+        &mut self,
+        vocabulary: Vocabulary,
+        name: &str,
+        mut read: impl FnMut(&mut Self, &Element<'a>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let mut list = Vec::new();
+        self.children_of(vocabulary, |reader, child| {
+            if child.name == name {
+                list.push(read(reader, &child)?);
+            }
+            Ok(())
+        })?;
+        Ok(list)
+    }
+
     /// Skips the innermost open element and closes it.
     pub(crate) fn skip(&mut self) -> Result<(), Error> {
         let depth = self.depth.saturating_sub(1);
