@@ -1,13 +1,14 @@
-//! The Kubernetes side of streams-operator: custom resources, controllers and the elasticity API.
+//! The Kubernetes side of streams-operator: controllers and the elasticity API.
 //!
-//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which it asks over gRPC.
+//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which it
+//! asks over gRPC.
+//!
+//! The custom resources are the crate `streams_api`; how any controller talks to Kubernetes is the crate
+//! `streams_kubernetes`.
 
-pub mod api;
 pub mod bundles;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
-pub mod kubernetes;
-pub mod metrics;
+pub mod mirrors;
 pub mod settings;
-pub mod telemetry;

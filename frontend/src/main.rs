@@ -11,9 +11,19 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Parser;
-use streams_frontend::{api::crds, telemetry::Telemetry};
+use streams_api::crds;
+use streams_process::telemetry::{Program, Telemetry};
 
 use crate::options::{Arguments, Command, RunOptions};
+
+/// This program in logs and traces.
+const PROGRAM: Program = Program {
+    name: "streams-frontend",
+    version: env!("CARGO_PKG_VERSION"),
+    // kube says of every failed call what is said here as well, or is retried and worth nothing.
+    log: "info,kube_client=off",
+    detailed: &["streams_frontend", "streams_kubernetes", "kube_client"],
+};
 
 fn main() -> ExitCode {
     match Arguments::parse().into_command() {
@@ -33,7 +43,7 @@ fn start(options: RunOptions) -> ExitCode {
         Err(error) => return failed(error.into()),
     };
     let code = runtime.block_on(async {
-        let telemetry = match Telemetry::start(&options.telemetry, "streams-frontend") {
+        let telemetry = match Telemetry::start(&options.telemetry, PROGRAM) {
             Ok(telemetry) => telemetry,
             Err(error) => return failed(error),
         };

@@ -7,10 +7,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use streams_frontend::{
     fusion,
-    kubernetes::{client::CallOptions, leadership::LeaseOptions, watch::Scope},
     settings::{BundleSettings, JobSettings, PodSettings, seconds},
-    telemetry,
 };
+use streams_kubernetes::{client::CallOptions, leadership::LeaseOptions, watch::Scope};
+use streams_process::telemetry;
 
 const EXAMPLES: &str = "\
 Examples:

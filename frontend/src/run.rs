@@ -13,19 +13,20 @@ use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use kube::{Config, config::KubeConfigOptions};
+use streams_frontend::mirrors::Mirrors;
 use streams_frontend::{
     bundles::Fetcher,
     controllers::{self, Surroundings},
     elasticity::{self, service::Elasticity},
     fusion,
-    kubernetes::{
-        client,
-        events::Events,
-        leadership::{self, Leader},
-        mirrors::Mirrors,
-    },
-    metrics::{self, Metrics, Readiness},
 };
+use streams_kubernetes::{
+    client,
+    events::{Events, Reporter},
+    leadership::{self, Leader},
+    metrics::Metrics,
+};
+use streams_process::pages::{Pages, Readiness};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -36,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::options::RunOptions;
 
+/// Who reports Events.
+const REPORTER: &str = "streams.ibm.com/frontend";
 /// How long tasks that only have to notice the end may take.
 const LAST_TASKS: Duration = Duration::from_secs(3);
 
@@ -47,7 +50,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     // Fails only if there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let asked_to_stop = signals()?;
-    let metrics = Metrics::new();
+    let metrics = Metrics::new("streams_frontend");
     let mut lease = options.lease()?;
     let config = configuration(options.kube_context.clone()).await?;
     if let Some(lease) = lease.as_mut().filter(|lease| lease.namespace.is_empty()) {
@@ -64,16 +67,17 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
         async move { mirrors.run(&client, &scope, &last).await }
     });
-    let (events, publishing) = Events::new(client.clone(), &identity, &metrics);
+    let reporter = Reporter { controller: REPORTER.into(), instance: identity.into() };
+    let (events, publishing) = Events::new(client.clone(), reporter, &metrics);
     background.spawn(publishing);
 
     let http = listen(options.endpoints.http_listen, "--http-listen").await?;
-    let readiness: Readiness = {
-        let mirrors = mirrors.clone();
-        Arc::new(move || vec![("watches", mirrors.are_synced())])
+    let pages = {
+        let (metrics, mirrors) = (metrics.clone(), mirrors.clone());
+        Pages::new(move || metrics.text(), move || Readiness::all(&[("watches", mirrors.are_synced())]))
     };
     let mut servers = JoinSet::new();
-    let probes = metrics::serve(http, metrics.clone(), readiness, last.clone().cancelled_owned());
+    let probes = pages.serve(http, last.clone().cancelled_owned());
     servers.spawn(async move { probes.await.context("probes") });
 
     let listener = listen(options.endpoints.elasticity_listen, "--elasticity-listen").await?;

@@ -6,7 +6,8 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use crate::{api::BuildType, bundles};
+use crate::bundles;
+use streams_api::BuildType;
 
 /// How pods are made, where a PE's own options do not say it.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]

@@ -10,4 +10,3 @@ pub mod command;
 pub mod options;
 pub mod serve;
 pub mod server;
-pub mod telemetry;

@@ -4,14 +4,22 @@
 
 use crate::options::LimitArguments;
 use crate::server::{self, Settings, TlsSettings};
-use crate::telemetry::{Telemetry, TelemetryArgs};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
+use streams_process::telemetry::{self, Program, Telemetry};
 use tokio::runtime;
+
+/// This program in logs and traces.
+const PROGRAM: Program = Program {
+    name: "fusion-service",
+    version: env!("CARGO_PKG_VERSION"),
+    log: "info",
+    detailed: &["fusion_service", "streams_compiler"],
+};
 
 /// Serves the compiler over gRPC until SIGTERM or SIGINT.
 #[derive(clap::Args, Clone, Debug)]
@@ -94,7 +102,7 @@ pub struct ServeArgs {
 
     /// Logs and traces.
     #[command(flatten)]
-    pub telemetry: TelemetryArgs,
+    pub telemetry: telemetry::Options,
 }
 
 /// Serves, with a runtime of its own. An error is one line on standard error and status 2.
@@ -116,7 +124,7 @@ pub fn run(arguments: &ServeArgs) -> ExitCode {
 }
 
 async fn serve(arguments: &ServeArgs) -> anyhow::Result<()> {
-    let telemetry = Telemetry::start(&arguments.telemetry, "fusion-service")?;
+    let telemetry = Telemetry::start(&arguments.telemetry, PROGRAM)?;
     let result = server::run(&arguments.settings()).await;
     telemetry.stop().await;
     result

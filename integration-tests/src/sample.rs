@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use kube::api::ObjectMeta;
+use streams_api::{BundleReference, FusionOptions, InitialWidth, Job, JobSpec, RegionWidth};
 use streams_bundle::{Application, Builder};
-use streams_frontend::api::{BundleReference, FusionOptions, InitialWidth, Job, JobSpec, RegionWidth};
 
 /// File name of the bundle.
 pub const SAB: &str = "demo.sensors.Sensors.sab";

@@ -1,10 +1,6 @@
 //! From a reference in a job to an application.
 
 use super::Error;
-use crate::{
-    api::{BundleReference, PullPolicy},
-    kubernetes::error::with_causes,
-};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -15,6 +11,8 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+use streams_api::{BundleReference, PullPolicy};
+use streams_kubernetes::error::with_causes;
 use url::Url;
 
 /// How long a connection may take (rule fetch-5).

@@ -22,16 +22,16 @@ use std::sync::Arc;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
+use crate::mirrors::Mirrors;
 use crate::{
     bundles::Fetcher,
     fusion,
-    kubernetes::{
-        events::Events,
-        mirrors::Mirrors,
-        queue::{self, BackOff, Queue},
-    },
-    metrics::Metrics,
     settings::{JobSettings, PodSettings},
+};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::{
+    events::Events,
+    queue::{self, BackOff, Queue},
 };
 
 use self::job::{memory::Memory, work::Piece};

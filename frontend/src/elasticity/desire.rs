@@ -1,19 +1,17 @@
 //! Writing what is desired (rule elasticity-10): one width into the spec of its region, several as a request that the
-//! job controller takes over as a whole ([`requested_widths`](crate::api::requested_widths)). Each is one
+//! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 
 use super::{errors, observed::Observed, outcome::Written, service::Elasticity};
-use crate::{
-    api::{Job, ParallelRegion, RequestedWidth, RequestedWidths, names, requested_widths::home},
-    kubernetes::apply::is_controlled_by,
-    telemetry,
-};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
+use streams_api::{Job, ParallelRegion, RequestedWidth, RequestedWidths, names, requested_widths::home};
+use streams_kubernetes::apply::is_controlled_by;
+use streams_process::telemetry;
 use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;

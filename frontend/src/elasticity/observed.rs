@@ -1,10 +1,10 @@
 //! Where the elasticity API sees jobs and regions.
 
-use crate::{
-    api::{Job, ParallelRegion},
-    kubernetes::{Key, mirrors::Mirrors},
-};
+use crate::mirrors::ByOwner as _;
+use crate::mirrors::Mirrors;
 use std::sync::Arc;
+use streams_api::{Job, ParallelRegion};
+use streams_kubernetes::Key;
 use tokio::sync::watch;
 
 /// A mirror of the jobs and regions of the cluster, as fresh as the shared watches.

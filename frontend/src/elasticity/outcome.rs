@@ -1,7 +1,7 @@
 //! What to answer a resize, given what is observed (rules elasticity-11 and elasticity-12). Pure.
 
-use crate::api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
 use std::sync::Arc;
+use streams_api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
 use streams_proto::elasticity::v1::{Changes, Region, resize_request::WaitFor};
 
 /// A width that was written to a region.
@@ -135,8 +135,8 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>, request: Option<&Reque
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{BundleReference, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use streams_api::{BundleReference, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
 
     /// Applied width, generation, roll-out finished.
     fn job(applied: u32, generation: u64, finished: bool) -> Job {

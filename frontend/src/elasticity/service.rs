@@ -6,12 +6,10 @@ use super::{
     observed::Observed,
     outcome::{self, Outcome, Written},
 };
-use crate::{
-    api::{Job, RequestedWidths, parallel_region::WIDTH_MAX},
-    telemetry,
-};
 use kube::Client;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use streams_api::{Job, RequestedWidths, parallel_region::WIDTH_MAX};
+use streams_process::telemetry;
 use streams_proto::elasticity::v1::{
     GetRegionRequest, ListRegionsRequest, ListRegionsResponse, Region, ResizeRequest, ResizeResponse,
     elasticity_service_server::ElasticityService, resize_request::DesiredWidth, resize_request::WaitFor,
@@ -52,7 +50,7 @@ impl<O: Observed> Elasticity<O> {
         let status = job.status.clone().unwrap_or_default();
         let before = status.generation;
         if before.is_none() {
-            let condition = crate::api::condition::get(&status.conditions, crate::api::condition::SUBMITTED);
+            let condition = streams_api::condition::get(&status.conditions, streams_api::condition::SUBMITTED);
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(name, why));
         }

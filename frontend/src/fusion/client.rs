@@ -5,9 +5,9 @@ use super::{
     render::{self, Text},
     replicas::Replicas,
 };
-use crate::telemetry;
 use backon::BackoffBuilder;
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use streams_process::telemetry;
 use streams_proto::fusion::v1::{
     Blob, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
     fusion_service_client::FusionServiceClient,

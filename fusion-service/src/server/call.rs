@@ -17,7 +17,6 @@ use super::{
     errors::Failure,
     metrics::Metrics,
 };
-use crate::telemetry;
 use http_body::{Frame, SizeHint};
 use std::{
     convert::Infallible,
@@ -27,6 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 use streams_compiler::{budget::Limits, error::Error};
+use streams_process::telemetry;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::{TaskTracker, task_tracker::TaskTrackerToken},
@@ -200,7 +200,7 @@ impl Answer {
             job = field::Empty,
             trace_id = field::Empty,
         );
-        telemetry::continue_trace(&span, headers);
+        telemetry::continue_request(&span, headers);
         calls.metrics.call_began(method);
         Self {
             method,

@@ -13,8 +13,7 @@
 //! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything
 //!   that computes runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
-//! * `health` and `http` tell load balancers, the kubelet and Prometheus how it goes; `settings` is what a server is
-//!   started with.
+//! * `health` tells load balancers and the kubelet how it goes; `settings` is what a server is started with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
@@ -34,7 +33,6 @@ mod deadline;
 mod digest;
 mod errors;
 mod health;
-mod http;
 mod library;
 mod methods;
 mod metrics;
@@ -58,6 +56,7 @@ use methods::Methods;
 use metrics::Metrics;
 use service::Service;
 use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use streams_process::pages::{Pages, Readiness};
 use streams_proto::fusion::v1::fusion_service_server::{FusionServiceServer, SERVICE_NAME};
 use tokio::{
     net::TcpListener,
@@ -171,9 +170,13 @@ impl Server {
         if let Some(listen) = settings.http_listen {
             let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
             http_address = Some(listener.local_addr()?);
-            let refresh = Arc::new(move || caches.measure());
-            let pages = http::Pages { metrics, refresh, health: health.clone() };
-            let serving = http::serve(listener, pages, stop_http.clone());
+            let figures = move || {
+                caches.measure();
+                metrics.encode()
+            };
+            let serving = health.clone();
+            let pages = Pages::new(figures, move || readiness(serving.is_serving()));
+            let serving = pages.serve(listener, stop_http.clone().cancelled_owned());
             http = Some(tokio::spawn(async move { serving.await.context("HTTP") }));
         }
         tracing::info!(
@@ -231,6 +234,11 @@ impl Server {
         }
         tracing::info!("stopped");
     }
+}
+
+/// The same as gRPC health says, for those that do not speak gRPC.
+fn readiness(serving: bool) -> Readiness {
+    Readiness { ready: serving, text: if serving { "ready\n" } else { "draining\n" }.to_owned() }
 }
 
 fn transport(settings: &Settings, tls: Option<ServerTlsConfig>) -> anyhow::Result<Transport> {

@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
+use streams_api::{Job, condition, crds};
 use streams_control_plane::binaries::Tool;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::progress::Progress;
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{Job, condition, crds};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
 

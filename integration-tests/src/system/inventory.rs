@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest as _, Sha256};
-use streams_frontend::api::{HostPool, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition, names};
+use streams_api::{HostPool, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition, names};
 
 use super::job::ObservedJob;
 use super::snapshot::Snapshot;

@@ -11,8 +11,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use streams_api::{Job, JobStatus, ParallelRegion, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{Job, JobStatus, ParallelRegion, ProcessingElement, condition, names};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use streams_frontend::api::{ProcessingElement, names};
+use streams_api::{ProcessingElement, names};
 
 /// A pod that runs a PE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Snapshot {
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
-    use streams_frontend::api::{ProcessingElement, ProcessingElementSpec};
+    use streams_api::{ProcessingElement, ProcessingElementSpec};
 
     use super::{Difference, Snapshot};
 

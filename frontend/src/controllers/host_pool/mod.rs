@@ -10,14 +10,12 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 
-use crate::{
-    api::{HostPool, HostPoolStatus, condition},
-    controllers::Context,
-    kubernetes::{
-        Error, Key,
-        apply::replace_status_if_unchanged,
-        queue::{Outcome, Queue},
-    },
+use crate::controllers::Context;
+use streams_api::{HostPool, HostPoolStatus, condition};
+use streams_kubernetes::{
+    Error, Key,
+    apply::replace_status_if_unchanged,
+    queue::{Outcome, Queue},
 };
 
 /// Field manager of the host pool controller.
@@ -77,7 +75,7 @@ fn status(pool: &HostPool, now: Timestamp) -> HostPoolStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::HostPoolSpec;
+    use streams_api::HostPoolSpec;
 
     #[test]
     fn a_size_without_hosts_is_a_warning() {

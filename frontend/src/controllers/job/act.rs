@@ -13,15 +13,14 @@ use kube::{
     core::{NamespaceResourceScope, ObjectMeta},
 };
 
-use crate::{
-    api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names},
-    controllers::Context,
-    kubernetes::{
-        Error,
-        apply::{apply, create_or_match, delete, is_controlled_by, replace_status_if_unchanged},
-        error::{absent, written},
-        watch::{Watch, Watched},
-    },
+use crate::controllers::Context;
+use crate::mirrors::ByOwner as _;
+use streams_api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names};
+use streams_kubernetes::{
+    Error,
+    apply::{FieldManager, apply, create_or_match, delete, is_controlled_by, replace_status_if_unchanged},
+    error::{absent, written},
+    watch::{Mirrored, Watch},
 };
 
 use super::{
@@ -246,7 +245,8 @@ impl Actor<'_> {
             + serde::Serialize
             + serde::de::DeserializeOwned,
     {
-        apply(&self.api(), MANAGER, desired, existing).await.map(|_| ())
+        let manager = FieldManager { name: MANAGER, applied_hash: names::ANNOTATION_APPLIED_HASH };
+        apply(&self.api(), manager, desired, existing).await.map(|_| ())
     }
 
     async fn delete(&self, child: &Child, propagation: Propagation) -> Result<(), Error> {
@@ -290,7 +290,7 @@ impl Actor<'_> {
             + Clone
             + std::fmt::Debug
             + serde::de::DeserializeOwned,
-        M: Watched,
+        M: Mirrored,
     {
         match mirror.get(&self.scene.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
             Some(uid) => delete::<K>(&self.api(), name, Some(&uid), propagation).await,

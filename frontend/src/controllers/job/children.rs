@@ -24,7 +24,7 @@ use streams_proto::fusion::v1::{
     ProcessingElement as Planned,
 };
 
-use crate::api::{
+use streams_api::{
     AadlConfigMap, HostPool, HostPoolSpec, JobSpec, MembershipMode, ParallelRegion, ParallelRegionSpec, PeOptions,
     Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, condition, names,
     processing_element::LISTED_OPERATORS_MAX,

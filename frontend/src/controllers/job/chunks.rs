@@ -22,7 +22,7 @@ use std::{
     io::{self, Read},
 };
 
-use crate::api::names;
+use streams_api::names;
 
 /// Bytes of compressed content in one ConfigMap. An object may have 1 MiB altogether.
 const CHUNK_BYTES: usize = 768 << 10;

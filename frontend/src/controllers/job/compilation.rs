@@ -13,7 +13,7 @@ use streams_proto::fusion::v1::{
 
 pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
-use crate::api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
+use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
 
 use super::{
     chunks::digest,

@@ -2,15 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
-    controllers::Context,
-    kubernetes::{
-        Error, Key,
-        queue::{Outcome, Queue},
-        watch::job_of,
-    },
-    telemetry,
+use crate::controllers::Context;
+use crate::mirrors::job_of;
+use streams_kubernetes::{
+    Error, Key,
+    queue::{Outcome, Queue},
 };
+use streams_process::telemetry;
 use tracing::Instrument;
 
 use super::{

@@ -7,7 +7,7 @@ use kube::{
     api::{PostParams, PropagationPolicy},
 };
 
-use crate::kubernetes::{
+use streams_kubernetes::{
     Error,
     apply::{create_or_match, delete},
     error::absent,
@@ -66,7 +66,7 @@ async fn write_chunk(api: &Api<ConfigMap>, chunk: &ConfigMap) -> Result<(), Erro
             let uid = existing.and_then(|existing| existing.metadata.uid);
             delete(api, &name, uid.as_deref(), PropagationPolicy::Background).await?;
             let written = api.create(&PostParams::default(), chunk).await;
-            written.map(|_| ()).map_err(|error| crate::kubernetes::error::written(chunk, error))
+            written.map(|_| ()).map_err(|error| streams_kubernetes::error::written(chunk, error))
         }
         Err(error) => Err(error),
     }

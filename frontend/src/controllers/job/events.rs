@@ -1,9 +1,7 @@
 //! What people see in `kubectl describe`: the Events that follow from a change of a job's status (rule job-34). Pure.
 
-use crate::{
-    api::{Job, JobPhase, JobStatus, condition},
-    kubernetes::events::Events,
-};
+use streams_api::{Job, JobPhase, JobStatus, condition};
+use streams_kubernetes::events::Events;
 
 use super::observed::Wanted;
 
@@ -103,8 +101,8 @@ fn fusion(status: &JobStatus) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{RejectedResize, Rollout};
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use streams_api::{RejectedResize, Rollout};
 
     fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
         let rollout = generation.map(|generation| Rollout { generation, restarted: 2, added: 1, ..Rollout::default() });

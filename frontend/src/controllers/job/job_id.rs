@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Api, Client, api::PostParams};
 
-use crate::{
-    api::names,
-    kubernetes::{
-        Error,
-        error::{absent, written},
-    },
+use streams_api::names;
+use streams_kubernetes::{
+    Error,
+    error::{absent, written},
 };
 
 /// Key of the ConfigMap.

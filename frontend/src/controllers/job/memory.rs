@@ -14,7 +14,8 @@ use moka::sync::Cache;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{api::Job, kubernetes::Key};
+use streams_api::Job;
+use streams_kubernetes::Key;
 
 use super::{
     generation::Generation,
@@ -173,7 +174,7 @@ fn version(job: &Job) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{BundleReference, JobSpec};
+    use streams_api::{BundleReference, JobSpec};
 
     fn job(uid: &str, version: &str) -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));

@@ -9,13 +9,12 @@ use k8s_openapi::{
 };
 use kube::Api;
 
-use crate::{
-    api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names},
-    controllers::Context,
-    kubernetes::{
-        Error, Key,
-        apply::{controlled_by, hash, is_controlled_by},
-    },
+use crate::controllers::Context;
+use crate::mirrors::ByOwner as _;
+use streams_api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names};
+use streams_kubernetes::{
+    Error, Key,
+    apply::{controlled_by, hash, is_controlled_by},
 };
 
 use super::{

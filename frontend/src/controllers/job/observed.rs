@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::{JobStatus, ResolvedFusion, Statistics, StoredAdl, StoredPlan};
+use streams_api::{JobStatus, ResolvedFusion, Statistics, StoredAdl, StoredPlan};
 
 use super::{decide::Change, generation::Target};
 

@@ -6,7 +6,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::{JobPhase, JobStatus, condition};
+use streams_api::{JobPhase, JobStatus, condition};
 
 use super::{
     decide::{Action, Decision, is_submitted, roll_out_end},

@@ -5,7 +5,7 @@
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::collections::BTreeMap;
 
-use crate::api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, Rollout, condition};
+use streams_api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, Rollout, condition};
 
 use super::{
     decide::Change,

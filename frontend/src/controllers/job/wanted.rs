@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use streams_proto::fusion::v1::{Fate, fusion::Mode};
 
-use crate::{
-    api::{AutomaticFusionFigures, ResolvedFusion, Statistics, names},
-    kubernetes::{Error, apply::hash},
-};
+use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics, names};
+use streams_kubernetes::{Error, apply::hash};
 
 use super::{
     children::{Family, Which},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use streams_proto::fusion::v1::ParallelRegion as Planned;
 
-use crate::api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
+use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 
 use super::{generation::Generation, observed::RefusedWidth};
 
@@ -106,11 +106,9 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        api::{BundleReference, ParallelRegionSpec, RequestedWidth, names},
-        controllers::job::generation::{Circumstances, Target},
-    };
+    use crate::controllers::job::generation::{Circumstances, Target};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use streams_api::{BundleReference, ParallelRegionSpec, RequestedWidth, names};
     use streams_proto::fusion::v1::{Compilation, Plan};
 
     #[test]

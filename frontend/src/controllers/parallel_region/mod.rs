@@ -15,14 +15,13 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 
-use crate::{
-    api::{ParallelRegion, condition},
-    controllers::Context,
-    kubernetes::{
-        Error, Key,
-        apply::{is_controlled_by, replace_status_if_unchanged},
-        queue::{Outcome, Queue},
-    },
+use crate::controllers::Context;
+use crate::mirrors::ByOwner as _;
+use streams_api::{ParallelRegion, condition};
+use streams_kubernetes::{
+    Error, Key,
+    apply::{is_controlled_by, replace_status_if_unchanged},
+    queue::{Outcome, Queue},
 };
 
 /// Field manager of the region controller.

@@ -2,10 +2,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::{Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names},
-    controllers::job::{generation::Generation, widths::refuse},
-};
+use crate::controllers::job::{generation::Generation, widths::refuse};
+use streams_api::{Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names};
 
 /// Longest selector (schema); a region with more PEs is not for autoscalers that count pods.
 const SELECTOR_MAX: usize = 1024;
@@ -117,10 +115,8 @@ fn selector(job: &Job, generation: &Generation, region: &str, channels: u32) -> 
 mod tests {
     use super::*;
 
-    use crate::{
-        api::{BundleReference, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize},
-        controllers::job::generation::{Circumstances, Target},
-    };
+    use crate::controllers::job::generation::{Circumstances, Target};
+    use streams_api::{BundleReference, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize};
     use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion as Planned, Plan, ProcessingElement};
 
     fn generation(own_pes: bool, consistent: bool) -> Generation {

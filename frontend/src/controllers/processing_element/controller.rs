@@ -12,18 +12,17 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt, api::PropagationPolicy};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    api::{Job, ProcessingElement, names},
-    kubernetes::{
-        Error, Key, apply,
-        error::absent,
-        events::Events,
-        mirrors::Mirrors,
-        queue::{self, BackOff, Queue},
-        watch,
-    },
-    metrics::Metrics,
-    settings::{JobSettings, PodSettings},
+use crate::mirrors::ByOwner as _;
+use crate::mirrors::Mirrors;
+use crate::mirrors::pe_of;
+use crate::settings::{JobSettings, PodSettings};
+use streams_api::{Job, ProcessingElement, names};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::{
+    Error, Key, apply,
+    error::absent,
+    events::Events,
+    queue::{self, BackOff, Queue},
 };
 
 use super::{
@@ -82,8 +81,8 @@ impl Controller {
 /// What makes which PE worth a look.
 fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     mirrors.processing_elements.wake(queue, |pe| [Key::of(pe)]);
-    mirrors.pods.wake(queue, watch::pe_of);
-    mirrors.config_maps.wake(queue, watch::pe_of);
+    mirrors.pods.wake(queue, pe_of);
+    mirrors.config_maps.wake(queue, pe_of);
     let pes = mirrors.processing_elements.clone();
     mirrors.host_pools.wake(queue, move |pool| {
         let job = Key::of(pool).sibling(&pool.spec.job_name);

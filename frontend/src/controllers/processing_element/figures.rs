@@ -5,7 +5,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family},
 };
 
-use crate::{api::TerminationOutcome, metrics::Metrics};
+use streams_api::TerminationOutcome;
+use streams_kubernetes::metrics::Metrics;
 
 use super::decide::LaunchReason;
 

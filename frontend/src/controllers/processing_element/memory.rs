@@ -8,10 +8,9 @@ use std::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::{
-    api::ProcessingElement,
-    kubernetes::{Key, watch},
-};
+use crate::mirrors::pe_of;
+use streams_api::ProcessingElement;
+use streams_kubernetes::Key;
 
 use super::{observed, seen};
 
@@ -33,7 +32,7 @@ impl LastSeen {
     /// Takes note of a pod.
     pub(crate) fn note(&self, pod: &Pod) {
         let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
-        let (Some(pe), Some(owner)) = (watch::pe_of(pod), owners.next()) else { return };
+        let (Some(pe), Some(owner)) = (pe_of(pod), owners.next()) else { return };
         let mut by_pe = self.lock();
         let launch_count = seen::launch_count(pod);
         let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
@@ -105,8 +104,8 @@ fn version(pe: &ProcessingElement) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{ProcessingElementSpec, names};
     use serde_json::json;
+    use streams_api::{ProcessingElementSpec, names};
 
     fn pod(launch_count: u64, phase: &str) -> Pod {
         serde_json::from_value(json!({

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::api::{PeOptions, ProcessingElementStatus};
+use streams_api::{PeOptions, ProcessingElementStatus};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug, PartialEq)]

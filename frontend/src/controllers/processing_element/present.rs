@@ -4,7 +4,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
+use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
 
 use super::{
     decide::{current, describe, in_the_way, is_restart_permitted, obstacle, recorded, was_created},

@@ -15,12 +15,12 @@ use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
-use crate::{
-    api::{HostPool, ProcessingElement, ProcessingElementStatus, names},
-    kubernetes::{Error, Key, apply::is_controlled_by, error::is_not_found, mirrors::Mirrors, queue::Outcome},
-    settings::PodSettings,
-    telemetry,
-};
+use crate::mirrors::ByOwner as _;
+use crate::mirrors::Mirrors;
+use crate::settings::PodSettings;
+use streams_api::{HostPool, ProcessingElement, ProcessingElementStatus, names};
+use streams_kubernetes::{Error, Key, apply::is_controlled_by, error::is_not_found, queue::Outcome};
+use streams_process::telemetry;
 
 use super::{
     decide::{Change, Decision, Deletion, Notice, Step, decide},

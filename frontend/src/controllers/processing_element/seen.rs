@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
 
-use crate::api::{ProcessingElement, names};
+use streams_api::{ProcessingElement, names};
 
 use super::{
     observed::{self, End, Stage, Why},
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_pod_of_another_object_of_the_name_is_of_a_predecessor() {
-        let mut pe = ProcessingElement::new("flow-3", crate::api::ProcessingElementSpec::default());
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
         for (uid, expected) in [("p", false), ("q", true)] {
             pe.metadata.uid = Some(uid.to_owned());
             assert_eq!(is_of_predecessor(&pod(json!({})), &pe), expected, "{uid}");

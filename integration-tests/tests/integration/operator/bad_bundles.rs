@@ -7,8 +7,8 @@ use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use streams_api::{Job, JobPhase, condition};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{Job, JobPhase, condition};
 
 use super::fixture::{Fixture, WITHIN, with_system};
 

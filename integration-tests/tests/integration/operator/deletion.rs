@@ -5,8 +5,8 @@ use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
+use streams_api::{Job, names};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{Job, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 use super::fixture::{JOB, Moment, WITHIN, with_system};

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
-use streams_frontend::api::condition;
+use streams_api::condition;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::json;
+use streams_api::{PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
 
 use super::fixture::{Fixture, JOB, Moment, WITHIN, with_system};
 

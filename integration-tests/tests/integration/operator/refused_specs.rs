@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use kube::Error;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use streams_frontend::api::{Job, ParallelRegion, ParallelRegionSpec};
+use streams_api::{Job, ParallelRegion, ParallelRegionSpec};
 
 use crate::support::control_plane;
 

@@ -8,8 +8,8 @@ use kube::api::DeleteParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use streams_api::{ParallelRegion, ProcessingElement, names};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{ParallelRegion, ProcessingElement, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};

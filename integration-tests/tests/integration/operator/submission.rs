@@ -7,7 +7,7 @@ use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::ResourceExt as _;
-use streams_frontend::api::{JobPhase, condition, names};
+use streams_api::{JobPhase, condition, names};
 
 use super::fixture::{Fixture, JOB, WITHIN, with_system};
 

@@ -13,8 +13,8 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
     trace_service_server::{TraceService, TraceServiceServer},
 };
+use streams_api::{ProcessingElement, names};
 use streams_control_plane::wait::eventually;
-use streams_frontend::api::{ProcessingElement, names};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{StoredAdl, StoredPlan};
+use streams_api::{StoredAdl, StoredPlan};
 
 use super::{
     super::{

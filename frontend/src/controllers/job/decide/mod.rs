@@ -42,7 +42,7 @@ use std::{
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::api::{StoredAdl, StoredPlan, condition};
+use streams_api::{StoredAdl, StoredPlan, condition};
 
 use super::observed::{About, Compilation, Failure, Loaded, Observed, Publish, Remedy, Wanted};
 

@@ -1,6 +1,6 @@
 //! The way to the next generation, row by row.
 
-use crate::api::{JobPhase, condition};
+use streams_api::{JobPhase, condition};
 
 use super::{
     super::{

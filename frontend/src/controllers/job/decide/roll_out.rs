@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::StoredPlan;
+use streams_api::StoredPlan;
 
 use super::{
     super::{

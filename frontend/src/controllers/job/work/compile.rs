@@ -10,26 +10,25 @@ use streams_proto::fusion::v1::{
     resize_request::{Policy, PortsInUse},
 };
 
-use crate::{
-    api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names},
-    controllers::{
-        Context,
-        job::{
-            children::{OBJECT_BYTES, PORT_ID_MAX},
-            chunks::{Document, digest},
-            compilation::{automatic, compilation, repeated},
-            documents,
-            generation::{Circumstances, Generation, Target},
-            observed::{self, Compiled},
-            port_labels,
-        },
+use crate::controllers::{
+    Context,
+    job::{
+        children::{OBJECT_BYTES, PORT_ID_MAX},
+        chunks::{Document, digest},
+        compilation::{automatic, compilation, repeated},
+        documents,
+        generation::{Circumstances, Generation, Target},
+        observed::{self, Compiled},
+        port_labels,
     },
-    kubernetes::{
-        Key,
-        apply::{controlled_by, is_controlled_by},
-    },
-    telemetry,
 };
+use crate::mirrors::ByOwner as _;
+use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names};
+use streams_kubernetes::{
+    Key,
+    apply::{controlled_by, is_controlled_by},
+};
+use streams_process::telemetry;
 
 use super::{Unfinished, fetch, hosts};
 
@@ -294,8 +293,8 @@ async fn store(context: &Context, key: &Key, job: &Job, generation: Generation) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{BundleReference, JobSpec, ProcessingElementSpec};
     use serde_json::json;
+    use streams_api::{BundleReference, JobSpec, ProcessingElementSpec};
     use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement as Planned};
 
     fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {

@@ -4,14 +4,12 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 
-use crate::{
-    api::{Job, StoredAdl},
-    controllers::{
-        Context,
-        job::{chunks::Document, documents},
-    },
-    kubernetes::{Key, apply::controlled_by},
+use crate::controllers::{
+    Context,
+    job::{chunks::Document, documents},
 };
+use streams_api::{Job, StoredAdl};
+use streams_kubernetes::{Key, apply::controlled_by};
 
 use super::Unfinished;
 

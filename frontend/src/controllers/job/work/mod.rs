@@ -24,15 +24,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::{
-    api::Job,
-    bundles, fusion,
-    kubernetes::{
-        self, Key,
-        queue::{Outcome, Queue},
-    },
-    telemetry,
+use crate::{bundles, fusion};
+use streams_api::Job;
+use streams_kubernetes::{
+    self, Key,
+    queue::{Outcome, Queue},
 };
+use streams_process::telemetry;
 
 use super::{
     decide::Task,
@@ -115,7 +113,7 @@ pub(crate) fn start(context: &Context, key: &Key, uid: &str, task: &Task, urgent
 pub(crate) async fn run(context: Arc<Context>, jobs: Queue<Key>) {
     let queue = context.long_work.clone();
     let workers = usize::from(context.jobs.long_workers);
-    kubernetes::queue::run(queue, workers, move |piece: Piece| {
+    streams_kubernetes::queue::run(queue, workers, move |piece: Piece| {
         let (context, jobs) = (Arc::clone(&context), jobs.clone());
         async move {
             work(&context, &piece).await;
@@ -165,7 +163,7 @@ async fn perform(context: &Context, key: &Key, job: &Arc<Job>, uid: &str, task: 
     match task {
         Task::Fetch { spec_generation } => {
             let result = fetch::fetch(context, key, job).await;
-            let result = result.map(|adl| crate::api::StoredAdl { spec_generation, ..adl });
+            let result = result.map(|adl| streams_api::StoredAdl { spec_generation, ..adl });
             finish(context, key, uid, Kind::Fetch, spec_generation, result, |entry| &mut entry.work.fetch);
         }
         Task::Compile(compilation) => {
@@ -251,11 +249,11 @@ impl From<WriteError> for Unfinished {
     }
 }
 
-impl From<kubernetes::Error> for Unfinished {
-    fn from(error: kubernetes::Error) -> Self {
+impl From<streams_kubernetes::Error> for Unfinished {
+    fn from(error: streams_kubernetes::Error) -> Self {
         match &error {
-            kubernetes::Error::Foreign { .. } => Self::transient("NameTaken", error.to_string()),
-            kubernetes::Error::Refused { .. } => Self::permanent("ObjectRefused", error.to_string()),
+            streams_kubernetes::Error::Foreign { .. } => Self::transient("NameTaken", error.to_string()),
+            streams_kubernetes::Error::Refused { .. } => Self::permanent("ObjectRefused", error.to_string()),
             _ => Self::transient("ApiServer", error.to_string()),
         }
     }
@@ -263,7 +261,7 @@ impl From<kubernetes::Error> for Unfinished {
 
 impl From<kube::Error> for Unfinished {
     fn from(error: kube::Error) -> Self {
-        kubernetes::Error::from(error).into()
+        streams_kubernetes::Error::from(error).into()
     }
 }
 

@@ -11,7 +11,6 @@ use kube::Api;
 use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
 
 use crate::{
-    api::{Job, names},
     controllers::{
         Context,
         job::{
@@ -23,10 +22,11 @@ use crate::{
         },
     },
     fusion::Text,
-    kubernetes::{
-        Key,
-        apply::{controlled_by, create_or_match},
-    },
+};
+use streams_api::{Job, names};
+use streams_kubernetes::{
+    Key,
+    apply::{controlled_by, create_or_match},
 };
 
 use super::{Unfinished, fetch};

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::api::DeletedBy;
+use streams_api::DeletedBy;
 
 use super::{
     super::observed::{Observed, Pod},

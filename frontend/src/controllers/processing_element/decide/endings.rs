@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::{DeletedBy, Termination, TerminationOutcome, condition};
+use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};
 
 use super::{
     super::observed::{End, Pod, Policies, Stage, Vanished, Why, after},

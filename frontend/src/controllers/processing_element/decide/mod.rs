@@ -42,7 +42,7 @@ mod tests;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::{DeletedBy, ProcessingElementStatus, Termination};
+use streams_api::{DeletedBy, ProcessingElementStatus, Termination};
 
 use super::{
     observed::{Job, Observed, Pod, Stage, Vanished, Waiting, after},

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::ResourceExt;
 
-use crate::api::CheckpointRepository;
+use streams_api::CheckpointRepository;
 
 use super::{super::observed::Waiting, Parts};
 

@@ -27,11 +27,9 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::{
-    api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names},
-    kubernetes::apply::controlled_by,
-    settings::PodSettings,
-};
+use crate::settings::PodSettings;
+use streams_api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names};
+use streams_kubernetes::apply::controlled_by;
 
 pub(crate) use self::container::PE as CONTAINER;
 use super::observed::{self, Waiting};

@@ -25,7 +25,9 @@ use k8s_openapi::{
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use crate::api::{HostPoolSpec, MembershipMode, Placement, ProcessingElement, ProcessingElementSpec, condition, names};
+use streams_api::{
+    HostPoolSpec, MembershipMode, Placement, ProcessingElement, ProcessingElementSpec, condition, names,
+};
 
 /// Label of a node for one tag of host pools is this and the tag.
 const TAG_PREFIX: &str = "hostpool.streams.ibm.com/";

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     VolumeMount, VolumeProjection,
 };
 
-use crate::api::{AadlConfigMap, DataVolumeClaim, FileSystemCheckpoints, TransportSecurity, names};
+use streams_api::{AadlConfigMap, DataVolumeClaim, FileSystemCheckpoints, TransportSecurity, names};
 
 use super::{super::observed::Waiting, Parts};
 

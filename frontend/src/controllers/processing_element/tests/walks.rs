@@ -1,7 +1,7 @@
 //! Lives of a PE, with a crash at every call of every turn.
 
 use super::world::{Deed, World};
-use crate::api::PePhase;
+use streams_api::PePhase;
 
 /// Until nothing changes, with no crash.
 fn settle(world: &mut World) {

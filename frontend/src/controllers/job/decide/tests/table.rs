@@ -1,13 +1,11 @@
 //! The rows of the table, one by one: what is observed, what is done.
 
 use super::world::World;
-use crate::{
-    api::condition,
-    controllers::job::{
-        decide::{Action, Child, Propagation, Task, Which, decide},
-        observed::{Failure, Observed, Publish, Remedy, Slot},
-    },
+use crate::controllers::job::{
+    decide::{Action, Child, Propagation, Task, Which, decide},
+    observed::{Failure, Observed, Publish, Remedy, Slot},
 };
+use streams_api::condition;
 
 /// What is done, in a word or two.
 fn told(action: &Action) -> String {

@@ -1,10 +1,8 @@
 //! Whole lives of a job, and every crash on the way.
 
 use super::world::World;
-use crate::{
-    api::{JobPhase, condition},
-    controllers::job::{decide::Child, observed::Object},
-};
+use crate::controllers::job::{decide::Child, observed::Object};
+use streams_api::{JobPhase, condition};
 
 /// A life: what the user does whenever nothing happens any more.
 type Life = &'static [fn(&mut World)];

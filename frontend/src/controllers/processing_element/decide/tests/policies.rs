@@ -1,7 +1,7 @@
 //! What becomes of a pod that ended: the whole truth table of rule pe-7, under every combination of policies.
 
 use super::*;
-use crate::api::{PePhase, TerminationOutcome};
+use streams_api::{PePhase, TerminationOutcome};
 
 /// One row: what happened, and whether another pod follows.
 struct Row {

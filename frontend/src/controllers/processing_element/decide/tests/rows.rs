@@ -1,7 +1,7 @@
 //! Everything but the policies: when a pod is asked for, and when it is created.
 
 use super::*;
-use crate::api::{PePhase, condition};
+use streams_api::{PePhase, condition};
 
 fn launched(observed: Observed) -> Option<LaunchReason> {
     settle(observed, unseen()).steps.into_iter().find_map(|step| match step {

@@ -4,7 +4,7 @@ mod placements;
 mod template;
 
 use super::*;
-use crate::api::{PeOptions, ProcessingElementSpec};
+use streams_api::{PeOptions, ProcessingElementSpec};
 
 /// PE 3 of job `flow`, with every option at its default.
 fn pe() -> ProcessingElement {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{HostPoolSpec, MembershipMode, Placement, PoolLocation};
+use streams_api::{HostPoolSpec, MembershipMode, Placement, PoolLocation};
 
 fn affinity(placement: Placement, pool: Option<HostPoolSpec>) -> Value {
     let pe = with(|spec| spec.placement = placement);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{
+use streams_api::{
     BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, HostPoolSpec, ImagePullPolicy, Placement,
     PoolLocation, RedisCheckpoints, TraceLevel, TransportSecurity,
 };

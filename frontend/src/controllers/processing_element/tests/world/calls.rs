@@ -14,10 +14,8 @@ use super::{
     PE, policies,
     state::{Crash, State, Truth, TurnOfLeader, host, level, lock},
 };
-use crate::{
-    api::{DeletedBy, ProcessingElement, Termination, TerminationOutcome, names},
-    kubernetes::{Error, Key, apply::is_controlled_by},
-};
+use streams_api::{DeletedBy, ProcessingElement, Termination, TerminationOutcome, names};
+use streams_kubernetes::{Error, Key, apply::is_controlled_by};
 
 /// What the controller sees of the world.
 pub(super) struct Calls(pub(super) Arc<Mutex<State>>);

@@ -10,7 +10,7 @@ use super::{
     super::super::{observed, seen},
     state::{State, host},
 };
-use crate::api::{Placement, TerminationOutcome, TraceLevel, names};
+use streams_api::{Placement, TerminationOutcome, TraceLevel, names};
 
 /// Something that happens without the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,15 +23,13 @@ use super::super::{
     reconcile::Reconciler,
     seen,
 };
-use crate::{
-    api::{
-        AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec,
-        names,
-    },
-    kubernetes::{Key, apply::controlled_by, mirrors::Mirrors, queue::Outcome, watch::ConfigMapMeta},
-    metrics::Metrics,
-    settings::PodSettings,
+use crate::mirrors::Mirrors;
+use crate::settings::PodSettings;
+use streams_api::{
+    AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec, names,
 };
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::{Key, apply::controlled_by, queue::Outcome, watch::ConfigMapMeta};
 
 pub(super) use self::deeds::Deed;
 
@@ -262,7 +260,7 @@ impl World {
 
 /// A controller whose mirrors are up to date.
 fn start(state: &Arc<Mutex<State>>) -> (Mirrors, Arc<Reconciler<Calls>>) {
-    let metrics = Metrics::new();
+    let metrics = Metrics::new("streams_frontend");
     let mirrors = Mirrors::new(&metrics);
     {
         let mut state = lock(state);

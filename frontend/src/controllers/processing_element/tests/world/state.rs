@@ -13,10 +13,8 @@ use super::{
     super::super::{decide::Notice, observed, seen},
     deeds::Deed,
 };
-use crate::{
-    api::{Job, ProcessingElement, TerminationOutcome},
-    kubernetes::Key,
-};
+use streams_api::{Job, ProcessingElement, TerminationOutcome};
+use streams_kubernetes::Key;
 
 /// Grace period of pods.
 const GRACE: i64 = 30;

@@ -127,7 +127,7 @@ impl World {
             assert!(texts.flatten().any(|text| text.config_map == *name), "text {name} is left over");
         }
         assert_eq!(children.chunks.len(), 3, "the chunks of the ADL and of the plan: {:?}", children.chunks);
-        let condition = |kind| crate::api::condition::is_true(&self.status.conditions, kind);
+        let condition = |kind| streams_api::condition::is_true(&self.status.conditions, kind);
         assert!(condition("Submitted"), "{:?}", self.status.conditions);
         assert_eq!(condition("Ready"), missing.is_empty());
         assert_eq!(condition("Degraded"), !missing.is_empty());

@@ -6,13 +6,11 @@ use std::{
 };
 
 use super::{Crashed, REGIONS, World};
-use crate::{
-    api::StoredPlan,
-    controllers::job::{
-        generation::Target,
-        observed::{Compilation, Compiled, Fates, Text, Wanted, WantedPe},
-    },
+use crate::controllers::job::{
+    generation::Target,
+    observed::{Compilation, Compiled, Fates, Text, Wanted, WantedPe},
 };
+use streams_api::StoredPlan;
 
 /// PEs that every generation has: source, sink, one that no width concerns, one whose text changes only where nobody looks.
 const SOURCE: u64 = 0;
@@ -115,10 +113,10 @@ impl World {
             let gone = base.processing_elements.keys().filter(|id| !processing_elements.contains_key(id));
             fates.removed = u32::try_from(gone.count()).unwrap();
         }
-        let statistics = crate::api::Statistics {
+        let statistics = streams_api::Statistics {
             processing_elements: u32::try_from(processing_elements.len()).unwrap(),
             aadl_bytes: self.compiler.parse().unwrap(),
-            ..crate::api::Statistics::default()
+            ..streams_api::Statistics::default()
         };
         let wanted = Wanted {
             generation,
@@ -129,7 +127,7 @@ impl World {
             host_pools: BTreeMap::from([(0, format!("pool {}", widths["R"]))]),
             fates,
             statistics,
-            fusion: crate::api::ResolvedFusion::default(),
+            fusion: streams_api::ResolvedFusion::default(),
             warnings: Vec::new(),
         };
         (wanted, layout)

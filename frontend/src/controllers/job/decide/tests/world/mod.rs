@@ -13,16 +13,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::{JobStatus, RequestedWidths, StoredPlan},
-    controllers::job::{
-        chunks::Document,
-        decide::{Action, Change, Child, Decision, Stored, Task, Which, decide},
-        observed::{Children, Limits, Loaded, Object, Observed, Pe, Run, Slot, Wanted, Work},
-        present::present,
-        transition,
-    },
+use crate::controllers::job::{
+    chunks::Document,
+    decide::{Action, Change, Child, Decision, Stored, Task, Which, decide},
+    observed::{Children, Limits, Loaded, Object, Observed, Pe, Run, Slot, Wanted, Work},
+    present::present,
+    transition,
 };
+use streams_api::{JobStatus, RequestedWidths, StoredPlan};
 
 use self::compiler::Layout;
 

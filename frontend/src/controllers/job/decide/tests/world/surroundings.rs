@@ -5,13 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::jiff::SignedDuration;
 
 use super::{Crashed, Region, World, create};
-use crate::{
-    api::{JobPhase, RequestedWidth, RequestedWidths, StoredAdl},
-    controllers::job::{
-        chunks::Document,
-        observed::{Failure, Publish, Remedy, Run, Slot},
-    },
+use crate::controllers::job::{
+    chunks::Document,
+    observed::{Failure, Publish, Remedy, Run, Slot},
 };
+use streams_api::{JobPhase, RequestedWidth, RequestedWidths, StoredAdl};
 
 impl World {
     /// Long work that is going on comes to its end. Says whether there was any.

@@ -1,15 +1,13 @@
-//! Figures about the process for Prometheus, and the HTTP endpoints `/metrics`, `/healthz` and `/readyz`.
+//! Figures for Prometheus about calls, queues, watches, Events and leadership; a registry that takes those of others as well.
 //!
-//! Knows: what is counted, and how it is named. Must not know: who counts.
+//! Knows: what is counted, and how it is named. Must not know: how figures are asked for.
 
 use std::{
     fmt,
-    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use axum::{Router, extract::State, http::StatusCode, http::header, response::IntoResponse, routing::get};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -20,10 +18,6 @@ use prometheus_client::{
     },
     registry::{Metric, Registry},
 };
-use tokio::net::TcpListener;
-
-/// Prefix of every name.
-const PREFIX: &str = "streams_frontend";
 
 /// Labels of calls to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -88,22 +82,16 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// 1 ms to 65 s.
 fn seconds() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
 impl Metrics {
-    /// All figures, at zero.
-    pub fn new() -> Self {
+    /// All figures, at zero. Their names begin with `prefix`.
+    pub fn new(prefix: &str) -> Self {
         let metrics = Self {
-            registry: Arc::new(Mutex::new(Registry::with_prefix(PREFIX))),
+            registry: Arc::new(Mutex::new(Registry::with_prefix(prefix))),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(seconds),
             retries: Family::default(),
@@ -166,91 +154,7 @@ impl Metrics {
     }
 }
 
-/// Whether the process can do its work: one answer for each thing that must be so.
-pub type Readiness = Arc<dyn Fn() -> Vec<(&'static str, bool)> + Send + Sync>;
-
-#[derive(Clone)]
-struct Endpoints {
-    metrics: Metrics,
-    readiness: Readiness,
-}
-
-/// Serves `/metrics`, `/healthz` and `/readyz` until `stop` ends.
-///
-/// # Errors
-/// The listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    metrics: Metrics,
-    readiness: Readiness,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    tracing::info!(address = %listener.local_addr()?, "serving metrics and probes");
-    axum::serve(listener, router(metrics, readiness)).with_graceful_shutdown(stop).await
-}
-
-fn router(metrics: Metrics, readiness: Readiness) -> Router {
-    Router::new()
-        .route("/metrics", get(show_metrics))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(show_readiness))
-        .with_state(Endpoints { metrics, readiness })
-}
-
-async fn show_metrics(State(endpoints): State<Endpoints>) -> impl IntoResponse {
-    match endpoints.metrics.text() {
-        Ok(text) => {
-            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, kind)], text).into_response()
-        }
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    }
-}
-
-async fn show_readiness(State(endpoints): State<Endpoints>) -> impl IntoResponse {
-    let conditions = (endpoints.readiness)();
-    let ready = conditions.iter().all(|(_, holds)| *holds);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let lines: String =
-        conditions.iter().map(|(name, holds)| format!("[{}] {name}\n", if *holds { '+' } else { '-' })).collect();
-    (status, lines)
-}
-
 /// A duration as seconds for a histogram.
 pub(crate) fn as_seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn get(router: Router, path: &str) -> (StatusCode, String) {
-        use tower::ServiceExt;
-        let request = http::Request::get(path).body(axum::body::Body::empty()).unwrap();
-        let response = router.oneshot(request).await.unwrap();
-        let status = response.status();
-        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    }
-
-    #[tokio::test]
-    async fn the_endpoints_answer() {
-        let metrics = Metrics::new();
-        metrics.queue_depth.get_or_create(&QueueName { queue: "job" }).set(3);
-        // path, everything is ready -> status, part of the text
-        let table = [
-            ("/healthz", false, StatusCode::OK, "ok"),
-            ("/readyz", true, StatusCode::OK, "[+] watches"),
-            ("/readyz", false, StatusCode::SERVICE_UNAVAILABLE, "[-] watches"),
-            ("/metrics", false, StatusCode::OK, "streams_frontend_queue_depth{queue=\"job\"} 3"),
-            ("/metrics", false, StatusCode::OK, "# EOF"),
-        ];
-        for (path, ready, status, part) in table {
-            let readiness: Readiness = Arc::new(move || vec![("watches", ready)]);
-            let (actual, text) = get(router(metrics.clone(), readiness), path).await;
-            assert_eq!(actual, status, "{path}");
-            assert!(text.contains(part), "{path}: {text}");
-        }
-    }
 }

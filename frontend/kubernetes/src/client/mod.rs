@@ -190,7 +190,7 @@ mod tests {
                 }
             }
         });
-        let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new());
+        let client = stack(ClientBuilder::new(server, "n"), CallOptions::default(), &Metrics::new("test"));
         let api: Api<ConfigMap> = Api::default_namespaced(client);
         let start = Instant::now();
         let result = api.create(&PostParams::default(), &ConfigMap::default()).await;

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use super::error::{absent, is_already_exists, with_causes};
-use crate::{api::condition::cut, metrics::Metrics};
+use crate::metrics::Metrics;
 
 /// Events that wait to be published.
 const WAITING_MAX: usize = 1024;
@@ -31,14 +31,21 @@ const WAITING_MAX: usize = 1024;
 const NOTE_MAX: usize = 1024;
 const REASON_MAX: usize = 128;
 const NAME_MAX: usize = 236;
+
 /// Who reports.
-const REPORTER: &str = "streams.ibm.com/frontend";
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The name of the controller, with its domain.
+    pub controller: Arc<str>,
+    /// The name of this replica.
+    pub instance: Arc<str>,
+}
 
 /// Publishes Events. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
     waiting: mpsc::Sender<Event>,
-    instance: Arc<str>,
+    reporter: Reporter,
     metrics: Metrics,
 }
 
@@ -49,11 +56,14 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped. `instance` is
-    /// the name of this replica.
-    pub fn new(client: Client, instance: &str, metrics: &Metrics) -> (Self, impl Future<Output = ()> + Send + 'static) {
+    /// A publisher and the work of its task, which ends when the last clone of the publisher is dropped.
+    pub fn new(
+        client: Client,
+        reporter: Reporter,
+        metrics: &Metrics,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (waiting, mut events) = mpsc::channel::<Event>(WAITING_MAX);
-        let publisher = Self { waiting, instance: instance.into(), metrics: metrics.clone() };
+        let publisher = Self { waiting, reporter, metrics: metrics.clone() };
         let metrics = metrics.clone();
         let task = async move {
             while let Some(event) = events.recv().await {
@@ -78,7 +88,7 @@ impl Events {
 
     fn send<K: Resource<DynamicType = ()>>(&self, kind: &str, object: &K, reason: &str, note: &str) {
         let reference = object.object_ref(&());
-        let event = event(kind, reference, reason, note, &self.instance, Timestamp::now());
+        let event = event(kind, reference, reason, note, &self.reporter, Timestamp::now());
         if self.waiting.try_send(event).is_err() {
             self.metrics.events_dropped.inc();
             tracing::warn!(reason, note, "an Event was dropped: too many wait");
@@ -86,11 +96,23 @@ impl Events {
     }
 }
 
-fn event(kind: &str, regarding: ObjectReference, reason: &str, note: &str, instance: &str, now: Timestamp) -> Event {
+/// The beginning of a text, at most `most` bytes of it.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+fn event(
+    kind: &str,
+    regarding: ObjectReference,
+    reason: &str,
+    note: &str,
+    reporter: &Reporter,
+    now: Timestamp,
+) -> Event {
     let (reason, note) = (cut(reason, REASON_MAX), cut(note, NOTE_MAX));
     let object = regarding.name.as_deref().unwrap_or_default();
     let mut hash = Sha256::new();
-    for part in [kind, regarding.uid.as_deref().unwrap_or_default(), reason, note, instance] {
+    for part in [kind, regarding.uid.as_deref().unwrap_or_default(), reason, note, &reporter.instance] {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -105,8 +127,8 @@ fn event(kind: &str, regarding: ObjectReference, reason: &str, note: &str, insta
         action: Some(reason.to_owned()),
         note: Some(note.to_owned()),
         event_time: Some(MicroTime(now)),
-        reporting_controller: Some(REPORTER.to_owned()),
-        reporting_instance: Some(cut(instance, REASON_MAX).to_owned()),
+        reporting_controller: Some(reporter.controller.to_string()),
+        reporting_instance: Some(cut(&reporter.instance, REASON_MAX).to_owned()),
         ..Event::default()
     }
 }
@@ -134,6 +156,10 @@ async fn publish(client: &Client, event: Event) -> kube::Result<()> {
 mod tests {
     use super::*;
 
+    fn reporter() -> Reporter {
+        Reporter { controller: "example.com/controller".into(), instance: "replica".into() }
+    }
+
     fn named(kind: &str, uid: &str, reason: &str, note: &str) -> String {
         let regarding = ObjectReference {
             name: Some("flow".to_owned()),
@@ -141,7 +167,7 @@ mod tests {
             resource_version: Some(note.to_owned()),
             ..ObjectReference::default()
         };
-        event(kind, regarding, reason, note, "replica", Timestamp::UNIX_EPOCH).metadata.name.unwrap()
+        event(kind, regarding, reason, note, &reporter(), Timestamp::UNIX_EPOCH).metadata.name.unwrap()
     }
 
     #[test]
@@ -163,7 +189,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut_to_what_the_api_server_takes() {
         let regarding = ObjectReference { name: Some("n".repeat(253)), ..ObjectReference::default() };
-        let event = event("Normal", regarding, &"R".repeat(200), &"ä".repeat(2000), "replica", Timestamp::UNIX_EPOCH);
+        let event = event("Normal", regarding, &"R".repeat(200), &"ä".repeat(2000), &reporter(), Timestamp::UNIX_EPOCH);
         assert!(event.metadata.name.unwrap().len() <= 253);
         assert_eq!(event.reason.unwrap().len(), REASON_MAX);
         assert_eq!(event.note.unwrap().len(), NOTE_MAX);

@@ -17,7 +17,15 @@ use super::{
     Error,
     error::{absent, is_already_exists, is_not_found, written},
 };
-use crate::api::names::ANNOTATION_APPLIED_HASH;
+
+/// In whose name [`apply`] writes.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldManager {
+    /// The name of the field manager.
+    pub name: &'static str,
+    /// The annotation in which it keeps the hash of the desired state that it applied last.
+    pub applied_hash: &'static str,
+}
 
 /// What [`apply`] did.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +46,7 @@ pub enum Applied<K> {
 /// of the call.
 pub async fn apply<K>(
     api: &Api<K>,
-    manager: &str,
+    manager: FieldManager,
     desired: &K,
     existing: Option<&ObjectMeta>,
 ) -> Result<Applied<K>, Error>
@@ -48,14 +56,14 @@ where
     let hash = hash(desired)?;
     if let Some(existing) = existing {
         ensure_writable::<K>(existing, controller(desired.meta()))?;
-        let applied = existing.annotations.as_ref().and_then(|annotations| annotations.get(ANNOTATION_APPLIED_HASH));
+        let applied = existing.annotations.as_ref().and_then(|annotations| annotations.get(manager.applied_hash));
         if applied == Some(&hash) {
             return Ok(Applied::Unchanged);
         }
     }
     let mut desired = desired.clone();
-    desired.annotations_mut().insert(ANNOTATION_APPLIED_HASH.to_owned(), hash);
-    let parameters = PatchParams::apply(manager).force();
+    desired.annotations_mut().insert(manager.applied_hash.to_owned(), hash);
+    let parameters = PatchParams::apply(manager.name).force();
     let result = api.patch(&desired.name_any(), &parameters, &Patch::Apply(&desired)).await;
     result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(&desired, error))
 }
@@ -187,7 +195,7 @@ fn owner_for_people(meta: &ObjectMeta) -> String {
 
 /// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal
 /// hashes.
-pub(crate) fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
+pub fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
     let json = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
     Ok(hex::encode(Sha256::digest(json)))
 }

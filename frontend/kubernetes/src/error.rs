@@ -59,7 +59,7 @@ impl Error {
 }
 
 /// Sorts the error of a call that wrote `object`.
-pub(crate) fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) -> Error {
+pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) -> Error {
     let kind = || K::kind(&()).into_owned();
     let name = || object.name_any();
     match &error {

@@ -51,7 +51,7 @@ impl Default for BackOff {
 
 impl BackOff {
     /// After `failures` failures in a row, counted from 0.
-    pub(crate) fn delay(self, failures: u32) -> Duration {
+    pub fn delay(self, failures: u32) -> Duration {
         let delays = ExponentialBuilder::default()
             .with_min_delay(self.first)
             .with_max_delay(self.max)
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     fn queue() -> Queue<String> {
-        Queue::new("test", BackOff::default(), &Metrics::new())
+        Queue::new("test", BackOff::default(), &Metrics::new("test"))
     }
 
     #[tokio::test(start_paused = true)]

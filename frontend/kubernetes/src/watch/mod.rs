@@ -1,18 +1,18 @@
 //! Shared watches: one per kind and process, however many controllers read it (rule call-5).
 //!
-//! A [`Watch`] is a mirror of the objects of a kind with two indexes (job, PE; from the labels), and wakes queues when
-//! an object changes. The mirror is as old as the API server's last message: what it says is a reason to look, a write
+//! A [`Watch`] is a mirror of the objects of a kind, with the indexes that its owner asks for, and wakes queues when an
+//! object changes. The mirror is as old as the API server's last message: what it says is a reason to look, a write
 //! must be protected by a `resourceVersion` or be the same however often it is made.
 //!
 //! Invariants:
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
 //! * Subscribers are told after the mirror has changed. What vanished while the connection was down is told like a
 //!   deletion.
-//! * Objects are trimmed before they are kept: nothing may be applied from a mirror.
+//! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
 mod store;
-mod trimmed;
+pub mod trimmed;
 
 use std::{
     fmt::Debug,
@@ -23,7 +23,7 @@ use std::{
 use futures::{Stream, StreamExt, future};
 use kube::{
     Api, Client,
-    core::NamespaceResourceScope,
+    core::{NamespaceResourceScope, ObjectMeta, error_boundary::InvalidObject},
     runtime::{
         WatchStreamExt,
         utils::ResetTimerBackoff,
@@ -34,16 +34,13 @@ use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
 use self::store::{Change, Store};
-pub use self::trimmed::{ConfigMapMeta, Watched};
+pub use self::trimmed::ConfigMapMeta;
 use super::{
     Key,
     error::with_causes,
     queue::{Queue, QueueKey},
 };
-use crate::{
-    api::names,
-    metrics::{Metrics, WatchedKind},
-};
+use crate::metrics::{Metrics, WatchedKind};
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +69,15 @@ impl Scope {
     }
 }
 
+/// A way to find objects: by the group that each says in its metadata that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    /// The name of the index; another one for each index of a mirror.
+    pub name: &'static str,
+    /// The group of an object, if it belongs to one.
+    pub group: fn(&ObjectMeta) -> Option<Key>,
+}
+
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
 
 /// A shared watch. Cheap to clone; all clones are the same watch.
@@ -94,11 +100,11 @@ impl<K> Clone for Watch<K> {
     }
 }
 
-impl<K: Watched> Watch<K> {
+impl<K: Mirrored> Watch<K> {
     /// An empty mirror that [`Watch::run`] fills.
-    pub fn new(metrics: &Metrics) -> Self {
+    pub fn new(metrics: &Metrics, indexes: &'static [Index]) -> Self {
         let shared = Shared {
-            store: RwLock::new(Store::new()),
+            store: RwLock::new(Store::new(indexes)),
             subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
@@ -123,14 +129,9 @@ impl<K: Watched> Watch<K> {
         self.store().of_namespace(namespace)
     }
 
-    /// The objects whose label names this job, by name.
-    pub fn of_job(&self, job: &Key) -> Vec<Arc<K>> {
-        self.store().of_job(job)
-    }
-
-    /// The objects whose labels name this PE (`<job>-<peId>`), by name.
-    pub fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
-        self.store().of_pe(pe)
+    /// The objects of a group, by name. `index` is one of those that the mirror was made with.
+    pub fn of_group(&self, index: &Index, group: &Key) -> Vec<Arc<K>> {
+        self.store().of_group(index, group)
     }
 
     /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state before
@@ -177,16 +178,24 @@ impl<K: Watched> Watch<K> {
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector.
+    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `read` makes of an object as it
+    /// arrives what is kept of it (one of [`trimmed`]).
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A
     /// call that the API server ended, or whose version is too old, is made again without losing anything.
-    pub async fn run(&self, client: Client, scope: Scope, selector: Option<&str>, stop: CancellationToken) {
+    pub async fn run<W: Wire>(
+        &self,
+        client: Client,
+        scope: Scope,
+        selector: Option<&str>,
+        read: Read<W, K>,
+        stop: CancellationToken,
+    ) {
         let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
         let parts = scope.parts();
         let filled = latest::Sender::new(0usize);
         let watches = parts.iter().map(|part| {
-            let api: Api<K::Wire> = match part {
+            let api: Api<W> = match part {
                 Some(namespace) => Api::namespaced(client.clone(), namespace),
                 None => Api::all(client.clone()),
             };
@@ -197,7 +206,7 @@ impl<K: Watched> Watch<K> {
                 .without_max_times();
             let back_off = ResetTimerBackoff::new(ExponentialBackoff::from(back_off), Duration::from_secs(60));
             let events = watcher(api, config.clone()).backoff(back_off);
-            self.follow(*part, events, &filled, parts.len())
+            self.follow(*part, events, read, &filled, parts.len())
         });
         tokio::select! {
             _ = future::join_all(watches) => {}
@@ -207,10 +216,11 @@ impl<K: Watched> Watch<K> {
 
     /// Puts the events of one watch into the mirror. `filled` counts the watches of this kind that have been filled
     /// once.
-    async fn follow(
+    async fn follow<W: Wire>(
         &self,
         namespace: Option<&str>,
-        events: impl Stream<Item = watcher::Result<Event<K::Wire>>> + Send,
+        events: impl Stream<Item = watcher::Result<Event<W>>> + Send,
+        read: Read<W, K>,
         filled: &latest::Sender<usize>,
         parts: usize,
     ) {
@@ -224,7 +234,7 @@ impl<K: Watched> Watch<K> {
             }
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => listed.push(self.read(object)),
+                Ok(Event::InitApply(object)) => listed.push(self.keep(read(object))),
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
                     self.publish(|store| store.replace(namespace, listed));
@@ -236,12 +246,12 @@ impl<K: Watched> Watch<K> {
                     }
                 }
                 Ok(Event::Apply(object)) => {
-                    if let Ok(object) = self.read(object) {
+                    if let Ok(object) = self.keep(read(object)) {
                         self.publish(|store| store.apply(object));
                     }
                 }
                 Ok(Event::Delete(object)) => {
-                    let key = match self.read(object) {
+                    let key = match self.keep(read(object)) {
                         Ok(object) => Key::of(&object),
                         Err(key) => key,
                     };
@@ -261,9 +271,9 @@ impl<K: Watched> Watch<K> {
         }
     }
 
-    /// The object, trimmed; or the key of one that cannot be read.
-    fn read(&self, object: K::Wire) -> Result<K, Key> {
-        K::read(object).map_err(|unreadable| {
+    /// The object that was read; or the key of one that cannot be read.
+    fn keep(&self, read: Result<K, Box<InvalidObject>>) -> Result<K, Key> {
+        read.map_err(|unreadable| {
             self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
             let key = Key::new(
                 unreadable.metadata.namespace.as_deref().unwrap_or_default(),
@@ -300,10 +310,9 @@ impl<K: Watched> Watch<K> {
         self.shared.store.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A mirror that was filled by hand, for tests of what reads it.
-    #[cfg(test)]
-    pub(crate) fn filled(objects: impl IntoIterator<Item = K>) -> Self {
-        let watch = Self::new(&Metrics::new());
+    /// A mirror that is filled by hand: what reads mirrors can be tested without an API server.
+    pub fn filled(indexes: &'static [Index], objects: impl IntoIterator<Item = K>) -> Self {
+        let watch = Self::new(&Metrics::new("test"), indexes);
         for object in objects {
             watch.insert(object);
         }
@@ -312,14 +321,12 @@ impl<K: Watched> Watch<K> {
     }
 
     /// Puts an object into the mirror as if it had been delivered.
-    #[cfg(test)]
-    pub(crate) fn insert(&self, object: K) {
+    pub fn insert(&self, object: K) {
         self.publish(|store| store.apply(object));
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.
-    #[cfg(test)]
-    pub(crate) fn remove(&self, key: &Key) {
+    pub fn remove(&self, key: &Key) {
         self.publish(|store| store.delete(key));
     }
 }
@@ -328,27 +335,15 @@ fn is_expired(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchError(status) if status.code == 410)
 }
 
-/// Label selector of everything that belongs to a job.
-pub fn of_streams() -> String {
-    format!("{}={}", names::LABEL_APP, names::APP)
-}
+/// What a kind must be able to do to be kept in a mirror; a bound with a name.
+pub trait Mirrored: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static {}
+impl<T> Mirrored for T where T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static {}
 
-/// The job that the labels of an object name.
-pub fn job_of<K: kube::Resource>(object: &K) -> Option<Key> {
-    let meta = object.meta();
-    let job = meta.labels.as_ref()?.get(names::LABEL_JOB)?;
-    Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), job))
-}
+/// Makes of an object as it arrives what is kept of it, or says why it cannot be read.
+pub type Read<W, K> = fn(W) -> Result<K, Box<InvalidObject>>;
 
-/// The PE that the labels of an object name.
-pub fn pe_of<K: kube::Resource>(object: &K) -> Option<Key> {
-    let job = job_of(object)?;
-    let pe = object.meta().labels.as_ref()?.get(names::LABEL_PE)?;
-    Some(job.sibling(&format!("{}-{pe}", job.name)))
-}
-
-/// What a kind must be able to do to be watched; a bound with a name.
-pub(crate) trait Wire:
+/// What an object must be able to do to arrive; a bound with a name.
+pub trait Wire:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + serde::de::DeserializeOwned
     + Clone
@@ -371,32 +366,37 @@ impl<T> Wire for T where
 mod tests {
     use futures::stream;
     use k8s_openapi::api::core::v1::Service;
-    use kube::core::ObjectMeta;
 
     use super::*;
-    use crate::kubernetes::queue::BackOff;
+    use crate::queue::BackOff;
 
     fn service(namespace: &str, name: &str, version: &str) -> Service {
         let metadata = ObjectMeta {
             namespace: Some(namespace.to_owned()),
             name: Some(name.to_owned()),
             resource_version: Some(version.to_owned()),
-            labels: Some(names::pe_labels("flow", 3)),
+            labels: Some([("flow".to_owned(), "sensors".to_owned())].into()),
             ..ObjectMeta::default()
         };
         Service { metadata, ..Service::default() }
     }
 
+    static INDEXES: [Index; 1] = [Index { name: "flow", group: flow }];
+
+    fn flow(meta: &ObjectMeta) -> Option<Key> {
+        Some(Key::new(meta.namespace.as_deref()?, meta.labels.as_ref()?.get("flow")?))
+    }
+
     /// The names in the mirror and the keys that were woken after each group of events.
     async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>)> {
-        let metrics = Metrics::new();
-        let watch: Watch<Service> = Watch::new(&metrics);
+        let metrics = Metrics::new("test");
+        let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
         let filled = latest::Sender::new(0);
         let queue = Queue::new("test", BackOff::default(), &metrics);
         watch.wake(&queue, |service| [Key::of(service)]);
         let mut results = Vec::new();
         for group in groups {
-            watch.follow(None, stream::iter(group.into_iter().map(Ok)), &filled, 1).await;
+            watch.follow(None, stream::iter(group.into_iter().map(Ok)), trimmed::service, &filled, 1).await;
             let names = watch.list().iter().map(|object| Key::of(&**object).to_string()).collect();
             let mut woken = Vec::new();
             while queue.depth() > 0 {
@@ -441,11 +441,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_kind_is_synced_when_every_namespace_is() {
-        let watch: Watch<Service> = Watch::new(&Metrics::new());
+        let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
         let filled = latest::Sender::new(0);
         for (namespace, synced) in [("m", false), ("n", true)] {
             let events = vec![Event::Init, Event::InitApply(service(namespace, "a", "1")), Event::InitDone];
-            watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), &filled, 2).await;
+            watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), trimmed::service, &filled, 2).await;
             assert_eq!(watch.is_synced(), synced, "{namespace}");
         }
         assert_eq!(watch.list().len(), 2);
@@ -454,14 +454,14 @@ mod tests {
 
     #[test]
     fn what_is_there_already_is_told_to_a_late_subscriber() {
-        let metrics = Metrics::new();
-        let watch = Watch::filled([service("n", "a", "1")]);
+        let metrics = Metrics::new("test");
+        let watch = Watch::filled(&INDEXES, [service("n", "a", "1")]);
         let queue = Queue::new("test", BackOff::default(), &metrics);
-        watch.wake(&queue, pe_of);
+        watch.wake(&queue, |service| flow(&service.metadata));
         assert_eq!(queue.depth(), 1);
-        assert_eq!(watch.of_pe(&Key::new("n", "flow-3")).len(), 1);
-        assert_eq!(watch.of_job(&Key::new("n", "flow")).len(), 1);
+        let of_group = || watch.of_group(&INDEXES[0], &Key::new("n", "sensors"));
+        assert_eq!(of_group().len(), 1);
         watch.remove(&Key::new("n", "a"));
-        assert!(watch.of_job(&Key::new("n", "flow")).is_empty());
+        assert!(of_group().is_empty());
     }
 }

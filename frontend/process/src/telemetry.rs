@@ -17,9 +17,10 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use http::HeaderMap;
 use opentelemetry::{
     Context, KeyValue,
-    propagation::TextMapPropagator,
+    propagation::{Extractor, TextMapPropagator},
     trace::{TraceContextExt, TracerProvider},
 };
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
@@ -34,18 +35,25 @@ pub const TRACE_PARENT: &str = "traceparent";
 /// Crates whose spans are about the export itself: exporting them would never end.
 const TRANSPORT: [&str; 6] = ["h2", "hyper", "hyper_util", "opentelemetry", "tonic", "tower"];
 
-/// Crates whose spans are exported down to the level of debugging.
-const DETAILED: [&str; 2] = ["streams_frontend", "kube_client"];
-
-/// kube says of every failed call what is said here as well, or is retried and worth nothing.
-const DEFAULT_FILTER: &str = "info,kube_client=off";
+/// What telemetry has to know of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Its name in traces, unless the environment says another one.
+    pub name: &'static str,
+    /// Its version in traces.
+    pub version: &'static str,
+    /// What it logs unless it is asked for something else: a level, or `target=level` pairs.
+    pub log: &'static str,
+    /// Crates whose spans are exported down to the level of debugging; of other crates, what is worth a line in a log.
+    pub detailed: &'static [&'static str],
+}
 
 /// Options of logs.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// What is logged: a level, or `target=level` pairs, comma separated
-    #[arg(long, env = "RUST_LOG", default_value = DEFAULT_FILTER, value_name = "FILTER")]
-    pub log: String,
+    #[arg(long, env = "RUST_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
 
     /// Form of a line of the log
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = Format::Text)]
@@ -69,23 +77,24 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts writing logs, and sending traces in the name of `service` if the environment names a collector. Needs a
+    /// Starts writing logs, and sending traces in the name of `program` if the environment names a collector. Needs a
     /// tokio runtime.
     ///
     /// # Errors
     /// The filter cannot be read, or the address of the collector; the process has a subscriber already.
-    pub fn start(options: &Options, service: &'static str) -> anyhow::Result<Self> {
-        let filter = EnvFilter::try_new(&options.log).with_context(|| format!("--log {}", options.log))?;
+    pub fn start(options: &Options, program: Program) -> anyhow::Result<Self> {
+        let filter = options.log.as_deref().unwrap_or(program.log);
+        let filter = EnvFilter::try_new(filter).with_context(|| format!("--log {filter}"))?;
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
         let lines = match options.log_format {
             Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
             Format::Json => lines.json().flatten_event(true).with_span_list(true).boxed(),
         };
-        let collector = if has_collector() { Some(collector(service)?) } else { None };
+        let collector = if has_collector() { Some(collector(program)?) } else { None };
         let spans = collector.as_ref().map(|collector| {
             tracing_opentelemetry::layer()
-                .with_tracer(collector.tracer(service))
-                .with_filter(FilterFn::new(is_exported))
+                .with_tracer(collector.tracer(program.name))
+                .with_filter(FilterFn::new(move |metadata| is_exported(metadata, program.detailed)))
         });
         tracing_subscriber::registry()
             .with(spans)
@@ -111,21 +120,20 @@ fn has_collector() -> bool {
     names.into_iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-fn collector(service: &'static str) -> anyhow::Result<SdkTracerProvider> {
+fn collector(program: Program) -> anyhow::Result<SdkTracerProvider> {
     let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().build();
     let exporter = exporter.context("traces cannot be sent: OTEL_EXPORTER_OTLP_ENDPOINT")?;
     let resource = Resource::builder();
     // The standard variable goes before the name of the program.
     let resource =
-        if env::var_os("OTEL_SERVICE_NAME").is_some() { resource } else { resource.with_service_name(service) };
-    let resource = resource.with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION"))).build();
+        if env::var_os("OTEL_SERVICE_NAME").is_some() { resource } else { resource.with_service_name(program.name) };
+    let resource = resource.with_attribute(KeyValue::new("service.version", program.version)).build();
     Ok(SdkTracerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build())
 }
 
-/// Ours in detail, and calls to the API server; of other crates what is worth a line in a log.
-fn is_exported(metadata: &Metadata<'_>) -> bool {
+fn is_exported(metadata: &Metadata<'_>, detailed: &[&str]) -> bool {
     let root = metadata.target().split("::").next().unwrap_or_default();
-    let most = if DETAILED.contains(&root) { Level::DEBUG } else { Level::INFO };
+    let most = if detailed.contains(&root) { Level::DEBUG } else { Level::INFO };
     *metadata.level() <= most && !TRANSPORT.contains(&root) && !root.starts_with("opentelemetry")
 }
 
@@ -137,18 +145,40 @@ pub fn trace_parent() -> Option<String> {
     fields.remove(TRACE_PARENT)
 }
 
-/// Makes the span a part of the trace that an object or a request carries.
+/// Makes the span a part of the trace that an object carries.
 pub fn continue_trace(span: &Span, trace_parent: &str) {
-    let context = remote(trace_parent);
-    if context.span().span_context().is_valid() {
+    continue_from(span, remote(&HashMap::from([(TRACE_PARENT.to_owned(), trace_parent.to_owned())])));
+}
+
+/// Makes the span a part of the trace that a request carries in its headers (`traceparent`, `tracestate`).
+pub fn continue_request(span: &Span, headers: &HeaderMap) {
+    struct Headers<'a>(&'a HeaderMap);
+
+    impl Extractor for Headers<'_> {
+        fn get(&self, key: &str) -> Option<&str> {
+            self.0.get(key)?.to_str().ok()
+        }
+
+        fn keys(&self) -> Vec<&str> {
+            self.0.keys().map(http::HeaderName::as_str).collect()
+        }
+    }
+
+    continue_from(span, remote(&Headers(headers)));
+}
+
+fn remote(carrier: &dyn Extractor) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), carrier)
+}
+
+/// A field `trace_id` of the span, if it has one, is filled in: logs can be found by it even where there is no collector.
+fn continue_from(span: &Span, context: Context) {
+    let remote = context.span().span_context().clone();
+    if remote.is_valid() {
+        span.record("trace_id", tracing::field::display(remote.trace_id()));
         // Fails only without a collector.
         let _ = span.set_parent(context);
     }
-}
-
-fn remote(trace_parent: &str) -> Context {
-    let fields = HashMap::from([(TRACE_PARENT.to_owned(), trace_parent.to_owned())]);
-    TraceContextPropagator::new().extract_with_context(&Context::new(), &fields)
 }
 
 #[cfg(test)]
@@ -162,17 +192,24 @@ mod tests {
             tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")));
         tracing::subscriber::with_default(subscriber, || {
             let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-            let span = tracing::info_span!("continued");
-            continue_trace(&span, text);
-            let kept = span.in_scope(trace_parent).unwrap();
-            assert_eq!(kept.split('-').nth(1), text.split('-').nth(1), "{kept}");
+            let headers = [("traceparent", text)]
+                .map(|(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value)));
+            let by_object = tracing::info_span!("continued");
+            continue_trace(&by_object, text);
+            let by_request = tracing::info_span!("continued");
+            continue_request(&by_request, &HeaderMap::from_iter(headers));
+            for span in [by_object, by_request] {
+                let kept = span.in_scope(trace_parent).unwrap();
+                assert_eq!(kept.split('-').nth(1), text.split('-').nth(1), "{kept}");
+            }
         });
     }
 
     #[test]
     fn what_is_no_trace_context_is_ignored() {
-        for text in ["", "nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
-            assert!(!remote(text).span().span_context().is_valid(), "{text}");
+        for text in ["", "nonsense", "00-nonsense-01", "00-00000000000000000000000000000000-b7ad6b7169203331-01"] {
+            let carrier = HashMap::from([(TRACE_PARENT.to_owned(), text.to_owned())]);
+            assert!(!remote(&carrier).span().span_context().is_valid(), "{text}");
         }
         assert_eq!(trace_parent(), None);
     }

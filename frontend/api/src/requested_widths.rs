@@ -89,7 +89,7 @@ pub fn home<'a>(regions: impl IntoIterator<Item = &'a ParallelRegion>) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ParallelRegionSpec;
+    use crate::ParallelRegionSpec;
 
     fn region(index: u64, generation: i64, width: u32) -> ParallelRegion {
         let spec = ParallelRegionSpec { job_name: "flow".into(), index, name: format!("R{index}"), width };

@@ -1,4 +1,4 @@
-//! The objects of a kind by name, job and PE.
+//! The objects of a kind, by name and by group.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -8,8 +8,8 @@ use std::{
 
 use kube::Resource;
 
-use super::{job_of, pe_of};
-use crate::kubernetes::Key;
+use super::Index;
+use crate::Key;
 
 /// An object before and after; one of them is missing if it is new or gone.
 pub(super) struct Change<K> {
@@ -19,13 +19,14 @@ pub(super) struct Change<K> {
 
 pub(super) struct Store<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    by_job: HashMap<Key, BTreeSet<Key>>,
-    by_pe: HashMap<Key, BTreeSet<Key>>,
+    indexes: &'static [Index],
+    /// The names in each group, for each index.
+    groups: Vec<HashMap<Key, BTreeSet<Key>>>,
 }
 
 impl<K: Resource<DynamicType = ()>> Store<K> {
-    pub(super) fn new() -> Self {
-        Self { objects: BTreeMap::new(), by_job: HashMap::new(), by_pe: HashMap::new() }
+    pub(super) fn new(indexes: &'static [Index]) -> Self {
+        Self { objects: BTreeMap::new(), indexes, groups: vec![HashMap::new(); indexes.len()] }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,16 +50,10 @@ impl<K: Resource<DynamicType = ()>> Store<K> {
             .collect()
     }
 
-    pub(super) fn of_job(&self, job: &Key) -> Vec<Arc<K>> {
-        self.of(self.by_job.get(job))
-    }
-
-    pub(super) fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
-        self.of(self.by_pe.get(pe))
-    }
-
-    fn of(&self, keys: Option<&BTreeSet<Key>>) -> Vec<Arc<K>> {
-        keys.into_iter().flatten().filter_map(|key| self.get(key)).collect()
+    pub(super) fn of_group(&self, index: &Index, group: &Key) -> Vec<Arc<K>> {
+        let all = self.indexes.iter().zip(&self.groups);
+        let groups = all.filter(|(known, _)| known.name == index.name).map(|(_, groups)| groups);
+        groups.filter_map(|groups| groups.get(group)).flatten().filter_map(|key| self.get(key)).collect()
     }
 
     /// Adds or replaces an object.
@@ -69,11 +64,10 @@ impl<K: Resource<DynamicType = ()>> Store<K> {
         if let Some(before) = &before {
             self.unindex(&key, before);
         }
-        if let Some(job) = job_of(&*after) {
-            self.by_job.entry(job).or_default().insert(key.clone());
-        }
-        if let Some(pe) = pe_of(&*after) {
-            self.by_pe.entry(pe).or_default().insert(key);
+        for (index, groups) in self.indexes.iter().zip(&mut self.groups) {
+            if let Some(group) = (index.group)(after.meta()) {
+                groups.entry(group).or_default().insert(key.clone());
+            }
         }
         let unchanged = before.as_ref().is_some_and(|before| is_same_version(&**before, &*after));
         if unchanged { Vec::new() } else { vec![Change { before, after: Some(after) }] }
@@ -103,12 +97,12 @@ impl<K: Resource<DynamicType = ()>> Store<K> {
     }
 
     fn unindex(&mut self, key: &Key, object: &K) {
-        for (index, group) in [(&mut self.by_job, job_of(object)), (&mut self.by_pe, pe_of(object))] {
-            let Some(group) = group else { continue };
-            if let Some(keys) = index.get_mut(&group) {
+        for (index, groups) in self.indexes.iter().zip(&mut self.groups) {
+            let Some(group) = (index.group)(object.meta()) else { continue };
+            if let Some(keys) = groups.get_mut(&group) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    index.remove(&group);
+                    groups.remove(&group);
                 }
             }
         }
@@ -126,13 +120,22 @@ mod tests {
     use kube::core::ObjectMeta;
 
     use super::*;
-    use crate::api::names;
 
-    fn service(name: &str, job: &str, pe: u64) -> Service {
+    static INDEXES: [Index; 2] = [
+        Index { name: "job", group: |meta| label(meta, "job") },
+        Index { name: "part", group: |meta| label(meta, "part") },
+    ];
+
+    fn label(meta: &ObjectMeta, name: &str) -> Option<Key> {
+        Some(Key::new(meta.namespace.as_deref()?, meta.labels.as_ref()?.get(name)?))
+    }
+
+    fn service(name: &str, job: &str, part: &str) -> Service {
+        let labels = [("job", job), ("part", part)].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let metadata = ObjectMeta {
             namespace: Some("n".to_owned()),
             name: Some(name.to_owned()),
-            labels: Some(names::pe_labels(job, pe)),
+            labels: Some(labels.into()),
             ..ObjectMeta::default()
         };
         Service { metadata, ..Service::default() }
@@ -144,27 +147,28 @@ mod tests {
 
     #[test]
     fn the_indexes_follow_the_labels() {
-        let mut store = Store::new();
-        for (name, job, pe) in [("a", "x", 1), ("b", "x", 2), ("c", "y", 1)] {
-            store.apply(service(name, job, pe));
+        let mut store = Store::new(&INDEXES);
+        for (name, job, part) in [("a", "x", "x1"), ("b", "x", "x2"), ("c", "y", "y1")] {
+            store.apply(service(name, job, part));
         }
-        let of_job = |store: &Store<Service>, job: &str| names_of(&store.of_job(&Key::new("n", job))).join(" ");
-        let of_pe = |store: &Store<Service>, pe: &str| names_of(&store.of_pe(&Key::new("n", pe))).join(" ");
-        assert_eq!((of_job(&store, "x"), of_job(&store, "y")), ("a b".to_owned(), "c".to_owned()));
-        assert_eq!(of_pe(&store, "x-1"), "a");
+        let of = |store: &Store<Service>, index: usize, group: &str| {
+            names_of(&store.of_group(&INDEXES[index], &Key::new("n", group))).join(" ")
+        };
+        assert_eq!((of(&store, 0, "x"), of(&store, 0, "y")), ("a b".to_owned(), "c".to_owned()));
+        assert_eq!(of(&store, 1, "x1"), "a");
         // Another label moves it, a deletion removes it.
-        store.apply(service("a", "y", 1));
+        store.apply(service("a", "y", "y1"));
         store.delete(&Key::new("n", "c"));
-        assert_eq!((of_job(&store, "x"), of_job(&store, "y")), ("b".to_owned(), "a".to_owned()));
-        assert_eq!((of_pe(&store, "x-1"), of_pe(&store, "y-1")), (String::new(), "a".to_owned()));
+        assert_eq!((of(&store, 0, "x"), of(&store, 0, "y")), ("b".to_owned(), "a".to_owned()));
+        assert_eq!((of(&store, 1, "x1"), of(&store, 1, "y1")), (String::new(), "a".to_owned()));
         store.replace(None, Vec::new());
-        assert!(store.by_job.is_empty() && store.by_pe.is_empty());
+        assert!(store.groups.iter().all(HashMap::is_empty));
     }
 
     #[test]
     fn an_unreadable_object_keeps_its_last_state() {
-        let mut store = Store::new();
-        store.apply(service("a", "x", 1));
+        let mut store = Store::new(&INDEXES);
+        store.apply(service("a", "x", "x1"));
         store.replace(None, vec![Err(Key::new("n", "a")), Err(Key::new("n", "b"))]);
         assert_eq!(names_of(&store.list()), ["a"]);
     }

@@ -1,0 +1,122 @@
+//! What is kept of each kind (rule call-6).
+//!
+//! Each function makes of an object as it arrives the object without what nobody reads.
+
+use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
+use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta, error_boundary::InvalidObject};
+
+/// A ConfigMap without its data, which is large and of no interest to a mirror.
+pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
+
+/// `kubectl apply` keeps a copy of the whole object here.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn trim(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// A custom resource.
+///
+/// # Errors
+/// The object is not of this kind's form: a newer version wrote it.
+pub fn custom_resource<K: kube::Resource>(wire: DeserializeGuard<K>) -> Result<K, Box<InvalidObject>> {
+    wire.0.map_err(Box::new).map(|mut object| {
+        trim(object.meta_mut());
+        object
+    })
+}
+
+/// A ConfigMap.
+///
+/// # Errors
+/// None.
+pub fn config_map(mut wire: ConfigMapMeta) -> Result<ConfigMapMeta, Box<InvalidObject>> {
+    trim(&mut wire.metadata);
+    Ok(wire)
+}
+
+/// A Service, without its status.
+///
+/// # Errors
+/// None.
+pub fn service(mut wire: Service) -> Result<Service, Box<InvalidObject>> {
+    trim(&mut wire.metadata);
+    wire.status = None;
+    Ok(wire)
+}
+
+/// A pod: where it runs and how it does.
+///
+/// # Errors
+/// None.
+pub fn pod(mut wire: Pod) -> Result<Pod, Box<InvalidObject>> {
+    trim(&mut wire.metadata);
+    wire.spec = wire.spec.map(|spec| PodSpec { node_name: spec.node_name, ..PodSpec::default() });
+    wire.status = wire.status.map(|status| PodStatus {
+        phase: status.phase,
+        reason: status.reason,
+        message: status.message,
+        conditions: status.conditions,
+        pod_ip: status.pod_ip,
+        start_time: status.start_time,
+        init_container_statuses: status.init_container_statuses.map(trim_containers),
+        container_statuses: status.container_statuses.map(trim_containers),
+        ..PodStatus::default()
+    });
+    Ok(wire)
+}
+
+fn trim_containers(containers: Vec<ContainerStatus>) -> Vec<ContainerStatus> {
+    containers
+        .into_iter()
+        .map(|container| ContainerStatus {
+            name: container.name,
+            ready: container.ready,
+            restart_count: container.restart_count,
+            state: container.state,
+            last_state: container.last_state,
+            ..ContainerStatus::default()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_pod_only_what_is_read_is_kept() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {
+                "name": "p", "managedFields": [{"manager": "m"}], "labels": {"a": "b"},
+                "annotations": {LAST_APPLIED: "{}", "kept": "yes"},
+            },
+            "spec": {"nodeName": "n", "containers": [{"name": "pe", "image": "i"}]},
+            "status": {
+                "phase": "Failed", "podIP": "10.0.0.1", "hostIP": "1.2.3.4",
+                "containerStatuses": [{
+                    "name": "pe", "image": "i", "imageID": "x", "ready": false, "restartCount": 0,
+                    "state": {"terminated": {"exitCode": 3}},
+                }],
+            },
+        }))
+        .unwrap();
+        let trimmed = serde_json::to_value(super::pod(pod).unwrap()).unwrap();
+        let expected = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"kept": "yes"}},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {
+                "phase": "Failed", "podIP": "10.0.0.1",
+                "containerStatuses": [{
+                    "name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"terminated": {"exitCode": 3}},
+                }],
+            },
+        });
+        assert_eq!(trimmed, expected);
+    }
+}

@@ -1,0 +1,205 @@
+//! All shared watches of the frontend: which kinds it watches, and by what it finds their objects.
+//!
+//! | Kind | Indexes | What is left out |
+//! |---|---|---|
+//! | jobs, PEs, regions, host pools | job, PE | |
+//! | pods, Services and ConfigMaps with the label `app=streams` | job, PE | most of a pod; the data of a ConfigMap |
+//!
+//! Knows: kinds, labels. Must not know: what is done about a change.
+
+use std::sync::Arc;
+
+use futures::future;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{Client, Resource, core::ObjectMeta};
+use tokio::sync::watch as latest;
+use tokio_util::sync::CancellationToken;
+
+use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement, names};
+use streams_kubernetes::{
+    Key,
+    metrics::Metrics,
+    watch::{ConfigMapMeta, Index, Mirrored, Scope, Watch, trimmed},
+};
+
+/// The indexes of every mirror.
+pub static INDEXES: [Index; 2] = [OF_JOB, OF_PE];
+
+const OF_JOB: Index = Index { name: "job", group: job_of_meta };
+const OF_PE: Index = Index { name: "pe", group: pe_of_meta };
+
+/// Finds the objects of a job and of a PE in a mirror with [`INDEXES`].
+pub trait ByOwner<K> {
+    /// The objects whose label names this job, by name.
+    fn of_job(&self, job: &Key) -> Vec<Arc<K>>;
+
+    /// The objects whose labels name this PE (`<job>-<peId>`), by name.
+    fn of_pe(&self, pe: &Key) -> Vec<Arc<K>>;
+}
+
+impl<K: Mirrored> ByOwner<K> for Watch<K> {
+    fn of_job(&self, job: &Key) -> Vec<Arc<K>> {
+        self.of_group(&OF_JOB, job)
+    }
+
+    fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
+        self.of_group(&OF_PE, pe)
+    }
+}
+
+/// The job that the labels of an object name.
+pub fn job_of<K: Resource>(object: &K) -> Option<Key> {
+    job_of_meta(object.meta())
+}
+
+/// The PE that the labels of an object name.
+pub fn pe_of<K: Resource>(object: &K) -> Option<Key> {
+    pe_of_meta(object.meta())
+}
+
+fn job_of_meta(meta: &ObjectMeta) -> Option<Key> {
+    let job = meta.labels.as_ref()?.get(names::LABEL_JOB)?;
+    Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), job))
+}
+
+fn pe_of_meta(meta: &ObjectMeta) -> Option<Key> {
+    let job = job_of_meta(meta)?;
+    let pe = meta.labels.as_ref()?.get(names::LABEL_PE)?;
+    Some(job.sibling(&format!("{}-{pe}", job.name)))
+}
+
+/// Label selector of everything that belongs to a job.
+fn of_streams() -> String {
+    format!("{}={}", names::LABEL_APP, names::APP)
+}
+
+/// One mirror per kind. Cheap to clone; all clones are the same mirrors.
+#[derive(Clone)]
+pub struct Mirrors {
+    /// Jobs.
+    pub jobs: Watch<Job>,
+    /// Processing elements.
+    pub processing_elements: Watch<ProcessingElement>,
+    /// Parallel regions.
+    pub parallel_regions: Watch<ParallelRegion>,
+    /// Host pools.
+    pub host_pools: Watch<HostPool>,
+    /// Pods of PEs, trimmed.
+    pub pods: Watch<Pod>,
+    /// Services of jobs and PEs.
+    pub services: Watch<Service>,
+    /// ConfigMaps of jobs and PEs, without their data.
+    pub config_maps: Watch<ConfigMapMeta>,
+    job_changes: latest::Sender<u64>,
+}
+
+impl Mirrors {
+    /// Empty mirrors that [`Mirrors::run`] fills.
+    pub fn new(metrics: &Metrics) -> Self {
+        let (jobs, parallel_regions) = (Watch::new(metrics, &INDEXES), Watch::new(metrics, &INDEXES));
+        let job_changes = latest::Sender::new(0);
+        let changed =
+            |sender: &latest::Sender<u64>| sender.send_modify(|number: &mut u64| *number = number.wrapping_add(1));
+        jobs.subscribe({
+            let sender = job_changes.clone();
+            move |_: &Job| changed(&sender)
+        });
+        parallel_regions.subscribe({
+            let sender = job_changes.clone();
+            move |_: &ParallelRegion| changed(&sender)
+        });
+        Self {
+            jobs,
+            processing_elements: Watch::new(metrics, &INDEXES),
+            parallel_regions,
+            host_pools: Watch::new(metrics, &INDEXES),
+            pods: Watch::new(metrics, &INDEXES),
+            services: Watch::new(metrics, &INDEXES),
+            config_maps: Watch::new(metrics, &INDEXES),
+            job_changes,
+        }
+    }
+
+    /// A number that is another one after every change of a job or a region.
+    pub fn job_changes(&self) -> latest::Receiver<u64> {
+        self.job_changes.subscribe()
+    }
+
+    /// Fills the mirrors and keeps them filled until `stop`.
+    pub async fn run(&self, client: &Client, scope: &Scope, stop: &CancellationToken) {
+        let of_streams = of_streams();
+        let of_streams = Some(of_streams.as_str());
+        let (client, scope, stop) = (|| client.clone(), || scope.clone(), || stop.clone());
+        // Users need not label their jobs; everything else is labelled by the job controller.
+        future::join(
+            future::join4(
+                self.jobs.run(client(), scope(), None, trimmed::custom_resource, stop()),
+                self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, stop()),
+                self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, stop()),
+                self.host_pools.run(client(), scope(), None, trimmed::custom_resource, stop()),
+            ),
+            future::join3(
+                self.pods.run(client(), scope(), of_streams, trimmed::pod, stop()),
+                self.services.run(client(), scope(), of_streams, trimmed::service, stop()),
+                self.config_maps.run(client(), scope(), of_streams, trimmed::config_map, stop()),
+            ),
+        )
+        .await;
+    }
+
+    /// Waits until every mirror has been filled once.
+    pub async fn synced(&self) {
+        self.jobs.synced().await;
+        self.processing_elements.synced().await;
+        self.parallel_regions.synced().await;
+        self.host_pools.synced().await;
+        self.pods.synced().await;
+        self.services.synced().await;
+        self.config_maps.synced().await;
+    }
+
+    /// Whether every mirror has been filled once.
+    pub fn are_synced(&self) -> bool {
+        self.jobs.is_synced()
+            && self.processing_elements.is_synced()
+            && self.parallel_regions.is_synced()
+            && self.host_pools.is_synced()
+            && self.pods.is_synced()
+            && self.services.is_synced()
+            && self.config_maps.is_synced()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_another_form_is_an_error_with_its_name() {
+        let wire = serde_json::from_value(serde_json::json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job",
+            "metadata": {"namespace": "n", "name": "j"},
+            "spec": {"bundle": {"name": "a.sab", "pullPolicy": "SomethingNew"}},
+        }))
+        .unwrap();
+        let error = trimmed::custom_resource::<Job>(wire).unwrap_err();
+        assert_eq!(error.metadata.name.as_deref(), Some("j"));
+        assert!(error.error.contains("SomethingNew"), "{}", error.error);
+    }
+
+    #[test]
+    fn labels_name_job_and_pe() {
+        let meta = ObjectMeta {
+            namespace: Some("n".to_owned()),
+            labels: Some(names::pe_labels("flow", 3)),
+            ..ObjectMeta::default()
+        };
+        let service = Service { metadata: meta, ..Service::default() };
+        assert_eq!(job_of(&service), Some(Key::new("n", "flow")));
+        assert_eq!(pe_of(&service), Some(Key::new("n", "flow-3")));
+        let watch = Watch::filled(&INDEXES, [service]);
+        assert_eq!((watch.of_job(&Key::new("n", "flow")).len(), watch.of_pe(&Key::new("n", "flow-3")).len()), (1, 1));
+        assert!(watch.of_pe(&Key::new("n", "flow-4")).is_empty());
+        assert_eq!(job_of(&Service::default()), None);
+    }
+}
