@@ -4,9 +4,15 @@
 //! The topology shares such values between channels; so do the pieces: one per value, found by its address while they
 //! are made.
 
+use super::element::{Attribute, Element};
 use super::fragments::unwritable;
+use super::hashing_writer::{Fragment, HashingWriter, StartTag};
 use super::same::{Generations, refers_to_distant_operators};
-use super::sheet::{Fragment, Sheet};
+use super::vocabulary::{
+    Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
+    CoLocation, EVENT_TIME, ExLocation, HostLocation, PoolLocation, Resources as ResourcesElement, RuntimeConstant,
+    RuntimeConstants, is_observed,
+};
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
 use crate::heap::heap_fields;
@@ -17,13 +23,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-type Page<'a> = Sheet<'a, true>;
-
-/// Annotations that the runtime reads (rule aadl-13).
-pub(super) const OBSERVED: [&str; 4] = ["consistentRegionEntry", "catch", "threading", EVENT_TIME];
-
-/// Names operators where event time comes from, by ADL index: only here are their own indexes known.
-pub(super) const EVENT_TIME: &str = "eventTimeContext";
+/// The key that [`EVENT_TIME`] names operators by.
 const INPUT_CONNECTIONS: &str = "inputConnections";
 
 /// Pieces by operator.
@@ -117,37 +117,27 @@ impl Channels {
     }
 }
 
-/// Placement: a running PE does not read it (rule aadl-9).
+/// `resources` (rule aadl-9).
 fn resources(resources: &Resources) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<resources isolation=\"");
-        s.hidden_boolean(resources.isolation);
-        s.markup(b"\">");
+    Fragment::new(|w| {
+        w.start(ResourcesElement).attribute(ResourcesElement::ISOLATION, resources.isolation).open();
         if let Some(host) = resources.host.as_deref().filter(|host| !host.is_empty()) {
-            s.markup(b"<hostLocation hostname=\"");
-            s.hidden_string(host);
-            s.markup(b"\"/>");
+            w.start(HostLocation).attribute(HostLocation::HOST_NAME, host).close();
         }
         if let Some(location) = resources.pool {
-            s.markup(b"<poolLocation poolIndex=\"");
-            s.hidden_wide(location.pool);
-            if let Some(in_pool) = location.in_pool {
-                s.markup(b"\" inpoolIndex=\"");
-                s.hidden_wide(in_pool);
+            let tag = w.start(PoolLocation).attribute(PoolLocation::POOL_INDEX, location.pool);
+            match location.in_pool {
+                Some(in_pool) => tag.attribute(PoolLocation::IN_POOL_INDEX, in_pool).close(),
+                None => tag.close(),
             }
-            s.markup(b"\"/>");
         }
         for id in sorted(&resources.co_locations) {
-            s.markup(b"<coLocation colocId=\"");
-            s.hidden_string(id);
-            s.markup(b"\"/>");
+            w.start(CoLocation).attribute(CoLocation::ID, id).close();
         }
         for id in sorted(&resources.ex_locations) {
-            s.markup(b"<exLocation exlocId=\"");
-            s.hidden_string(id);
-            s.markup(b"\"/>");
+            w.start(ExLocation).attribute(ExLocation::ID, id).close();
         }
-        s.markup(b"</resources>");
+        w.end(ResourcesElement);
     })
 }
 
@@ -160,20 +150,15 @@ pub(crate) fn sorted(texts: &[String]) -> Vec<&str> {
 }
 
 fn runtime_constants(constants: &[(String, Option<String>)]) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<runtimeConstants>");
+    Fragment::new(|w| {
+        w.open(RuntimeConstants);
         for (name, value) in constants {
-            s.markup(b"<runtimeConstant name=\"");
-            s.mark(b'c');
-            s.string(name);
-            s.observe(value.is_some());
-            if let Some(value) = value {
-                s.markup(b"\" value=\"");
-                s.string(value);
-            }
-            s.markup(b"\"/>");
+            w.start(RuntimeConstant)
+                .attribute(RuntimeConstant::NAME, name)
+                .optional(RuntimeConstant::VALUE, value.as_ref())
+                .close();
         }
-        s.markup(b"</runtimeConstants>");
+        w.end(RuntimeConstants);
     })
 }
 
@@ -219,79 +204,65 @@ fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, 
         }
         resolved
     };
-    Fragment::new(|s| {
-        for annotation in annotations {
+    Fragment::new(|w| {
+        for written in annotations {
             // Without keys it would break the document's schema, and nobody misses it.
-            if annotation.values.is_empty() {
+            if written.values.is_empty() {
                 continue;
             }
-            let with_indexes = (annotation.tag == EVENT_TIME).then(|| resolved(annotation));
-            let annotation = with_indexes.as_ref().unwrap_or(annotation);
-            let observed = OBSERVED.contains(&annotation.tag.as_str());
-            s.markup(b"<phy:annotation tag=\"");
-            text(s, &annotation.tag, observed);
-            s.markup(b"\">");
-            tuple(s, &annotation.values, observed);
-            s.markup(b"</phy:annotation>");
+            let with_indexes = (written.tag == EVENT_TIME).then(|| resolved(written));
+            let written = with_indexes.as_ref().unwrap_or(written);
+            if is_observed(&written.tag) {
+                annotation(w, written);
+            } else {
+                w.unobserved(|w| annotation(w, written));
+            }
         }
     })
 }
 
-fn text(s: &mut Page<'_>, text: &str, observed: bool) {
-    if observed { s.string(text) } else { s.hidden_string(text) }
+fn annotation<const O: bool>(w: &mut HashingWriter<'_, O>, annotation: &Annotation) {
+    w.start(AnnotationElement).attribute(AnnotationElement::TAG, &annotation.tag).open();
+    tuple(w, &annotation.values);
+    w.end(AnnotationElement);
 }
 
-fn tuple(s: &mut Page<'_>, values: &[(String, AnnotationValue)], observed: bool) {
-    s.markup(b"<tuple>");
+fn tuple<const O: bool>(w: &mut HashingWriter<'_, O>, values: &[(String, AnnotationValue)]) {
+    w.open(AnnotationTuple);
     for (key, value) in values {
-        s.markup(b"<attr key=\"");
-        if observed {
-            s.mark(b'K');
-        }
-        text(s, key, observed);
-        s.markup(b"\"");
-        content(s, value, b"</attr>", observed);
+        let tag = w.start(AnnotationAttribute).attribute(AnnotationAttribute::KEY, key);
+        content(tag, AnnotationAttribute, value, AnnotationAttribute::VALUE);
     }
-    if observed {
-        s.mark(b'.');
-    }
-    s.markup(b"</tuple>");
+    w.observe(b'.');
+    w.end(AnnotationTuple);
 }
 
 /// Ends the start tag of a key or list entry and writes its value: a plain text is an attribute. The nesting is that of
 /// the ADL's annotation values, at most a list of tuples.
-fn content(s: &mut Page<'_>, value: &AnnotationValue, end: &'static [u8], observed: bool) {
+fn content<E: Element, const O: bool>(
+    tag: StartTag<'_, '_, E, O>,
+    element: E,
+    value: &AnnotationValue,
+    plain: Attribute<E>,
+) {
     match value {
-        AnnotationValue::Text(value) => {
-            s.markup(b" value=\"");
-            if observed {
-                s.mark(b'"');
-            }
-            text(s, value, observed);
-            s.markup(b"\"/>");
-        }
+        AnnotationValue::Text(value) => tag.attribute(plain, value).close(),
         AnnotationValue::List(entries) => {
-            s.markup(b"><list>");
-            if observed {
-                s.mark(b'[');
-            }
+            let w = tag.open();
+            w.open(AnnotationList);
             for entry in entries {
-                s.markup(b"<listEntry");
-                content(s, entry, b"</listEntry>", observed);
+                let tag = w.start(AnnotationListEntry);
+                content(tag, AnnotationListEntry, entry, AnnotationListEntry::VALUE);
             }
-            if observed {
-                s.mark(b']');
-            }
-            s.markup(b"</list>");
-            s.markup(end);
+            w.observe(b']');
+            w.end(AnnotationList);
+            w.end(element);
         }
         AnnotationValue::Tuple(values) => {
-            s.markup(b">");
-            if observed {
-                s.mark(b'{');
-            }
-            tuple(s, values, observed);
-            s.markup(end);
+            let w = tag.open();
+            w.observe(b'{');
+            tuple(w, values);
+            w.end(element);
         }
     }
 }

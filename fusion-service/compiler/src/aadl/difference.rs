@@ -1,13 +1,14 @@
 //! Where two documents of a PE differ: as elements and attributes, and whether a running PE can tell.
 //!
 //! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an
-//! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). What the runtime does not
-//! read is listed here once more ([`is_hidden`], [`is_hidden_attribute`]), as names instead of calls: a PE restarts
-//! exactly if a difference is observable, which is tested over whole chains of resizes.
+//! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). What that is, and what the
+//! runtime does not read, comes from the [`super::vocabulary`], which the writer uses too. A PE restarts exactly if a
+//! difference is observable; this is tested over whole chains of resizes.
 //!
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 
-use super::channels::OBSERVED;
+use super::element::{Class, Entry};
+use super::vocabulary::{entry, root};
 use crate::error::excerpt;
 use roxmltree::{Document, Node};
 use std::collections::HashMap;
@@ -84,7 +85,8 @@ pub fn differences(before: &str, after: &str, tell: &mut dyn FnMut(Difference)) 
         return Ok(());
     }
     let (one, other) = (Document::parse(before)?, Document::parse(after)?);
-    Comparison { before, after, path: Vec::new(), tell }.compare(one.root_element(), other.root_element(), false);
+    let mut comparison = Comparison { before, after, path: Vec::new(), tell };
+    comparison.compare(one.root_element(), other.root_element(), root(), false);
     Ok(())
 }
 
@@ -101,13 +103,12 @@ impl Comparison<'_> {
     }
 
     /// The nesting is that of our own documents, which the depth of the ADL bounds.
-    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, entry: Option<&Entry>, hidden: bool) {
         if self.before.get(before.range()) == self.after.get(after.range()) {
             return;
         }
-        let element = qualified(before);
-        let hidden = hidden || is_hidden(&element, before);
-        self.attributes(&element, before, after, hidden);
+        let hidden = hidden || is_hidden(entry, before);
+        self.attributes(entry, before, after, hidden);
         let text = |node: Node<'_, '_>| node.text().map(str::trim).unwrap_or_default().to_owned();
         let (was, is) = (text(before), text(after));
         if was != is {
@@ -116,13 +117,13 @@ impl Comparison<'_> {
         self.children(before, after, hidden);
     }
 
-    fn attributes(&mut self, element: &str, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+    fn attributes(&mut self, entry: Option<&Entry>, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
         let mut names: Vec<&str> = before.attributes().map(|attribute| attribute.name()).collect();
         names.extend(after.attributes().map(|a| a.name()).filter(|name| before.attribute(*name).is_none()));
         for name in names {
             let (was, is) = (before.attribute(name), after.attribute(name));
             if was != is {
-                let observable = !hidden && !is_hidden_attribute(element, name);
+                let observable = !hidden && !is_hidden_attribute(entry, name);
                 let what = What::Attribute { name: name.to_owned(), before: was.map(excerpt), after: is.map(excerpt) };
                 self.note(what, observable);
             }
@@ -138,23 +139,23 @@ impl Comparison<'_> {
         let mut last = None;
         let mut out_of_order = false;
         let mut pairs = Vec::new();
-        for (identity, node) in &was.list {
-            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(&identity.element, *node));
+        for (identity, child) in &was.list {
+            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(child.entry, child.node));
             run.before += 1;
             match positions.get(identity) {
                 Some(&at) => {
                     out_of_order |= last.replace(at).is_some_and(|last| last > at);
                     kept[at] = true;
-                    pairs.push((*node, is.list[at].1));
+                    pairs.push((child, &is.list[at].1));
                 }
-                None => run.removed.add(*node),
+                None => run.removed.add(child.step()),
             }
         }
-        for ((identity, node), kept) in is.list.iter().zip(kept) {
-            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(&identity.element, *node));
+        for ((identity, child), kept) in is.list.iter().zip(kept) {
+            let run = run(&mut runs, &identity.element, !hidden && !is_hidden(child.entry, child.node));
             run.after += 1;
             if !kept {
-                run.added.add(*node);
+                run.added.add(child.step());
             }
         }
         for Run { element, observable, before, after, added, removed } in runs {
@@ -167,8 +168,8 @@ impl Comparison<'_> {
             self.note(What::Order, !hidden);
         }
         for (was, is) in pairs {
-            self.path.push(step(is));
-            self.compare(was, is, hidden);
+            self.path.push(is.step());
+            self.compare(was.node, is.node, is.entry, hidden);
             self.path.pop();
         }
     }
@@ -192,10 +193,10 @@ struct Sample {
 }
 
 impl Sample {
-    fn add(&mut self, node: Node<'_, '_>) {
+    fn add(&mut self, step: Step) {
         self.count += 1;
         if self.steps.len() < NAMED {
-            self.steps.push(step(node));
+            self.steps.push(step);
         }
     }
 }
@@ -220,30 +221,43 @@ struct Identity {
     position: usize,
 }
 
+/// An element with what the vocabulary says of it, if that knows it.
+struct Child<'a, 'i> {
+    node: Node<'a, 'i>,
+    entry: Option<&'static Entry>,
+}
+
+impl Child<'_, '_> {
+    fn step(&self) -> Step {
+        let Self { node, entry } = *self;
+        Step { element: qualified(node), key: key(entry, node), name: node.attribute("name").map(excerpt) }
+    }
+}
+
 /// Elements with their identities, in order.
 struct Children<'a, 'i> {
-    list: Vec<(Identity, Node<'a, 'i>)>,
+    list: Vec<(Identity, Child<'a, 'i>)>,
 }
 
 impl<'a, 'i> Children<'a, 'i> {
     fn of(parent: Node<'a, 'i>) -> Self {
+        let around = qualified(parent);
         let mut seen: HashMap<(String, Key), usize> = HashMap::new();
         let list = parent.children().filter(Node::is_element).map(|node| {
-            let (element, key) = (qualified(node), key(node));
+            let element = qualified(node);
+            let entry = entry(&around, &element);
+            let key = key(entry, node);
             let count = seen.entry((element.clone(), key.clone())).or_default();
             let position = *count;
             *count += 1;
-            (Identity { element, key, position }, node)
+            (Identity { element, key, position }, Child { node, entry })
         });
         Self { list: list.collect() }
     }
 }
 
-fn step(node: Node<'_, '_>) -> Step {
-    Step { element: qualified(node), key: key(node), name: node.attribute("name").map(excerpt) }
-}
-
-fn qualified(node: Node<'_, '_>) -> String {
+/// The name of an element, with the prefix that documents use.
+pub(super) fn qualified(node: Node<'_, '_>) -> String {
     let name = node.tag_name();
     match name.namespace().and_then(|uri| node.lookup_prefix(uri)).filter(|prefix| !prefix.is_empty()) {
         Some(prefix) => format!("{prefix}:{}", name.name()),
@@ -251,51 +265,26 @@ fn qualified(node: Node<'_, '_>) -> String {
     }
 }
 
-/// Attributes that identify an element among its siblings, as far as it has them.
-fn identifying(element: &str) -> &'static [&'static str] {
-    match element {
-        "interPeConnection" | "intraPeConnection" => {
-            &["operInstanceIndex", "oportIndex", "iportIndex", "splitterIndex", "channelIndex"]
+/// Attributes that say which of several siblings an element is, as far as it has them.
+fn key(entry: Option<&'static Entry>, node: Node<'_, '_>) -> Key {
+    entry.into_iter().flat_map(Entry::keys).filter_map(|name| Some((name, excerpt(node.attribute(name)?)))).collect()
+}
+
+/// Whether the runtime reads nothing of an element (rule aadl-18). What the vocabulary does not know counts as observed.
+fn is_hidden(entry: Option<&Entry>, node: Node<'_, '_>) -> bool {
+    match entry.map(|entry| entry.class) {
+        Some(Class::Hidden(_)) => true,
+        Some(Class::ObservedOnly(attribute, values)) => {
+            !node.attribute(attribute).is_some_and(|value| values.contains(&value))
         }
-        "staticConnection" => &["peId", "oportId", "iportId"],
-        "parallelRegion" => &["regionIndex"],
-        "annotation" => &["tag"],
-        "attr" => &["key"],
-        "host" => &["hostname"],
-        "coLocation" => &["colocId"],
-        "exLocation" => &["exlocId"],
-        "runtimeConstant" | "property" | "attribute" | "tag" => &["name"],
-        "propertyBasedImport" | "operInstanceConnection" => &[],
-        _ => &["index"],
-    }
-}
-
-fn key(node: Node<'_, '_>) -> Key {
-    // PE ports are found by their id; the index follows it.
-    let names = if node.has_attribute("id") { &["id"] } else { identifying(node.tag_name().name()) };
-    names.iter().filter_map(|&name| Some((name, excerpt(node.attribute(name)?)))).collect()
-}
-
-/// Whether the runtime reads nothing of an element (rule aadl-18).
-fn is_hidden(element: &str, node: Node<'_, '_>) -> bool {
-    match element {
-        "hostpools" | "resources" | "aug:capability" => true,
-        "phy:annotation" => !node.attribute("tag").is_some_and(|tag| OBSERVED.contains(&tag)),
-        _ => false,
+        Some(Class::Observed | Class::Fixed(_)) | None => false,
     }
 }
 
 /// Whether the runtime does not read an attribute of an element that it reads (rule aadl-18).
-fn is_hidden_attribute(element: &str, attribute: &str) -> bool {
-    matches!(
-        (element, attribute),
-        ("aug:augmentedPE", "logicalIndex" | "relocatable" | "display" | "buildId" | "bundle")
-            | ("operInstance", "restartable" | "relocatable" | "logicalIndex")
-            | ("outputPort", "viewable" | "logicalStreamName" | "streamName")
-            | ("interPeConnection", "pePortIndex")
-            | ("aug:inputPort" | "aug:outputPort", "index" | "peId")
-            | ("aug:staticConnection", "oportIndex" | "iportIndex")
-    )
+fn is_hidden_attribute(entry: Option<&Entry>, name: &str) -> bool {
+    let attribute = entry.and_then(|entry| entry.attributes().find(|attribute| attribute.name == name));
+    attribute.is_some_and(|attribute| matches!(attribute.class, Class::Hidden(_)))
 }
 
 #[cfg(test)]
@@ -360,18 +349,20 @@ mod tests {
         let connection = |operator: u32, port: u32| {
             format!("<interPeConnection operInstanceIndex=\"{operator}\" iportIndex=\"0\" pePortIndex=\"{port}\"/>")
         };
-        let before = format!("><outputPort index=\"0\">{}{}</outputPort>", connection(1, 0), connection(2, 0));
-        let after = format!(
-            "><outputPort index=\"0\">{}{}{}</outputPort>",
-            connection(2, 7),
-            connection(3, 0),
-            connection(4, 0)
-        );
+        let page = |connections: String| {
+            format!(
+                "><aug:operInstances><operInstance index=\"5\"><outputPorts><outputPort index=\"0\">{connections}\
+                </outputPort></outputPorts></operInstance></aug:operInstances>"
+            )
+        };
+        let before = page(format!("{}{}", connection(1, 0), connection(2, 0)));
+        let after = page(format!("{}{}{}", connection(2, 7), connection(3, 0), connection(4, 0)));
+        let port = "aug:operInstances[]/operInstance[\"5\"]/outputPorts[]/outputPort[\"0\"]";
         assert_eq!(
             found(&before, &after),
             [
-                "+ outputPort[\"0\"]: interPeConnection 2 3 +2 -1",
-                "- outputPort[\"0\"]/interPeConnection[\"2\", \"0\"]: @pePortIndex Some(\"0\") Some(\"7\")",
+                format!("+ {port}: interPeConnection 2 3 +2 -1"),
+                format!("- {port}/interPeConnection[\"2\", \"0\"]: @pePortIndex Some(\"0\") Some(\"7\")"),
             ]
         );
     }
@@ -380,25 +371,32 @@ mod tests {
     fn what_the_runtime_does_not_read() {
         let page = |tag: &str, pool: &str, value: &str| {
             format!(
-                "><hostpools><hostpool index=\"0\" name=\"{pool}\"/></hostpools><operInstance index=\"3\">\
-                <phy:annotation tag=\"{tag}\"><tuple><attr key=\"k\" value=\"{value}\"/></tuple></phy:annotation></operInstance>"
+                "><hostpools><hostpool index=\"0\" name=\"{pool}\"/></hostpools><aug:operInstances>\
+                <operInstance index=\"3\"><phy:annotation tag=\"{tag}\"><tuple><attr key=\"k\" value=\"{value}\"/>\
+                </tuple></phy:annotation></operInstance></aug:operInstances>"
             )
         };
+        let operator = "aug:operInstances[]/operInstance[\"3\"]";
         assert_eq!(
             found(&page("view", "a", "1"), &page("view", "b", "2")),
             [
-                "- hostpools[]/hostpool[\"0\"]: @name Some(\"a\") Some(\"b\")",
-                "- operInstance[\"3\"]/phy:annotation[\"view\"]/tuple[]/attr[\"k\"]: @value Some(\"1\") Some(\"2\")",
+                "- hostpools[]/hostpool[\"0\"]: @name Some(\"a\") Some(\"b\")".to_owned(),
+                format!("- {operator}/phy:annotation[\"view\"]/tuple[]/attr[\"k\"]: @value Some(\"1\") Some(\"2\")"),
             ]
         );
         assert_eq!(
             found(&page("view", "a", "1"), &page("threading", "a", "1")),
-            ["- operInstance[\"3\"]: phy:annotation 1 0 +0 -1", "+ operInstance[\"3\"]: phy:annotation 0 1 +1 -0"]
+            [format!("- {operator}: phy:annotation 1 0 +0 -1"), format!("+ {operator}: phy:annotation 0 1 +1 -0")]
         );
     }
 
     #[test]
     fn order_counts() {
-        assert_eq!(found("><x index=\"1\"/><x index=\"2\"/>", "><x index=\"2\"/><x index=\"1\"/>"), ["+ : order"]);
+        let page = |one: u32, other: u32| {
+            format!(
+                "><aug:operDefinitions><operDefinition index=\"{one}\"/><operDefinition index=\"{other}\"/></aug:operDefinitions>"
+            )
+        };
+        assert_eq!(found(&page(1, 2), &page(2, 1)), ["+ aug:operDefinitions[]: order"]);
     }
 }

@@ -1,10 +1,17 @@
 //! One PE: `aug:augmentedPE` (rule aadl-6).
 
+use super::element::Has;
 use super::elements::{Elements, Slot};
 use super::fragments::Fragments;
+use super::hashing_writer::{HashingWriter, OnlyWord, StartTag};
 use super::operator;
 use super::operator_fragments::{Operator, Port};
-use super::sheet::Sheet;
+use super::vocabulary::{
+    Arguments, AugmentedPe, CurrentTracing, CustomMetrics, Dependencies, Executable, ExecutableUri, ExportedStream,
+    ImportedStreams, InputOperator, NameBasedImport, OperDefinitions, OperInstances, OutputOperator, PeInputPort,
+    PeInputPorts, PeOutputPort, PeOutputPorts, PePortAttributes, Properties, Property, PropertyBasedImport,
+    PropertyValue, StaticConnection, StaticConnections, TracingUpdate, TracingUpdateNumber, Wrapper,
+};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::fuser::{Pe, PeInput, PeOutput};
@@ -55,7 +62,7 @@ impl std::error::Error for WriteError {}
 
 /// Writes the document of a PE; `most` is how long it may become.
 pub(super) fn write<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     fragments: &Fragments,
     pe: Pe,
@@ -64,82 +71,82 @@ pub(super) fn write<const O: bool>(
 ) -> Result<(), WriteError> {
     let application = &*e.topology().application;
     let id = e.id(pe);
-    s.markup(
-        b"<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\
-        <aug:augmentedPE xmlns=\"http://www.ibm.com/xmlns/prod/streams/application\" \
-        xmlns:tt=\"http://www.ibm.com/xmlns/prod/streams/spl/tupleType\" \
-        xmlns:phy=\"http://www.ibm.com/xmlns/prod/streams/application/physical\" \
-        xmlns:aug=\"http://www.ibm.com/xmlns/prod/streams/application/augmented\" \
-        xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" id=\"",
-    );
-    s.mark(1);
-    s.wide(id);
-    // The position of the PE at a submission, and its id ever after (rule aadl-7).
-    s.markup(b"\" logicalIndex=\"");
-    s.hidden_wide(id);
     let members = Members::new(e, fragments, pe);
-    s.markup(b"\" optimized=\"");
-    s.boolean(members.optimized);
-    s.markup(b"\" restartable=\"");
-    s.boolean(members.restartable);
-    s.markup(b"\" relocatable=\"");
-    s.hidden_boolean(members.relocatable);
-    s.fragment(&fragments.root);
-    s.fragment(&fragments.head);
-    s.markup(b"<aug:executable dynamicLoad=\"true\" digest=\"\"><wrapper>");
-    s.string(members.wrapper);
-    s.markup(b"</wrapper><executableUri/><arguments/><dependencies/></aug:executable><aug:operInstances>");
+    w.declaration();
+    w.start(AugmentedPe)
+        .fixed(AugmentedPe::NAMESPACE)
+        .fixed(AugmentedPe::TUPLE_TYPE_NAMESPACE)
+        .fixed(AugmentedPe::PHYSICAL_NAMESPACE)
+        .fixed(AugmentedPe::AUGMENTED_NAMESPACE)
+        .fixed(AugmentedPe::SCHEMA_NAMESPACE)
+        .attribute(AugmentedPe::ID, id)
+        // The position of the PE at a submission, and its id ever after (rule aadl-7).
+        .attribute(AugmentedPe::LOGICAL_INDEX, id)
+        .attribute(AugmentedPe::OPTIMIZED, members.optimized)
+        .attribute(AugmentedPe::RESTARTABLE, members.restartable)
+        .attribute(AugmentedPe::RELOCATABLE, members.relocatable)
+        .fragment(&fragments.root)
+        .open();
+    w.fragment(&fragments.head);
+    w.start(Executable).fixed(Executable::DYNAMIC_LOAD).fixed(Executable::DIGEST).open();
+    w.leaf(Wrapper, members.wrapper);
+    w.fixed(ExecutableUri);
+    w.fixed(Arguments);
+    w.fixed(Dependencies);
+    w.end(Executable);
+    w.open(OperInstances);
     let mut pace = budget.pace();
     for &node in e.members(pe) {
-        let before = s.bytes();
-        operator::write(s, e, fragments, node)?;
-        pace.steps(u32::try_from((s.bytes() - before) >> 8).unwrap_or(u32::MAX))?;
-        within(s, most)?;
+        let before = w.bytes();
+        operator::write(w, e, fragments, node)?;
+        pace.steps(u32::try_from((w.bytes() - before) >> 8).unwrap_or(u32::MAX))?;
+        within(w, most)?;
     }
-    s.mark(2);
-    s.markup(b"</aug:operInstances><aug:inputPorts>");
+    w.end(OperInstances);
+    w.open(PeInputPorts);
     let mut inputs: Vec<(u32, PeInput)> = e.input_ports(pe).collect();
     inputs.sort_unstable_by_key(|&(id, _)| id);
     let mut peers = Vec::new();
     for &(port, key) in &inputs {
-        input_port(s, e, fragments, id, port, key, &mut peers)?;
+        input_port(w, e, fragments, (id, port), key, &mut peers)?;
         pace.steps(8)?;
-        within(s, most)?;
+        within(w, most)?;
     }
-    s.mark(3);
-    s.markup(b"</aug:inputPorts><aug:outputPorts>");
+    w.end(PeInputPorts);
+    w.open(PeOutputPorts);
     let mut outputs: Vec<(u32, PeOutput, Slot)> = e.output_slots(pe).collect();
     outputs.sort_unstable_by_key(|&(id, _, _)| id);
     for &(port, key, slot) in &outputs {
-        output_port(s, e, fragments, id, port, key, slot)?;
+        output_port(w, e, fragments, (id, port), key, slot)?;
         pace.steps(2)?;
-        within(s, most)?;
+        within(w, most)?;
     }
-    s.mark(4);
-    s.markup(b"</aug:outputPorts><aug:operDefinitions>");
+    w.end(PeOutputPorts);
+    w.open(OperDefinitions);
     for &position in &members.definitions {
-        s.fragment(&fragments.definitions[position]);
+        w.fragment(&fragments.definitions[position]);
     }
-    s.mark(5);
-    s.markup(b"</aug:operDefinitions><aug:customMetrics>");
+    w.end(OperDefinitions);
+    w.open(CustomMetrics);
     for position in members.custom_metrics(application) {
-        s.fragment(&fragments.metrics[position]);
+        w.fragment(&fragments.metrics[position]);
     }
-    s.mark(6);
-    s.markup(b"</aug:customMetrics><aug:currentTracing><aug:tracingUpdate level=\"");
-    s.string(members.trace_level.name());
-    s.markup(b"\"/><aug:tracingUpdateSequenceNum>0</aug:tracingUpdateSequenceNum></aug:currentTracing>");
-    s.fragment(&fragments.toolkits);
+    w.end(CustomMetrics);
+    w.open(CurrentTracing);
+    w.start(TracingUpdate).attribute(TracingUpdate::LEVEL, members.trace_level.name()).close();
+    w.fixed(TracingUpdateNumber);
+    w.end(CurrentTracing);
+    w.fragment(&fragments.toolkits);
     for operator in members.operators {
-        s.fragment(&fragments.capabilities[operator.definition]);
-        s.settle()?;
+        w.fragment(&fragments.capabilities[operator.definition]);
+        w.settle()?;
     }
-    s.markup(b"</aug:augmentedPE>");
-    within(s, most)
+    w.end(AugmentedPe);
+    within(w, most)
 }
 
-fn within<const O: bool>(s: &Sheet<'_, O>, most: u64) -> Result<(), WriteError> {
-    if s.bytes() > most {
+fn within<const O: bool>(w: &HashingWriter<'_, O>, most: u64) -> Result<(), WriteError> {
+    if w.bytes() > most {
         return Err(too_much_text().into());
     }
     Ok(())
@@ -213,13 +220,12 @@ impl<'a> Members<'a> {
     }
 }
 
-/// `aug:inputPort` (rule aadl-15).
+/// `aug:inputPort` (rule aadl-15). `pe` and `id` are the ids of the PE and of the port.
 fn input_port<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     fragments: &Fragments,
-    pe: u64,
-    id: u32,
+    (pe, id): (u64, u32),
     key: PeInput,
     peers: &mut Vec<(u64, u32)>,
 ) -> Result<(), WriteError> {
@@ -227,14 +233,13 @@ fn input_port<const O: bool>(
     let Some(pieces) = fragments.operator(operator.logical).and_then(|o| o.inputs.get(key.port as usize)) else {
         return Ok(());
     };
-    s.markup(b"<aug:inputPort id=\"");
-    s.mark(b'i');
-    pe_port(s, fragments, pe, id, pieces, &operator.name, b"\">")?;
+    pe_port(w.start(PeInputPort), pe, id, pieces).open();
+    tuple_type(w, fragments, pieces, &operator.name)?;
     match operator.inputs.get(key.port as usize).and_then(|input| input.imports.as_deref()) {
-        Some(imports) => imported_streams(s, imports),
-        None => s.markup(b"<aug:importedStreams/>"),
+        Some(imports) => imported_streams(w, imports),
+        None => w.empty(ImportedStreams),
     }
-    s.markup(b"<aug:staticConnections>");
+    w.open(StaticConnections);
     let own = e.pe(key.operator);
     peers.clear();
     for connection in e.incoming(key.operator, key.port) {
@@ -246,32 +251,28 @@ fn input_port<const O: bool>(
     peers.sort_unstable();
     peers.dedup();
     for &(peer, id) in &*peers {
-        s.markup(b"<aug:staticConnection peId=\"");
-        s.mark(b's');
-        s.wide(peer);
-        s.markup(b"\" oportId=\"");
-        s.number(id);
-        s.markup(b"\" oportIndex=\"");
-        s.hidden_number(id);
-        s.markup(b"\"/>");
-        s.settle()?;
+        w.start(StaticConnection)
+            .attribute(StaticConnection::PE, peer)
+            .attribute(StaticConnection::OUTPUT_ID, id)
+            .attribute(StaticConnection::OUTPUT_INDEX, id)
+            .close();
+        w.settle()?;
     }
-    s.markup(b"</aug:staticConnections><aug:operInstanceConnection operInstanceIndex=\"");
-    s.mark(b'c');
-    s.number(operator.index);
-    s.markup(b"\" iportIndex=\"");
-    s.wide(e.input_index(key.operator, key.port));
-    s.markup(b"\"/></aug:inputPort>");
-    Ok(s.settle()?)
+    w.end(StaticConnections);
+    w.start(InputOperator)
+        .attribute(InputOperator::OPERATOR, operator.index)
+        .attribute(InputOperator::PORT, e.input_index(key.operator, key.port))
+        .close();
+    w.end(PeInputPort);
+    Ok(w.settle()?)
 }
 
-/// `aug:outputPort` (rule aadl-15).
+/// `aug:outputPort` (rule aadl-15). `pe` and `id` are the ids of the PE and of the port.
 fn output_port<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     fragments: &Fragments,
-    pe: u64,
-    id: u32,
+    (pe, id): (u64, u32),
     key: PeOutput,
     slot: Slot,
 ) -> Result<(), WriteError> {
@@ -279,17 +280,15 @@ fn output_port<const O: bool>(
     let Some(pieces) = fragments.operator(operator.logical).and_then(|o| o.outputs.get(key.port as usize)) else {
         return Ok(());
     };
-    s.markup(b"<aug:outputPort id=\"");
-    s.mark(b'o');
     let single_threaded = e.flags(key.operator).single_threaded_to_others;
-    s.observe(single_threaded);
-    let flag: &'static [u8] =
-        if single_threaded { b"\" singleThreadedOnOutput=\"true\">" } else { b"\" singleThreadedOnOutput=\"false\">" };
-    pe_port(s, fragments, pe, id, pieces, &operator.name, flag)?;
+    // The observed stream has it first, otherwise the text: changing that would change every runtime id.
+    let tag = w.start(PeOutputPort).observe(PeOutputPort::SINGLE_THREADED, single_threaded);
+    pe_port(tag, pe, id, pieces).text(PeOutputPort::SINGLE_THREADED, single_threaded).open();
+    tuple_type(w, fragments, pieces, &operator.name)?;
     if let Some(export) = operator.outputs.get(key.port as usize).and_then(|output| output.export.as_deref()) {
-        exported_stream(s, export);
+        exported_stream(w, export);
     }
-    s.markup(b"<aug:staticConnections>");
+    w.open(StaticConnections);
     let own = e.pe(key.operator);
     for connection in e.outgoing(slot) {
         let peer = e.pe(connection.target);
@@ -298,49 +297,48 @@ fn output_port<const O: bool>(
         }
         // One element per PE input port, and that stands for exactly one operator port: connections are distinct.
         let id = e.input_id(connection.target, connection.target_port);
-        s.markup(b"<aug:staticConnection peId=\"");
-        s.mark(b's');
-        s.wide(e.id(peer));
-        s.markup(b"\" iportId=\"");
-        s.number(id);
-        s.markup(b"\" iportIndex=\"");
-        s.hidden_number(id);
-        s.markup(b"\" iOperInstanceIndex=\"");
-        s.number(e.topology().operators[connection.target].index);
-        s.markup(b"\" iOperInstancePortIndex=\"");
-        s.wide(e.input_index(connection.target, connection.target_port));
-        s.markup(b"\"/>");
-        s.settle()?;
+        let port = e.input_index(connection.target, connection.target_port);
+        w.start(StaticConnection)
+            .attribute(StaticConnection::PE, e.id(peer))
+            .attribute(StaticConnection::INPUT_ID, id)
+            .attribute(StaticConnection::INPUT_INDEX, id)
+            .attribute(StaticConnection::OPERATOR, e.topology().operators[connection.target].index)
+            .attribute(StaticConnection::OPERATOR_PORT, port)
+            .close();
+        w.settle()?;
     }
-    s.markup(b"</aug:staticConnections><aug:operInstanceConnection operInstanceIndex=\"");
-    s.mark(b'c');
-    s.number(operator.index);
-    s.markup(b"\" oportIndex=\"");
-    s.wide(e.output_index(key.operator, key.port));
-    operator::channel(s, key.via);
-    s.markup(b"\"/></aug:outputPort>");
-    Ok(s.settle()?)
+    w.end(StaticConnections);
+    let tag = w
+        .start(OutputOperator)
+        .attribute(OutputOperator::OPERATOR, operator.index)
+        .attribute(OutputOperator::PORT, e.output_index(key.operator, key.port));
+    operator::channel(tag, key.via).close();
+    w.end(PeOutputPort);
+    Ok(w.settle()?)
 }
 
-/// What both directions begin with, up to and including the tuple type.
-fn pe_port<const O: bool>(
-    s: &mut Sheet<'_, O>,
-    fragments: &Fragments,
+/// Attributes of PE ports in both directions.
+fn pe_port<'w, 's, E: Has<PePortAttributes>, const O: bool>(
+    tag: StartTag<'w, 's, E, O>,
     pe: u64,
     id: u32,
     pieces: &Port,
+) -> StartTag<'w, 's, E, O> {
+    tag.attribute(PePortAttributes::ID, id)
+        .attribute(PePortAttributes::INDEX, id)
+        .attribute(PePortAttributes::PE, pe)
+        .fragment(&pieces.pe_port)
+}
+
+/// `aug:tupleType` of a PE port (rule aadl-8).
+fn tuple_type<const O: bool>(
+    w: &mut HashingWriter<'_, O>,
+    fragments: &Fragments,
+    pieces: &Port,
     operator: &str,
-    end: &'static [u8],
 ) -> Result<(), WriteError> {
-    s.number(id);
-    s.markup(b"\" index=\"");
-    s.hidden_number(id);
-    s.markup(b"\" peId=\"");
-    s.hidden_wide(pe);
-    s.fragment(&pieces.pe_port);
-    s.markup(end);
     match pieces.tuple_type.and_then(|position| fragments.tuple_types.get(position)) {
-        Some(tuple_type) => s.fragment(tuple_type),
+        Some(tuple_type) => w.fragment(tuple_type),
         None => {
             let message =
                 format!("operator {}: a port has a tuple type that the ADL does not declare", excerpt(operator));
@@ -351,80 +349,50 @@ fn pe_port<const O: bool>(
 }
 
 /// `aug:importedStreams` (rule aadl-16).
-fn imported_streams<const O: bool>(s: &mut Sheet<'_, O>, imports: &Imports) {
-    s.markup(b"<aug:importedStreams");
-    s.mark(b'n');
-    s.observe(imports.filter.is_some());
-    if let Some(filter) = &imports.filter {
-        s.markup(b" filter=\"");
-        s.string(filter);
-        s.markup(b"\"");
-    }
-    s.markup(b">");
-    for (index, import) in (1..).zip(&imports.by_name) {
-        s.markup(b"<nameBasedImport index=\"");
-        s.mark(b'N');
-        s.number(index);
-        s.markup(b"\" applicationName=\"");
-        s.string(&import.application_name);
-        s.markup(b"\" applicationScope=\"");
-        s.string(&import.application_scope);
-        s.markup(b"\" importOperName=\"");
-        s.string(&import.operator_name);
-        s.markup(b"\" streamName=\"");
-        s.string(&import.stream_name);
-        s.markup(b"\"/>");
+fn imported_streams<const O: bool>(w: &mut HashingWriter<'_, O>, imports: &Imports) {
+    w.start(ImportedStreams).optional(ImportedStreams::FILTER, imports.filter.as_ref()).open();
+    for (index, import) in (1_u32..).zip(&imports.by_name) {
+        w.start(NameBasedImport)
+            .attribute(NameBasedImport::INDEX, index)
+            .attribute(NameBasedImport::APPLICATION_NAME, &import.application_name)
+            .attribute(NameBasedImport::APPLICATION_SCOPE, &import.application_scope)
+            .attribute(NameBasedImport::OPERATOR_NAME, &import.operator_name)
+            .attribute(NameBasedImport::STREAM_NAME, &import.stream_name)
+            .close();
     }
     if let Some(import) = &imports.by_properties {
-        s.markup(b"<propertyBasedImport index=\"");
-        s.mark(b'P');
-        s.wide(import.index);
-        s.markup(b"\" applicationScope=\"");
-        s.string(&import.application_scope);
-        s.markup(b"\" importOperName=\"");
-        s.string(&import.operator_name);
-        s.markup(b"\" subscription=\"");
-        s.string(&import.subscription);
-        s.markup(b"\"/>");
+        w.start(PropertyBasedImport)
+            .attribute(PropertyBasedImport::INDEX, import.index)
+            .attribute(PropertyBasedImport::APPLICATION_SCOPE, &import.application_scope)
+            .attribute(PropertyBasedImport::OPERATOR_NAME, &import.operator_name)
+            .attribute(PropertyBasedImport::SUBSCRIPTION, &import.subscription)
+            .close();
     }
-    s.markup(b"</aug:importedStreams>");
+    w.end(ImportedStreams);
 }
 
 /// `aug:exportedStream` (rule aadl-16).
-fn exported_stream<const O: bool>(s: &mut Sheet<'_, O>, export: &Export) {
-    s.markup(b"<aug:exportedStream");
-    s.mark(b'x');
-    s.observe(export.name.is_some());
-    if let Some(name) = &export.name {
-        s.markup(b" name=\"");
-        s.string(name);
-        s.markup(b"\"");
-    }
-    s.markup(b" exportOperName=\"");
-    s.string(&export.operator_name);
-    s.markup(b"\" allowFilter=\"");
-    s.boolean(export.allow_filter);
-    s.observe(export.drop_connection);
-    s.markup(if export.drop_connection { b"\" congestionPolicy=\"dropConnection\">" } else { b"\">" });
-    s.observe(export.properties.is_some());
+fn exported_stream<const O: bool>(w: &mut HashingWriter<'_, O>, export: &Export) {
+    w.start(ExportedStream)
+        .optional(ExportedStream::NAME, export.name.as_ref())
+        .attribute(ExportedStream::OPERATOR_NAME, &export.operator_name)
+        .attribute(ExportedStream::ALLOW_FILTER, export.allow_filter)
+        .optional(ExportedStream::CONGESTION_POLICY, export.drop_connection.then_some(OnlyWord("dropConnection")))
+        .open();
+    w.observe(u8::from(export.properties.is_some()));
     if let Some(properties) = &export.properties {
-        s.markup(b"<properties>");
+        w.open(Properties);
         for property in properties {
-            s.markup(b"<property name=\"");
-            s.mark(b'p');
-            s.string(&property.name);
-            s.markup(b"\" type=\"");
-            s.string(&property.r#type);
-            s.markup(b"\">");
+            w.start(Property)
+                .attribute(Property::NAME, &property.name)
+                .attribute(Property::TYPE, &property.r#type)
+                .open();
             for value in &property.values {
-                s.markup(b"<value>");
-                s.mark(b'V');
-                s.string(value);
-                s.markup(b"</value>");
+                w.leaf(PropertyValue, value);
             }
-            s.markup(b"</property>");
+            w.end(Property);
         }
-        s.markup(b"</properties>");
+        w.end(Properties);
     }
-    s.markup(b"</aug:exportedStream>");
+    w.end(ExportedStream);
 }

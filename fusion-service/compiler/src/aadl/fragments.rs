@@ -5,10 +5,15 @@
 //! numbers. Those of an operator and its ports are in [`super::operator_fragments`].
 
 use super::channels::Channels;
+use super::hashing_writer::{Fragment, HashingWriter, Word};
 use super::operator_fragments::Operator;
 use super::same::{Generations, refers_to_distant_operators};
-use super::sheet::{Fragment, Sheet};
 use super::tuple_type;
+use super::vocabulary::{
+    AugmentedPe, Capability, CustomMetric, CustomMetricIndex, CustomMetricIndexes, EnvironmentVariables, HostPool,
+    HostPools, Libraries, MetricDescription, OperDefinition, PoolHost, PoolTag, PortTupleType, ToolkitMap, ToolkitsMap,
+    TupleType, TupleTypes,
+};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::heap::heap_fields;
@@ -17,8 +22,6 @@ use crate::shared::Shared;
 use crate::topology::Topology;
 use cranelift_entity::PrimaryMap;
 use std::ops::Deref;
-
-type Page<'a> = Sheet<'a, true>;
 
 /// Pieces of the documents of one generation of a job.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub(crate) struct Fragments {
 /// Pieces that all generations of a job have.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// From behind the document's numbers to the end of the root's start tag.
+    /// Attributes of the root that follow those of the PE.
     pub(super) root: Fragment,
     /// `libraries`, `hostpools`, `tupleTypes`, `envVars`.
     pub(super) head: Fragment,
@@ -100,13 +103,10 @@ impl Job {
             .iter()
             .zip(&tuple_contents)
             .map(|(t, content)| {
-                Fragment::new(|s| {
-                    s.markup(b"<aug:tupleType index=\"");
-                    s.mark(b't');
-                    s.wide(t.index);
-                    s.markup(b"\">");
-                    s.fragment(content);
-                    s.markup(b"</aug:tupleType>");
+                Fragment::new(|w| {
+                    w.start(PortTupleType).attribute(PortTupleType::INDEX, t.index).open();
+                    w.fragment(content);
+                    w.end(PortTupleType);
                 })
             })
             .collect::<Result<Vec<_>, _>>()
@@ -168,151 +168,128 @@ pub(super) fn unwritable(what: &str, illegal: char) -> Problem {
 /// Attributes of the root that all PEs of the job share (rule aadl-7).
 fn root(topology: &Topology, job_name: &str, job_id: u64) -> Result<Fragment, char> {
     let application = &*topology.application;
-    Fragment::new(|s| {
-        s.markup(b"\" jobId=\"");
-        s.wide(job_id);
-        s.markup(b"\" jobName=\"");
-        s.string(job_name);
-        s.markup(b"\" user=\"user\" applicationScope=\"");
-        s.string(&application.scope);
-        s.markup(b"\" class=\"\" language=\"Java\" launchCount=\"0\"");
-        s.observe(topology.data_directory.is_some());
-        if let Some(directory) = &topology.data_directory {
-            s.markup(b" dataDirectory=\"");
-            s.string(directory);
-            s.markup(b"\"");
-        }
-        s.markup(b" applicationDirectory=\"");
-        s.string(&application.application_directory);
-        s.markup(b"\" outputDirectory=\"");
-        s.string(&application.output_directory);
-        // The runtime needs the attribute, whatever the ADL says.
-        s.markup(b"\" checkpointDirectory=\"");
-        s.string(application.checkpoint_directory.as_deref().unwrap_or_default());
-        s.markup(b"\" display=\"");
-        s.hidden_string(&topology.display);
-        s.markup(b"\" buildId=\"");
-        s.hidden_string(&application.build_id);
-        s.markup(b"\" bundle=\"");
-        s.hidden_string(&application.bundle);
-        s.markup(b"\" profileDirectory=\"\" version=\"");
-        s.string(&application.product_version.replace('.', ""));
-        s.markup(b"\" applicationName=\"");
-        s.string(&application.name);
-        s.markup(b"\" jobGroup=\"default\" avoidRuntimeYield=\"");
-        s.string(&application.avoid_runtime_yield);
-        s.markup(b"\" execStreamsVersion=\"4.2.4.0\" genId=\"0\">");
+    // The runtime needs the attribute, whatever the ADL says.
+    let checkpoint_directory = application.checkpoint_directory.as_deref().unwrap_or_default();
+    Fragment::attributes::<AugmentedPe>(|tag| {
+        tag.attribute(AugmentedPe::JOB_ID, job_id)
+            .attribute(AugmentedPe::JOB_NAME, job_name)
+            .fixed(AugmentedPe::USER)
+            .attribute(AugmentedPe::APPLICATION_SCOPE, &application.scope)
+            .fixed(AugmentedPe::CLASS)
+            .fixed(AugmentedPe::LANGUAGE)
+            .fixed(AugmentedPe::LAUNCH_COUNT)
+            .optional(AugmentedPe::DATA_DIRECTORY, topology.data_directory.as_ref())
+            .attribute(AugmentedPe::APPLICATION_DIRECTORY, &application.application_directory)
+            .attribute(AugmentedPe::OUTPUT_DIRECTORY, &application.output_directory)
+            .attribute(AugmentedPe::CHECKPOINT_DIRECTORY, checkpoint_directory)
+            .attribute(AugmentedPe::DISPLAY, &topology.display)
+            .attribute(AugmentedPe::BUILD_ID, &application.build_id)
+            .attribute(AugmentedPe::BUNDLE, &application.bundle)
+            .fixed(AugmentedPe::PROFILE_DIRECTORY)
+            .attribute(AugmentedPe::VERSION, &application.product_version.replace('.', ""))
+            .attribute(AugmentedPe::APPLICATION_NAME, &application.name)
+            .fixed(AugmentedPe::JOB_GROUP)
+            .attribute(AugmentedPe::AVOID_RUNTIME_YIELD, &application.avoid_runtime_yield)
+            .fixed(AugmentedPe::EXEC_STREAMS_VERSION)
+            .fixed(AugmentedPe::GENERATION_ID)
     })
 }
 
 /// Children of the root that come first and are the same everywhere (rule aadl-6).
 fn head(topology: &Topology, tuple_contents: &[Fragment]) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<libraries/><hostpools>");
+    Fragment::new(|w| {
+        w.fixed(Libraries);
+        w.open(HostPools);
         for pool in &topology.host_pools {
-            host_pool(s, pool);
+            host_pool(w, pool);
         }
-        s.markup(b"</hostpools><tupleTypes>");
+        w.end(HostPools);
+        w.open(TupleTypes);
         for (tuple_type, content) in topology.application.tuple_types.iter().zip(tuple_contents) {
-            s.markup(b"<tupleType index=\"");
-            s.mark(b'T');
-            s.wide(tuple_type.index);
-            s.markup(b"\">");
-            s.fragment(content);
-            s.markup(b"</tupleType>");
+            w.start(TupleType).attribute(TupleType::INDEX, tuple_type.index).open();
+            w.fragment(content);
+            w.end(TupleType);
         }
-        s.markup(b"</tupleTypes><aug:envVars/>");
+        w.end(TupleTypes);
+        w.fixed(EnvironmentVariables);
     })
 }
 
-/// Host pools are for placement; a running PE does not read them (rule aadl-9).
-fn host_pool(s: &mut Page<'_>, pool: &logical::HostPool) {
-    s.markup(b"<hostpool name=\"");
-    s.hidden_string(&pool.name);
-    s.markup(b"\" index=\"");
-    s.hidden_wide(pool.index);
-    s.markup(if pool.exclusive { b"\" membershipMode=\"exclusive\"" } else { b"\" membershipMode=\"shared\"" });
-    if let Some(size) = pool.size {
-        s.markup(b" size=\"");
-        s.hidden_wide(size);
-        s.markup(b"\"");
-    }
-    s.markup(b">");
+/// `hostpool` (rule aadl-9).
+fn host_pool(w: &mut HashingWriter<'_, true>, pool: &logical::HostPool) {
+    let tag = w
+        .start(HostPool)
+        .attribute(HostPool::NAME, &pool.name)
+        .attribute(HostPool::INDEX, pool.index)
+        .attribute(HostPool::MEMBERSHIP_MODE, if pool.exclusive { "exclusive" } else { "shared" });
+    match pool.size {
+        Some(size) => tag.attribute(HostPool::SIZE, size).open(),
+        None => tag.open(),
+    };
     for host in &pool.hosts {
-        s.markup(b"<host hostname=\"");
-        s.hidden_string(host);
-        s.markup(b"\"/>");
+        w.start(PoolHost).attribute(PoolHost::HOST_NAME, host).close();
     }
     for tag in pool.sorted_tags() {
-        s.markup(b"<tag name=\"");
-        s.hidden_string(tag);
-        s.markup(b"\"/>");
+        w.start(PoolTag).attribute(PoolTag::NAME, tag).close();
     }
-    s.markup(b"</hostpool>");
+    w.end(HostPool);
 }
 
 fn toolkits(application: &logical::Application) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<aug:toolkitsMap>");
+    Fragment::new(|w| {
+        w.open(ToolkitsMap);
         for toolkit in &application.toolkits {
-            s.markup(b"<phy:toolkitMap index=\"");
-            s.mark(b'k');
-            s.wide(toolkit.index);
-            s.markup(b"\" name=\"");
-            s.string(&toolkit.name);
-            s.markup(b"\"/>");
+            w.start(ToolkitMap)
+                .attribute(ToolkitMap::INDEX, toolkit.index)
+                .attribute(ToolkitMap::NAME, &toolkit.name)
+                .close();
         }
-        s.markup(b"</aug:toolkitsMap>");
+        w.end(ToolkitsMap);
     })
 }
 
 /// `operDefinition` (rule aadl-17).
 fn definition(definition: &logical::OperatorDefinition) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<operDefinition kind=\"");
-        s.mark(b'd');
-        s.string(&definition.kind);
-        s.markup(b"\" index=\"");
-        s.wide(definition.index);
-        let c_plus_plus = definition.runtime == Runtime::CPlusPlus;
-        s.observe(c_plus_plus);
-        s.markup(if c_plus_plus { b"\" runtimeType=\"SPL_CPlusPlus\"" } else { b"\" runtimeType=\"SPL_Java\"" });
+    let runtime = match definition.runtime {
+        Runtime::CPlusPlus => Word("SPL_CPlusPlus", 1),
+        Runtime::Java => Word("SPL_Java", 0),
+    };
+    Fragment::new(|w| {
+        let tag = w
+            .start(OperDefinition)
+            .attribute(OperDefinition::KIND, &definition.kind)
+            .attribute(OperDefinition::INDEX, definition.index)
+            .attribute(OperDefinition::RUNTIME_TYPE, runtime);
         if definition.custom_metrics.is_empty() {
-            s.markup(b"/>");
+            tag.close();
             return;
         }
-        s.markup(b"><customMetricIndicies>");
+        tag.open();
+        w.open(CustomMetricIndexes);
         for metric in &definition.custom_metrics {
-            s.markup(b"<customMetricIndex>");
-            s.mark(b'm');
-            s.wide(*metric);
-            s.markup(b"</customMetricIndex>");
+            w.leaf(CustomMetricIndex, *metric);
         }
-        s.markup(b"</customMetricIndicies></operDefinition>");
+        w.end(CustomMetricIndexes);
+        w.end(OperDefinition);
     })
 }
 
 fn capabilities(definition: &logical::OperatorDefinition) -> Result<Fragment, char> {
-    Fragment::new(|s| {
+    Fragment::new(|w| {
         for capability in &definition.capabilities {
-            s.markup(b"<aug:capability>");
-            s.hidden_string(capability);
-            s.markup(b"</aug:capability>");
+            w.leaf(Capability, capability);
         }
     })
 }
 
 fn metric(metric: &logical::CustomMetric) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<customMetric index=\"");
-        s.mark(b'M');
-        s.wide(metric.index);
-        s.markup(b"\" name=\"");
-        s.string(&metric.name);
-        s.markup(b"\" kind=\"");
-        s.string(&metric.kind);
-        s.markup(b"\"><description>");
-        s.string(&metric.description);
-        s.markup(b"</description></customMetric>");
+    Fragment::new(|w| {
+        w.start(CustomMetric)
+            .attribute(CustomMetric::INDEX, metric.index)
+            .attribute(CustomMetric::NAME, &metric.name)
+            .attribute(CustomMetric::KIND, &metric.kind)
+            .open();
+        w.leaf(MetricDescription, &metric.description);
+        w.end(CustomMetric);
     })
 }

@@ -13,14 +13,16 @@
 mod channels;
 mod difference;
 mod document;
+mod element;
 mod elements;
 mod escape;
 mod fragments;
+mod hashing_writer;
 mod operator;
 mod operator_fragments;
 mod same;
-mod sheet;
 mod tuple_type;
+mod vocabulary;
 
 pub use difference::{Difference, Key, Step, What, differences};
 pub use document::WriteError;
@@ -32,7 +34,7 @@ use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
 use crate::heap::heap_fields;
 use fragments::Fragments;
-use sheet::Sheet;
+use hashing_writer::HashingWriter;
 use std::io;
 
 /// What one document of a job is.
@@ -88,20 +90,20 @@ impl Writer {
         let (mut problems, mut refused) = (Problems::default(), 0);
         let mut left = budget.limits.aadl_bytes;
         let mut measures = Vec::with_capacity(e.pes().len());
-        let mut sheet = Sheet::<true>::new(None);
+        let mut writer = HashingWriter::<true>::new(None);
         let mut pace = budget.pace();
         for (position, &pe) in e.pes().iter().enumerate() {
             pace.steps(16)?;
             let measure = match known(position, pe) {
                 Some(measure) => measure,
-                None => match self.measure_on(&mut sheet, e, pe, left, budget) {
+                None => match self.measure_with(&mut writer, e, pe, left, budget) {
                     // Others may have problems of their own; not so if there is too much text.
                     Err(Error::Rejected(own))
                         if refused < MOST_REFUSED && own.iter().all(|p| p.stage == Stage::Aadl) =>
                     {
                         problems.extend(own);
                         refused += 1;
-                        sheet = Sheet::<true>::new(None);
+                        writer = HashingWriter::<true>::new(None);
                         continue;
                     }
                     measured => match problems.keep(measured)? {
@@ -118,18 +120,18 @@ impl Writer {
 
     /// Ids and size of one document; `most` bounds its size in bytes.
     pub fn measure(&self, e: &Elements, pe: Pe, most: u64, budget: &Budget) -> Result<Measure, Error> {
-        self.measure_on(&mut Sheet::<true>::new(None), e, pe, most, budget)
+        self.measure_with(&mut HashingWriter::<true>::new(None), e, pe, most, budget)
     }
 
-    fn measure_on(
+    fn measure_with(
         &self,
-        sheet: &mut Sheet<'_, true>,
+        writer: &mut HashingWriter<'_, true>,
         e: &Elements,
         pe: Pe,
         most: u64,
         budget: &Budget,
     ) -> Result<Measure, Error> {
-        match self.write_on(sheet, e, pe, most, budget) {
+        match self.write_with(writer, e, pe, most, budget) {
             Ok(measure) => Ok(measure),
             Err(WriteError::Refused(error)) => Err(error),
             // There is no sink that could fail.
@@ -145,22 +147,22 @@ impl Writer {
         sink: &mut dyn io::Write,
         budget: &Budget,
     ) -> Result<([u8; 32], u64), WriteError> {
-        let mut sheet = Sheet::<false>::new(Some(sink));
-        let measure = self.write_on(&mut sheet, e, pe, budget.limits.aadl_bytes, budget)?;
+        let mut writer = HashingWriter::<false>::new(Some(sink));
+        let measure = self.write_with(&mut writer, e, pe, budget.limits.aadl_bytes, budget)?;
         Ok((measure.content_id, measure.bytes))
     }
 
-    fn write_on<const O: bool>(
+    fn write_with<const O: bool>(
         &self,
-        sheet: &mut Sheet<'_, O>,
+        writer: &mut HashingWriter<'_, O>,
         e: &Elements,
         pe: Pe,
         most: u64,
         budget: &Budget,
     ) -> Result<Measure, WriteError> {
         budget.check()?;
-        document::write(sheet, e, &self.fragments, pe, most, budget)?;
-        let finished = sheet.finish()?;
+        document::write(writer, e, &self.fragments, pe, most, budget)?;
+        let finished = writer.finish()?;
         if let Some(illegal) = finished.illegal {
             return Err(fragments::unwritable(&format!("PE {}", e.id(pe)), illegal).into());
         }
@@ -173,7 +175,7 @@ const MOST_REFUSED: usize = 20;
 
 /// Annotations that name operators anywhere in the job.
 fn is_event_time(annotation: &crate::topology::Annotation) -> bool {
-    annotation.tag == channels::EVENT_TIME
+    annotation.tag == vocabulary::EVENT_TIME
 }
 
 /// A connection is named at both of its ends, with at least this markup.

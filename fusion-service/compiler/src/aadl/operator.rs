@@ -1,16 +1,22 @@
 //! One operator: `app:operInstance` (rule aadl-10).
 
+use super::element::Has;
 use super::elements::Elements;
 use super::fragments::Fragments;
+use super::hashing_writer::{HashingWriter, StartTag};
 use super::operator_fragments::Port;
-use super::sheet::Sheet;
+use super::vocabulary::{
+    ChannelAttributes, IncomingInterPeConnection, IncomingIntraPeConnection, InputPort, InputPorts, OperInstance,
+    OutgoingInterPeConnection, OutgoingIntraPeConnection, OutputPort, OutputPorts, ParallelChannel, ParallelRegion,
+    ParallelRegions, Splitter, SplitterAttribute, SplitterAttributes, ThreadedPort,
+};
 use crate::logical::SplitterKind;
-use crate::topology::{Connection, Node, Operator, Splitter, Via};
+use crate::topology::{self, Connection, Node, Operator, Via};
 use std::io;
 
 /// Writes one operator.
 pub(super) fn write<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     fragments: &Fragments,
     node: Node,
@@ -18,136 +24,125 @@ pub(super) fn write<const O: bool>(
     let operator = &e.topology().operators[node];
     let channels = fragments.channels();
     let Some(shared) = fragments.operator(operator.logical) else { return Ok(()) };
-    s.markup(b"<operInstance xsi:type=\"phy:physOperInstanceType\" index=\"");
-    s.mark(b'O');
-    s.number(operator.index);
-    s.markup(b"\" name=\"");
-    s.string(&operator.name);
-    s.markup(b"\"");
-    s.fragment(&shared.attributes);
     let flags = e.flags(node);
-    s.markup(b" singleThreadedOnInputs=\"");
-    s.boolean(flags.single_threaded_on_inputs);
-    s.markup(b"\" singleThreadedOnOutputs=\"");
-    s.boolean(flags.single_threaded_on_outputs);
-    s.markup(b"\">");
-    s.fragment(&shared.shared_object);
-    s.fragment(channels.resources(node));
-    s.fragment(&shared.checkpointing);
-    s.fragment(channels.runtime_constants(node));
-    s.markup(b"<inputPorts>");
+    w.start(OperInstance)
+        .fixed(OperInstance::TYPE)
+        .attribute(OperInstance::INDEX, operator.index)
+        .attribute(OperInstance::NAME, &operator.name)
+        .fragment(&shared.attributes)
+        .attribute(OperInstance::SINGLE_THREADED_ON_INPUTS, flags.single_threaded_on_inputs)
+        .attribute(OperInstance::SINGLE_THREADED_ON_OUTPUTS, flags.single_threaded_on_outputs)
+        .open();
+    w.fragment(&shared.shared_object);
+    w.fragment(channels.resources(node));
+    w.fragment(&shared.checkpointing);
+    w.fragment(channels.runtime_constants(node));
+    w.open(InputPorts);
     for &port in &shared.input_order {
-        input_port(s, e, &shared.inputs[port as usize], node, port)?;
+        input_port(w, e, &shared.inputs[port as usize], node, port)?;
     }
-    s.markup(b"</inputPorts><outputPorts>");
+    w.end(InputPorts);
+    w.open(OutputPorts);
     for &port in &shared.output_order {
-        output_port(s, e, &shared.outputs[port as usize], node, port)?;
+        output_port(w, e, &shared.outputs[port as usize], node, port)?;
     }
-    s.markup(b"</outputPorts>");
-    s.fragment(channels.annotations(node));
-    s.fragment(&shared.jvm_arguments);
-    parallel_regions(s, operator);
-    s.markup(b"</operInstance>");
-    s.settle()
+    w.end(OutputPorts);
+    w.fragment(channels.annotations(node));
+    w.fragment(&shared.jvm_arguments);
+    parallel_regions(w, operator);
+    w.end(OperInstance);
+    w.settle()
 }
 
 /// `app:inputPort` (rule aadl-11).
 fn input_port<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     pieces: &Port,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
-    s.markup(b"<inputPort");
-    s.mark(b'I');
-    s.fragment(&pieces.attributes);
-    s.markup(b">");
+    w.start(InputPort).fragment(&pieces.attributes).open();
     let own = e.pe(node);
     for inter in [true, false] {
         for connection in e.incoming(node, port) {
             if (e.pe(connection.source) != own) == inter {
-                incoming(s, e, connection, inter);
-                s.settle()?;
+                incoming(w, e, connection, inter);
+                w.settle()?;
             }
         }
     }
     let threaded = e.threaded_port(node, port);
-    s.observe(threaded.is_some());
+    w.observe(u8::from(threaded.is_some()));
     if let Some(threaded) = threaded {
-        match &pieces.threaded {
-            Some(written) => s.fragment(written),
-            None => s.markup(b"<threadedPort congestionPolicy=\"wait\""),
-        }
-        s.markup(b" singleThreadedOnInput=\"");
-        s.boolean(threaded.single_threaded_on_input);
-        s.markup(b"\" isInjected=\"");
-        s.boolean(threaded.injected);
-        s.markup(b"\"/>");
+        let tag = w.start(ThreadedPort);
+        let tag = match &pieces.threaded {
+            Some(written) => tag.fragment(written),
+            None => tag.text(ThreadedPort::CONGESTION_POLICY, "wait"),
+        };
+        tag.attribute(ThreadedPort::SINGLE_THREADED_ON_INPUT, threaded.single_threaded_on_input)
+            .attribute(ThreadedPort::IS_INJECTED, threaded.injected)
+            .close();
     }
-    s.markup(b"</inputPort>");
+    w.end(InputPort);
     Ok(())
 }
 
-/// The end of a connection. The runtime does not read by which PE port it comes (rule aadl-11).
+/// The end of a connection (rule aadl-11).
 #[inline]
-fn incoming<const O: bool>(s: &mut Sheet<'_, O>, e: &Elements, connection: &Connection, inter: bool) {
-    s.markup(if inter {
-        b"<interPeConnection operInstanceIndex=\""
-    } else {
-        b"<intraPeConnection operInstanceIndex=\""
-    });
-    s.mark(if inter { b'>' } else { b'=' });
-    s.number(e.topology().operators[connection.source].index);
-    s.markup(b"\" oportIndex=\"");
-    s.wide(e.output_index(connection.source, connection.source_port));
-    channel(s, connection.via());
+fn incoming<const O: bool>(w: &mut HashingWriter<'_, O>, e: &Elements, connection: &Connection, inter: bool) {
+    let operator = e.topology().operators[connection.source].index;
+    let port = e.output_index(connection.source, connection.source_port);
     if inter {
-        s.markup(b"\" pePortIndex=\"");
-        s.hidden_number(e.output_id(connection));
+        let tag = w
+            .start(IncomingInterPeConnection)
+            .attribute(IncomingInterPeConnection::OPERATOR, operator)
+            .attribute(IncomingInterPeConnection::PORT, port);
+        channel(tag, connection.via()).attribute(IncomingInterPeConnection::PE_PORT, e.output_id(connection)).close();
+    } else {
+        let tag = w
+            .start(IncomingIntraPeConnection)
+            .attribute(IncomingIntraPeConnection::OPERATOR, operator)
+            .attribute(IncomingIntraPeConnection::PORT, port);
+        channel(tag, connection.via()).close();
     }
-    s.markup(b"\"/>");
 }
 
-/// Attributes that say which channel of an output port is meant, behind the value of another one; none if it is taken
-/// directly.
+/// Says which channel of an output port is meant; nothing if it is taken directly.
 #[inline]
-pub(super) fn channel<const O: bool>(s: &mut Sheet<'_, O>, via: Option<Via>) {
-    if let Some(Via { splitter, channel }) = via {
-        s.markup(b"\" splitterIndex=\"");
-        s.mark(b'v');
-        s.number(splitter);
-        s.markup(b"\" channelIndex=\"");
-        s.number(channel);
-    }
+pub(super) fn channel<'w, 's, E: Has<ChannelAttributes>, const O: bool>(
+    tag: StartTag<'w, 's, E, O>,
+    via: Option<Via>,
+) -> StartTag<'w, 's, E, O> {
+    let Some(Via { splitter, channel }) = via else { return tag };
+    tag.attribute(ChannelAttributes::SPLITTER, splitter).attribute(ChannelAttributes::CHANNEL, channel)
 }
 
 /// `app:outputPort` (rule aadl-11).
 fn output_port<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     pieces: &Port,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
     let Some(output) = e.topology().operators[node].outputs.get(port as usize) else { return Ok(()) };
-    s.markup(b"<outputPort xsi:type=\"phy:physOperInstanceOutputPortType\"");
-    s.mark(b'o');
-    s.fragment(&pieces.attributes);
-    s.markup(b" streamName=\"");
-    s.hidden_string(&output.stream_name);
-    s.markup(b"\">");
-    outgoing(s, e, node, port, None)?;
+    w.start(OutputPort)
+        .fixed(OutputPort::TYPE)
+        .fragment(&pieces.attributes)
+        .attribute(OutputPort::STREAM_NAME, &output.stream_name)
+        .open();
+    outgoing(w, e, node, port, None)?;
     for splitter in &output.splitters {
-        self::splitter(s, e, node, port, splitter)?;
+        self::splitter(w, e, node, port, splitter)?;
     }
-    s.markup(b"</outputPort>");
+    w.end(OutputPort);
     Ok(())
 }
 
 /// Connections of a port or of a channel: those to other PEs first.
 fn outgoing<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     node: Node,
     port: u32,
@@ -161,28 +156,23 @@ fn outgoing<const O: bool>(
             inner += 1;
             continue;
         }
-        s.markup(b"<interPeConnection operInstanceIndex=\"");
-        s.mark(b'<');
-        s.number(e.topology().operators[connection.target].index);
-        s.markup(b"\" iportIndex=\"");
-        s.wide(e.input_index(connection.target, connection.target_port));
-        s.markup(b"\" pePortIndex=\"");
-        s.hidden_number(e.input_id(connection.target, connection.target_port));
-        s.markup(b"\"/>");
-        s.settle()?;
+        w.start(OutgoingInterPeConnection)
+            .attribute(OutgoingInterPeConnection::OPERATOR, e.topology().operators[connection.target].index)
+            .attribute(OutgoingInterPeConnection::PORT, e.input_index(connection.target, connection.target_port))
+            .attribute(OutgoingInterPeConnection::PE_PORT, e.input_id(connection.target, connection.target_port))
+            .close();
+        w.settle()?;
     }
     if inner == 0 {
         return Ok(());
     }
     for connection in connections {
         if e.pe(connection.target) == own {
-            s.markup(b"<intraPeConnection operInstanceIndex=\"");
-            s.mark(b'=');
-            s.number(e.topology().operators[connection.target].index);
-            s.markup(b"\" iportIndex=\"");
-            s.wide(e.input_index(connection.target, connection.target_port));
-            s.markup(b"\"/>");
-            s.settle()?;
+            w.start(OutgoingIntraPeConnection)
+                .attribute(OutgoingIntraPeConnection::OPERATOR, e.topology().operators[connection.target].index)
+                .attribute(OutgoingIntraPeConnection::PORT, e.input_index(connection.target, connection.target_port))
+                .close();
+            w.settle()?;
         }
     }
     Ok(())
@@ -191,75 +181,60 @@ fn outgoing<const O: bool>(
 /// `app:splitter` and those under its channels (rule aadl-12). The nesting is that of parallel regions, which the depth
 /// of the ADL bounds.
 fn splitter<const O: bool>(
-    s: &mut Sheet<'_, O>,
+    w: &mut HashingWriter<'_, O>,
     e: &Elements,
     node: Node,
     port: u32,
-    splitter: &Splitter,
+    splitter: &topology::Splitter,
 ) -> io::Result<()> {
-    s.markup(b"<splitter kind=\"");
-    s.mark(b'S');
-    s.string(match splitter.kind {
+    let kind = match splitter.kind {
         SplitterKind::RoundRobin => "RoundRobin",
         SplitterKind::Hash => "Hash",
         SplitterKind::Broadcast => "Broadcast",
-    });
-    s.markup(b"\" index=\"");
-    s.number(splitter.index);
-    s.markup(b"\" iportIndex=\"");
-    s.wide(splitter.input_port);
-    s.markup(b"\" regionIndex=\"");
-    s.wide(splitter.region);
-    s.markup(b"\" dropWindowPuncts=\"");
-    s.boolean(splitter.drop_window_punctuation);
-    s.markup(b"\">");
+    };
+    w.start(Splitter)
+        .attribute(Splitter::KIND, kind)
+        .attribute(Splitter::INDEX, splitter.index)
+        .attribute(Splitter::INPUT_PORT, splitter.input_port)
+        .attribute(Splitter::REGION, splitter.region)
+        .attribute(Splitter::DROP_WINDOW_PUNCTUATION, splitter.drop_window_punctuation)
+        .open();
     let mut nested = splitter.nested.iter().peekable();
     for channel in 0..splitter.width {
-        s.markup(b"<parallelChannel index=\"");
-        s.mark(b'C');
-        s.number(channel);
-        s.markup(b"\">");
-        outgoing(s, e, node, port, Some(Via { splitter: splitter.index, channel }))?;
+        w.start(ParallelChannel).attribute(ParallelChannel::INDEX, channel).open();
+        outgoing(w, e, node, port, Some(Via { splitter: splitter.index, channel }))?;
         while let Some((_, inner)) = nested.next_if(|(of, _)| *of == channel) {
-            self::splitter(s, e, node, port, inner)?;
+            self::splitter(w, e, node, port, inner)?;
         }
-        s.markup(b"</parallelChannel>");
-        s.settle()?;
+        w.end(ParallelChannel);
+        w.settle()?;
     }
     if !splitter.attributes.is_empty() {
-        s.markup(b"<attributes>");
+        w.open(SplitterAttributes);
         for attribute in &*splitter.attributes {
-            s.markup(b"<attribute name=\"");
-            s.mark(b'A');
-            s.string(attribute);
-            s.markup(b"\"/>");
+            w.start(SplitterAttribute).attribute(SplitterAttribute::NAME, attribute).close();
         }
-        s.markup(b"</attributes>");
+        w.end(SplitterAttributes);
     }
-    s.mark(b'/');
-    s.markup(b"</splitter>");
+    w.observe(b'/');
+    w.end(Splitter);
     Ok(())
 }
 
 /// `phy:parallelRegions`, innermost first (rule aadl-14).
-fn parallel_regions<const O: bool>(s: &mut Sheet<'_, O>, operator: &Operator) {
+fn parallel_regions<const O: bool>(w: &mut HashingWriter<'_, O>, operator: &Operator) {
     if operator.channels.is_empty() {
         return;
     }
-    s.markup(b"<phy:parallelRegions>");
+    w.open(ParallelRegions);
     for channel in &operator.channels {
-        s.markup(b"<phy:parallelRegion regionIndex=\"");
-        s.mark(b'R');
-        s.wide(channel.region);
-        s.markup(b"\" localChannelIndex=\"");
-        s.number(channel.local);
-        s.markup(b"\" globalChannelIndex=\"");
-        s.number(channel.global);
-        s.markup(b"\" localMaxChannels=\"");
-        s.number(channel.local_max);
-        s.markup(b"\" globalMaxChannels=\"");
-        s.number(channel.global_max);
-        s.markup(b"\"/>");
+        w.start(ParallelRegion)
+            .attribute(ParallelRegion::REGION, channel.region)
+            .attribute(ParallelRegion::LOCAL_CHANNEL, channel.local)
+            .attribute(ParallelRegion::GLOBAL_CHANNEL, channel.global)
+            .attribute(ParallelRegion::LOCAL_MAX_CHANNELS, channel.local_max)
+            .attribute(ParallelRegion::GLOBAL_MAX_CHANNELS, channel.global_max)
+            .close();
     }
-    s.markup(b"</phy:parallelRegions>");
+    w.end(ParallelRegions);
 }

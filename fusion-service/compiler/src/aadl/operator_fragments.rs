@@ -3,7 +3,12 @@
 //! Knows: the operator as it is written in the ADL. Must not know: channels, PEs, connections: what depends on these is
 //! put between the pieces by [`super::operator`] and [`super::document`].
 
-use super::sheet::{Fragment, Sheet};
+use super::element::Has;
+use super::hashing_writer::{Fragment, StartTag, Word};
+use super::vocabulary::{
+    CheckpointingElement, InputPort, JvmArgument, JvmArguments, OperInstance, OutputPort, PePortAttributes,
+    PortAttributes, SharedObject, SharedObjectUri, ThreadedPort, Wrapper,
+};
 use crate::heap::heap_fields;
 use crate::logical::{self, Checkpointing, Primitive};
 
@@ -62,42 +67,29 @@ impl Operator {
             return Ok(None);
         };
         let toolkit = application.definitions.get(position).and_then(|d| d.toolkit);
-        let attributes = Fragment::new(|s| {
-            s.markup(b" class=\"");
-            s.string(&primitive.class);
-            s.markup(b"\" definitionIndex=\"");
-            s.wide(primitive.definition);
-            s.markup(b"\" restartable=\"");
-            s.hidden_boolean(primitive.restartable);
-            s.markup(b"\" relocatable=\"");
-            s.hidden_boolean(primitive.relocatable);
-            s.markup(b"\" launchCount=\"1\" logicalName=\"");
-            s.string(&operator.logical_name);
-            s.markup(b"\" logicalIndex=\"");
-            s.hidden_wide(operator.index);
-            s.markup(b"\"");
-            s.observe(toolkit.is_some());
-            if let Some(toolkit) = toolkit {
-                s.markup(b" toolkitIndex=\"");
-                s.wide(toolkit);
-                s.markup(b"\"");
-            }
+        let attributes = Fragment::attributes::<OperInstance>(|tag| {
+            tag.attribute(OperInstance::CLASS, &primitive.class)
+                .attribute(OperInstance::DEFINITION_INDEX, primitive.definition)
+                .attribute(OperInstance::RESTARTABLE, primitive.restartable)
+                .attribute(OperInstance::RELOCATABLE, primitive.relocatable)
+                .fixed(OperInstance::LAUNCH_COUNT)
+                .attribute(OperInstance::LOGICAL_NAME, &operator.logical_name)
+                .attribute(OperInstance::LOGICAL_INDEX, operator.index)
+                .optional(OperInstance::TOOLKIT_INDEX, toolkit)
         })?;
-        let shared_object = Fragment::new(|s| {
-            s.markup(b"<sharedObject><wrapper>");
-            s.string(&primitive.wrapper);
-            s.markup(b"</wrapper><sharedObjectUri>");
-            s.string(&primitive.shared_object);
-            s.markup(b"</sharedObjectUri></sharedObject>");
+        let shared_object = Fragment::new(|w| {
+            w.open(SharedObject);
+            w.leaf(Wrapper, &primitive.wrapper);
+            w.leaf(SharedObjectUri, &primitive.shared_object);
+            w.end(SharedObject);
         })?;
         let inputs = primitive
             .inputs
             .iter()
             .map(|input| {
                 let threaded = input.threaded.as_ref().map(threaded_port).transpose()?;
-                Port::new(application, &input.port, threaded, |s| {
-                    s.markup(b"\" isControl=\"");
-                    s.boolean(input.control);
+                Port::new::<InputPort>(application, &input.port, threaded, |tag| {
+                    tag.attribute(InputPort::IS_CONTROL, input.control)
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -105,11 +97,9 @@ impl Operator {
             .outputs
             .iter()
             .map(|output| {
-                Port::new(application, &output.port, None, |s| {
-                    s.markup(b"\" viewable=\"");
-                    s.hidden_boolean(output.viewable);
-                    s.markup(b"\" logicalStreamName=\"");
-                    s.hidden_string(&output.stream_name);
+                Port::new::<OutputPort>(application, &output.port, None, |tag| {
+                    tag.attribute(OutputPort::VIEWABLE, output.viewable)
+                        .attribute(OutputPort::LOGICAL_STREAM_NAME, &output.stream_name)
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -135,30 +125,24 @@ fn order(indexes: impl Iterator<Item = u64>) -> Vec<u32> {
 }
 
 impl Port {
-    fn new(
+    fn new<E: Has<E> + Has<PortAttributes>>(
         application: &logical::Application,
         port: &logical::Port,
         threaded: Option<Fragment>,
-        more: impl FnOnce(&mut Sheet<'_, true>),
+        more: impl for<'w, 's> FnOnce(StartTag<'w, 's, E, true>) -> StartTag<'w, 's, E, true>,
     ) -> Result<Self, char> {
         Ok(Self {
-            attributes: Fragment::new(|s| {
-                s.markup(b" index=\"");
-                s.wide(port.index);
-                s.markup(b"\" name=\"");
-                s.string(&port.name);
-                s.markup(b"\" isMutable=\"");
-                s.boolean(port.mutable);
-                s.markup(b"\" tupleTypeIndex=\"");
-                s.wide(port.tuple_type);
-                more(s);
-                s.markup(b"\"");
+            attributes: Fragment::attributes::<E>(|tag| {
+                more(
+                    tag.attribute(PortAttributes::INDEX, port.index)
+                        .attribute(PortAttributes::NAME, &port.name)
+                        .attribute(PortAttributes::IS_MUTABLE, port.mutable)
+                        .attribute(PortAttributes::TUPLE_TYPE_INDEX, port.tuple_type),
+                )
             })?,
-            pe_port: Fragment::new(|s| {
-                s.markup(b"\" encoding=\"");
-                s.string(&port.encoding);
-                s.markup(b"\" transport=\"");
-                s.string(&port.transport);
+            pe_port: Fragment::attributes::<PePortAttributes>(|tag| {
+                tag.attribute(PePortAttributes::ENCODING, &port.encoding)
+                    .attribute(PePortAttributes::TRANSPORT, &port.transport)
             })?,
             tuple_type: application.tuple_types.binary_search_by_key(&port.tuple_type, |t| t.index).ok(),
             threaded,
@@ -167,50 +151,36 @@ impl Port {
 }
 
 fn threaded_port(port: &logical::ThreadedPort) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.markup(b"<threadedPort congestionPolicy=\"");
-        s.string(&port.congestion_policy);
-        s.markup(b"\"");
-        s.observe(port.queue_size.is_some());
-        if let Some(size) = port.queue_size {
-            s.markup(b" queueSize=\"");
-            s.wide(size);
-            s.markup(b"\"");
-        }
+    Fragment::attributes::<ThreadedPort>(|tag| {
+        tag.attribute(ThreadedPort::CONGESTION_POLICY, &port.congestion_policy)
+            .optional(ThreadedPort::QUEUE_SIZE, port.queue_size)
     })
 }
 
 fn checkpointing(checkpointing: Option<&Checkpointing>) -> Result<Fragment, char> {
-    Fragment::new(|s| match checkpointing {
-        None => s.mark(0),
+    Fragment::new(|w| match checkpointing {
+        None => w.observe(0),
         Some(Checkpointing::OperatorDriven) => {
-            s.mark(1);
-            s.markup(b"<checkpointing policy=\"operatorDriven\"/>");
+            w.start(CheckpointingElement).attribute(CheckpointingElement::POLICY, Word("operatorDriven", 1)).close();
         }
         Some(Checkpointing::Periodic(period)) => {
-            s.mark(2);
-            s.markup(b"<checkpointing policy=\"periodic\"");
-            if let Some(period) = period {
-                s.markup(b" period=\"");
-                s.double(*period);
-                s.markup(b"\"");
+            let tag = w.start(CheckpointingElement).attribute(CheckpointingElement::POLICY, Word("periodic", 2));
+            match period {
+                Some(period) => tag.attribute(CheckpointingElement::PERIOD, *period).close(),
+                None => tag.close(),
             }
-            s.markup(b"/>");
         }
     })
 }
 
 fn jvm_arguments(arguments: Option<&[String]>) -> Result<Fragment, char> {
-    Fragment::new(|s| {
-        s.observe(arguments.is_some());
+    Fragment::new(|w| {
+        w.observe(u8::from(arguments.is_some()));
         let Some(arguments) = arguments else { return };
-        s.markup(b"<phy:jvmArguments>");
+        w.open(JvmArguments);
         for argument in arguments {
-            s.markup(b"<phy:jvmArgument>");
-            s.mark(b'j');
-            s.string(argument);
-            s.markup(b"</phy:jvmArgument>");
+            w.leaf(JvmArgument, argument);
         }
-        s.markup(b"</phy:jvmArguments>");
+        w.end(JvmArguments);
     })
 }

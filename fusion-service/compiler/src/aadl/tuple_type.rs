@@ -1,30 +1,32 @@
 //! Tuple types in both vocabularies: the flat attribute list and the structured `tuple` (rule aadl-8).
 
-use super::sheet::{Fragment, Sheet};
+use super::element::{self, Element, Has};
+use super::hashing_writer::{Fragment, HashingWriter, StartTag};
+use super::vocabulary::{
+    StructureAttribute, StructureKey, StructureList, StructureMap, StructureOptional, StructureSet, StructureTuple,
+    StructureValue, TupleAttribute, TupleStructure,
+};
 use crate::logical::{Attribute, TupleType, Type};
 
-type Page<'a> = Sheet<'a, true>;
+type Page<'a> = HashingWriter<'a, true>;
 
 /// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no
 /// structure.
 pub(super) fn content(tuple_type: &TupleType) -> Result<Fragment, char> {
-    Fragment::new(|s| {
+    Fragment::new(|w| {
         let attributes = tuple_type.attributes.as_deref().unwrap_or_default();
         let mut flat = String::new();
         for attribute in attributes {
-            s.markup(b"<attribute name=\"");
-            s.mark(b'a');
-            s.string(&attribute.name);
-            s.markup(b"\" type=\"");
             flat.clear();
             spell(&attribute.r#type, &mut flat);
-            s.string(&flat);
-            s.markup(b"\"/>");
+            w.start(TupleAttribute)
+                .attribute(TupleAttribute::NAME, &attribute.name)
+                .attribute(TupleAttribute::TYPE, &flat)
+                .close();
         }
-        // The structure says the same as the spelled types, so it need not be observed.
-        s.markup(b"<tuple>");
-        members(s, attributes);
-        s.markup(b"</tuple>");
+        w.open(TupleStructure);
+        members(w, attributes);
+        w.end(TupleStructure);
     })
 }
 
@@ -73,84 +75,77 @@ fn spell(r#type: &Type, out: &mut String) {
     }
 }
 
-fn members(s: &mut Page<'_>, attributes: &[Attribute]) {
+fn members(w: &mut Page<'_>, attributes: &[Attribute]) {
     for attribute in attributes {
-        s.markup(b"<tt:attr name=\"");
-        s.hidden_string(&attribute.name);
-        s.markup(b"\"");
-        close(s, b"</tt:attr>", &attribute.r#type, b" type=\"");
+        let tag = w.start(StructureAttribute).attribute(StructureAttribute::NAME, &attribute.name);
+        close(tag, StructureAttribute, &attribute.r#type, StructureAttribute::TYPE);
     }
 }
 
 /// Ends a start tag for something of type `r#type`: scalars are an attribute, everything else is a child.
-fn close(s: &mut Page<'_>, end: &'static [u8], r#type: &Type, scalar: &'static [u8]) {
+fn close<E: Element>(tag: StartTag<'_, '_, E, true>, element: E, r#type: &Type, scalar: element::Attribute<E>) {
     match r#type {
-        Type::Scalar(name) => {
-            s.markup(scalar);
-            s.hidden_string(name);
-            s.markup(b"\"/>");
-        }
+        Type::Scalar(name) => tag.attribute(scalar, name).close(),
         nested => {
-            s.markup(b">");
-            structure(s, nested);
-            s.markup(end);
+            let w = tag.open();
+            structure(w, nested);
+            w.end(element);
         }
     }
 }
 
-fn structure(s: &mut Page<'_>, r#type: &Type) {
-    let bound = |s: &mut Page<'_>, bound: &Option<i64>| {
-        if let Some(bound) = bound {
-            s.markup(b" bound=\"");
-            s.hidden_string(itoa::Buffer::new().format(*bound));
-            s.markup(b"\"");
-        }
-    };
+fn structure(w: &mut Page<'_>, r#type: &Type) {
     match r#type {
         // Scalars are attributes of what holds them.
         Type::Scalar(_) => {}
         Type::List(element, most) => {
-            s.markup(b"<tt:list");
-            bound(s, most);
-            close(s, b"</tt:list>", element, b" elementType=\"");
+            let tag = bound(w.start(StructureList), StructureList::BOUND, *most);
+            close(tag, StructureList, element, StructureList::ELEMENT_TYPE);
         }
         Type::Set(element, most) => {
-            s.markup(b"<tt:set");
-            bound(s, most);
-            close(s, b"</tt:set>", element, b" elementType=\"");
+            let tag = bound(w.start(StructureSet), StructureSet::BOUND, *most);
+            close(tag, StructureSet, element, StructureSet::ELEMENT_TYPE);
         }
         Type::Map(key, value, most) => {
-            s.markup(b"<tt:map");
-            bound(s, most);
-            for (part, attribute) in [(key, b" keyType=\"".as_slice()), (value, b" valueType=\"".as_slice())] {
+            let mut tag = bound(w.start(StructureMap), StructureMap::BOUND, *most);
+            for (part, attribute) in [(key, StructureMap::KEY_TYPE), (value, StructureMap::VALUE_TYPE)] {
                 if let Type::Scalar(name) = &**part {
-                    s.markup(attribute);
-                    s.hidden_string(name);
-                    s.markup(b"\"");
+                    tag = tag.attribute(attribute, name);
                 }
             }
-            s.markup(b">");
+            let w = tag.open();
             if !matches!(**key, Type::Scalar(_)) {
-                s.markup(b"<tt:key>");
-                structure(s, key);
-                s.markup(b"</tt:key>");
+                w.open(StructureKey);
+                structure(w, key);
+                w.end(StructureKey);
             }
             if !matches!(**value, Type::Scalar(_)) {
-                s.markup(b"<tt:value>");
-                structure(s, value);
-                s.markup(b"</tt:value>");
+                w.open(StructureValue);
+                structure(w, value);
+                w.end(StructureValue);
             }
-            s.markup(b"</tt:map>");
+            w.end(StructureMap);
         }
         Type::Optional(inner) => {
-            s.markup(b"<tt:optional");
-            close(s, b"</tt:optional>", inner, b" type=\"");
+            close(w.start(StructureOptional), StructureOptional, inner, StructureOptional::TYPE);
         }
         Type::Tuple(attributes) => {
-            s.markup(b"<tt:tuple>");
-            members(s, attributes);
-            s.markup(b"</tt:tuple>");
+            w.open(StructureTuple);
+            members(w, attributes);
+            w.end(StructureTuple);
         }
+    }
+}
+
+/// The bound of a collection, if it has one.
+fn bound<'w, 's, E: Has<E>>(
+    tag: StartTag<'w, 's, E, true>,
+    attribute: element::Attribute<E>,
+    bound: Option<i64>,
+) -> StartTag<'w, 's, E, true> {
+    match bound {
+        Some(bound) => tag.attribute(attribute, itoa::Buffer::new().format(bound)),
+        None => tag,
     }
 }
 

@@ -147,7 +147,7 @@ pub struct Channel {
 }
 
 /// A physical operator.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Operator {
     /// Operator index: `operInstance/@index`.
     pub index: u32,
@@ -208,7 +208,7 @@ pub enum AnnotationValue {
 }
 
 /// What differs between channels at an input port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct InputPort {
     /// Imports that feed it.
     pub imports: Option<Box<Imports>>,
@@ -263,7 +263,7 @@ pub struct PropertyImport {
 }
 
 /// What differs between channels at an output port.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OutputPort {
     /// Physical stream name.
     pub stream_name: String,

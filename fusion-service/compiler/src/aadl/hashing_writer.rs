@@ -1,0 +1,510 @@
+//! Writes the text of a document and hashes it, and beside it what a running PE can observe of it.
+//!
+//! Two ids come out of one pass. The content id is the SHA-256 of the text (rule aadl-4). The runtime id is the SHA-256
+//! of a second, much shorter stream that only gets what the runtime reads (rules aadl-5 and aadl-18). The caller does not
+//! say which values those are. The [`super::vocabulary`] does: an attribute is written by its constant, an element by its
+//! type. Markup is in the text only. The second stream gets one mark per element instead, strings with their length and
+//! numbers with a fixed size, so two different contents never give the same stream.
+
+use super::element::{Attribute, Element, FixedAttribute, FixedElement, Has};
+use super::escape::{double, escape};
+use crate::heap::heap_fields;
+use sha2::{Digest, Sha256};
+use std::io;
+use std::marker::PhantomData;
+
+/// Text is hashed and handed on in pieces of about this size: large enough for the hash, small enough for the cache.
+const PIECE: usize = 48 << 10;
+
+/// Longest observed stream of a fragment that is kept as it is.
+const LONGEST: usize = 48;
+
+/// Digest of a document's text or of what can be observed of it.
+pub(crate) type Id = [u8; 32];
+
+/// A piece of text that many documents of a job share, made once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fragment {
+    text: Vec<u8>,
+    observed: Vec<u8>,
+}
+
+impl Fragment {
+    /// Keeps what `write` writes. Fails with a character that XML cannot hold.
+    pub(super) fn new(write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, char> {
+        let mut w = HashingWriter::<true>::new(None);
+        w.piece = usize::MAX;
+        write(&mut w);
+        if let Some(illegal) = w.illegal {
+            return Err(illegal);
+        }
+        // A long stream is replaced by its digest, so that every document that has the fragment pays 33 bytes.
+        let mut observed = Vec::with_capacity(LONGEST + 1);
+        match u8::try_from(w.observed.len()) {
+            Ok(length) if usize::from(length) <= LONGEST => {
+                observed.push(length);
+                observed.extend_from_slice(&w.observed);
+            }
+            _ => {
+                observed.push(u8::MAX);
+                observed.extend_from_slice(&Sha256::digest(&w.observed));
+            }
+        }
+        Ok(Self { text: w.text, observed })
+    }
+
+    /// Keeps attributes of `E`, which is an element or what several elements have in common.
+    pub(super) fn attributes<E: Has<E>>(
+        write: impl for<'w, 's> FnOnce(StartTag<'w, 's, E, true>) -> StartTag<'w, 's, E, true>,
+    ) -> Result<Self, char> {
+        Self::new(|w| _ = write(StartTag { writer: w, of: PhantomData }))
+    }
+
+    /// Bytes of text.
+    pub(super) fn len(&self) -> usize {
+        self.text.len()
+    }
+}
+
+heap_fields! { Fragment { text, observed } }
+
+/// Writes a document. `OBSERVE` is false where only the text is wanted.
+pub(super) struct HashingWriter<'s, const OBSERVE: bool> {
+    text: Vec<u8>,
+    observed: Vec<u8>,
+    piece: usize,
+    content: Sha256,
+    runtime: Sha256,
+    flushed: u64,
+    illegal: Option<char>,
+    sink: Option<&'s mut dyn io::Write>,
+}
+
+/// Result of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Finished {
+    pub(super) content: Id,
+    /// All zero where nothing was observed.
+    pub(super) runtime: Id,
+    pub(super) bytes: u64,
+    /// A character that XML cannot hold.
+    pub(super) illegal: Option<char>,
+}
+
+impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
+    /// A writer without text, which will go to `sink`.
+    pub(super) fn new(sink: Option<&'s mut dyn io::Write>) -> Self {
+        Self {
+            text: Vec::new(),
+            observed: Vec::new(),
+            piece: PIECE,
+            content: Sha256::new(),
+            runtime: Sha256::new(),
+            flushed: 0,
+            illegal: None,
+            sink,
+        }
+    }
+
+    /// The XML declaration.
+    pub(super) fn declaration(&mut self) {
+        self.text.extend_from_slice(b"<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>");
+    }
+
+    /// Begins an element that has attributes.
+    #[inline]
+    pub(super) fn start<E: Element>(&mut self, _: E) -> StartTag<'_, 's, E, OBSERVE> {
+        self.text.extend_from_slice(E::START);
+        self.mark::<E>();
+        StartTag { writer: self, of: PhantomData }
+    }
+
+    /// Begins an element without attributes.
+    #[inline]
+    pub(super) fn open<E: Element>(&mut self, _: E) {
+        self.text.extend_from_slice(E::OPEN);
+        self.mark::<E>();
+    }
+
+    /// Ends an element.
+    #[inline]
+    pub(super) fn end<E: Element>(&mut self, _: E) {
+        self.text.extend_from_slice(E::END);
+    }
+
+    /// An element that is in every document and has nothing to say in this one. Nothing of it is in the observed stream, not even its mark.
+    pub(super) fn empty<E: Element>(&mut self, _: E) {
+        self.text.extend_from_slice(E::EMPTY);
+    }
+
+    /// An element that is the same in every document.
+    pub(super) fn fixed<E: FixedElement>(&mut self, _: E) {
+        self.text.extend_from_slice(E::TEXT);
+    }
+
+    /// An element that has a text and nothing else.
+    #[inline]
+    pub(super) fn leaf<E: Element>(&mut self, element: E, text: impl Value) {
+        self.text.extend_from_slice(E::OPEN);
+        self.mark::<E>();
+        text.write(&mut self.text, &mut self.illegal);
+        if OBSERVE && E::OBSERVED {
+            text.observe(&mut self.observed);
+        }
+        self.end(element);
+    }
+
+    #[inline]
+    fn mark<E: Element>(&mut self) {
+        if OBSERVE
+            && E::OBSERVED
+            && let Some(mark) = E::MARK
+        {
+            self.observed.push(mark);
+        }
+    }
+
+    /// Says in the observed stream whether something is there, or what comes next.
+    #[inline]
+    pub(super) fn observe(&mut self, what: u8) {
+        if OBSERVE {
+            self.observed.push(what);
+        }
+    }
+
+    /// Writes something that is not observed, whatever elements it consists of.
+    pub(super) fn unobserved(&mut self, write: impl FnOnce(&mut HashingWriter<'_, false>)) {
+        let mut w = HashingWriter::<false>::new(None);
+        (w.text, w.piece, w.illegal) = (std::mem::take(&mut self.text), usize::MAX, self.illegal);
+        write(&mut w);
+        (self.text, self.illegal) = (w.text, w.illegal);
+    }
+
+    /// A shared piece.
+    #[inline]
+    pub(super) fn fragment(&mut self, fragment: &Fragment) {
+        self.text.extend_from_slice(&fragment.text);
+        if OBSERVE {
+            self.observed.extend_from_slice(&fragment.observed);
+        }
+    }
+
+    /// Passes full pieces on. Has to be called at least once per few hundred bytes of unshared text.
+    #[inline]
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        if self.text.len() >= self.piece { self.flush() } else { Ok(()) }
+    }
+
+    /// Bytes of text so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.flushed + self.text.len() as u64
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn flush(&mut self) -> io::Result<()> {
+        self.content.update(&self.text);
+        if OBSERVE {
+            self.runtime.update(&self.observed);
+            self.observed.clear();
+        }
+        if let Some(sink) = &mut self.sink {
+            sink.write_all(&self.text)?;
+        }
+        self.flushed += self.text.len() as u64;
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Ends the document. The writer is empty again and keeps its memory.
+    pub(super) fn finish(&mut self) -> io::Result<Finished> {
+        self.flush()?;
+        let finished = Finished {
+            content: self.content.finalize_reset().into(),
+            runtime: if OBSERVE { self.runtime.finalize_reset().into() } else { [0; 32] },
+            bytes: self.flushed,
+            illegal: self.illegal.take(),
+        };
+        self.flushed = 0;
+        Ok(finished)
+    }
+}
+
+/// The start tag of an element: takes its attributes, then [`StartTag::open`] or [`StartTag::close`] ends it.
+#[must_use = "a start tag has to be ended"]
+pub(super) struct StartTag<'w, 's, E, const OBSERVE: bool> {
+    writer: &'w mut HashingWriter<'s, OBSERVE>,
+    of: PhantomData<E>,
+}
+
+impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
+    /// An attribute.
+    #[inline]
+    pub(super) fn attribute<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    where
+        E: Has<G>,
+    {
+        let observed = attribute.observed;
+        if OBSERVE && observed {
+            if let Some(mark) = attribute.mark {
+                self.writer.observed.push(mark);
+            }
+            value.observe(&mut self.writer.observed);
+        }
+        self.text(attribute, value)
+    }
+
+    /// An attribute that may be absent, which is observed as well.
+    #[inline]
+    pub(super) fn optional<G>(self, attribute: Attribute<G>, value: Option<impl Value>) -> Self
+    where
+        E: Has<G>,
+    {
+        if OBSERVE && attribute.observed {
+            self.writer.observed.push(u8::from(value.is_some()));
+        }
+        match value {
+            Some(value) => self.attribute(attribute, value),
+            None => self,
+        }
+    }
+
+    /// An attribute that has the same value in every document.
+    #[inline]
+    pub(super) fn fixed<G>(self, attribute: FixedAttribute<G>) -> Self
+    where
+        E: Has<G>,
+    {
+        self.writer.text.extend_from_slice(attribute.text);
+        self
+    }
+
+    /// Only the text of an attribute, where the observed stream has the value already.
+    #[inline]
+    pub(super) fn text<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    where
+        E: Has<G>,
+    {
+        let HashingWriter { text, illegal, .. } = &mut *self.writer;
+        text.extend_from_slice(attribute.start);
+        value.write(text, illegal);
+        text.push(b'"');
+        self
+    }
+
+    /// Puts an attribute into the observed stream whose text follows behind others.
+    #[inline]
+    pub(super) fn observe<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    where
+        E: Has<G>,
+    {
+        if OBSERVE && attribute.observed {
+            value.observe(&mut self.writer.observed);
+        }
+        self
+    }
+
+    /// Attributes that many documents share.
+    #[inline]
+    pub(super) fn fragment(self, fragment: &Fragment) -> Self {
+        self.writer.fragment(fragment);
+        self
+    }
+
+    /// Ends the tag of an element with content, which is written next.
+    #[inline]
+    pub(super) fn open(self) -> &'w mut HashingWriter<'s, OBSERVE> {
+        self.writer.text.push(b'>');
+        self.writer
+    }
+
+    /// Ends the tag and the element.
+    #[inline]
+    pub(super) fn close(self) {
+        self.writer.text.extend_from_slice(b"/>");
+    }
+}
+
+/// Something that can be an attribute's value or an element's text.
+pub(super) trait Value {
+    /// Adds it to the text. Notes a character that XML cannot hold.
+    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>);
+
+    /// Adds it to the observed stream.
+    fn observe(&self, stream: &mut Vec<u8>);
+}
+
+impl Value for u32 {
+    #[inline]
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        text.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
+    }
+
+    #[inline]
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.extend_from_slice(&self.to_le_bytes());
+    }
+}
+
+impl Value for u64 {
+    #[inline]
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        text.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
+    }
+
+    #[inline]
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.extend_from_slice(&self.to_le_bytes());
+    }
+}
+
+impl Value for bool {
+    #[inline]
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        text.extend_from_slice(if *self { b"true" } else { b"false" });
+    }
+
+    #[inline]
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.push(u8::from(*self));
+    }
+}
+
+/// A `xs:double`.
+impl Value for f64 {
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        double(text, *self);
+    }
+
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.extend_from_slice(&self.to_bits().to_le_bytes());
+    }
+}
+
+impl Value for &str {
+    #[inline]
+    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>) {
+        let found = escape(text, self);
+        *illegal = illegal.or(found);
+    }
+
+    #[inline]
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.extend_from_slice(&(self.len() as u64).to_le_bytes());
+        stream.extend_from_slice(self.as_bytes());
+    }
+}
+
+impl Value for &String {
+    #[inline]
+    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>) {
+        self.as_str().write(text, illegal);
+    }
+
+    #[inline]
+    fn observe(&self, stream: &mut Vec<u8>) {
+        self.as_str().observe(stream);
+    }
+}
+
+/// One of a few words, which is observed as a number.
+pub(super) struct Word(pub(super) &'static str, pub(super) u8);
+
+impl Value for Word {
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        text.extend_from_slice(self.0.as_bytes());
+    }
+
+    fn observe(&self, stream: &mut Vec<u8>) {
+        stream.push(self.1);
+    }
+}
+
+/// The only word that there is: that it is there says everything.
+pub(super) struct OnlyWord(pub(super) &'static str);
+
+impl Value for OnlyWord {
+    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
+        text.extend_from_slice(self.0.as_bytes());
+    }
+
+    fn observe(&self, _: &mut Vec<u8>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vocabulary::{CustomMetricIndex, OperInstance, RuntimeConstant};
+    use super::*;
+
+    fn written(write: impl Fn(&mut HashingWriter<'_, true>)) -> Finished {
+        let mut w = HashingWriter::<true>::new(None);
+        write(&mut w);
+        w.finish().unwrap()
+    }
+
+    #[test]
+    fn hidden_values_change_the_text_only() {
+        let page = |observed: u32, hidden: u64| {
+            written(|w| {
+                w.start(OperInstance)
+                    .attribute(OperInstance::INDEX, observed)
+                    .attribute(OperInstance::LOGICAL_INDEX, hidden)
+                    .close();
+            })
+        };
+        let (a, b, c) = (page(1, 1), page(1, 2), page(2, 1));
+        assert_ne!(a.content, b.content);
+        assert_eq!(a.runtime, b.runtime);
+        assert_ne!(a.runtime, c.runtime);
+    }
+
+    #[test]
+    fn neighbouring_strings_do_not_run_together() {
+        let page = |name: &'static str, value: &'static str| {
+            written(|w| {
+                w.start(RuntimeConstant)
+                    .attribute(RuntimeConstant::NAME, name)
+                    .attribute(RuntimeConstant::VALUE, value)
+                    .close();
+            })
+        };
+        assert_ne!(page("ab", "c").runtime, page("a", "bc").runtime);
+    }
+
+    #[test]
+    fn nothing_is_observed_of_an_unobserved_part() {
+        let page = |index: u32| {
+            written(|w| w.unobserved(|w| w.start(OperInstance).attribute(OperInstance::INDEX, index).close()))
+        };
+        assert_ne!(page(1).content, page(2).content);
+        assert_eq!(page(1).runtime, page(2).runtime);
+        let illegal = written(|w| w.unobserved(|w| w.leaf(CustomMetricIndex, "\u{1}")));
+        assert_eq!(illegal.illegal, Some('\u{1}'));
+    }
+
+    #[test]
+    fn pieces_and_the_sink_get_the_same_bytes() {
+        let mut sink = Vec::new();
+        let mut w = HashingWriter::<false>::new(Some(&mut sink));
+        for n in 0..50_000_u32 {
+            w.leaf(CustomMetricIndex, n);
+            w.settle().unwrap();
+        }
+        let finished = w.finish().unwrap();
+        drop(w);
+        assert_eq!(finished.bytes, sink.len() as u64);
+        assert_eq!(finished.content, <Id>::from(Sha256::digest(&sink)));
+    }
+
+    #[test]
+    fn a_writer_can_be_used_again() {
+        let mut w = HashingWriter::<true>::new(None);
+        w.leaf(CustomMetricIndex, "\u{1}");
+        let first = w.finish().unwrap();
+        assert_eq!(first.illegal, Some('\u{1}'));
+        w.leaf(CustomMetricIndex, "a");
+        let second = w.finish().unwrap();
+        assert_eq!(second, written(|w| w.leaf(CustomMetricIndex, "a")));
+        assert_eq!(second.illegal, None);
+    }
+}
