@@ -182,11 +182,11 @@ fn by(manager: &str) -> PostParams {
     PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
 }
 
-fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }
 
-fn owner_for_people(meta: &ObjectMeta) -> String {
+pub(crate) fn owner_for_people(meta: &ObjectMeta) -> String {
     match controller(meta) {
         Some(owner) => format!("{} {} (uid {})", owner.kind, owner.name, owner.uid),
         None => "nobody".to_owned(),

@@ -4,7 +4,7 @@
 //! full they are dropped and counted. The same Event about the same object (reason and note are equal) is published as
 //! a series, not as many.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use k8s_openapi::{
     api::{
@@ -39,6 +39,29 @@ pub struct Reporter {
     pub controller: Arc<str>,
     /// The name of this replica.
     pub instance: Arc<str>,
+}
+
+/// Something that people should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// A person should look at it.
+    pub warning: bool,
+    /// One word in CamelCase.
+    pub reason: Cow<'static, str>,
+    /// One sentence.
+    pub note: String,
+}
+
+impl Notice {
+    /// Something happened as it should.
+    pub fn normal(reason: impl Into<Cow<'static, str>>, note: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.into(), note: note.into() }
+    }
+
+    /// Something a person should look at.
+    pub fn warning(reason: impl Into<Cow<'static, str>>, note: impl Into<String>) -> Self {
+        Self { warning: true, reason: reason.into(), note: note.into() }
+    }
 }
 
 /// Publishes Events. Cheap to clone.
@@ -78,20 +101,22 @@ impl Events {
 
     /// Something happened as it should. `reason` is a word in CamelCase, `note` a sentence.
     pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        self.send("Normal", object, reason, note);
+        self.publish(object, &Notice::normal(reason.to_owned(), note));
     }
 
     /// Something a person should look at.
     pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        self.send("Warning", object, reason, note);
+        self.publish(object, &Notice::warning(reason.to_owned(), note));
     }
 
-    fn send<K: Resource<DynamicType = ()>>(&self, kind: &str, object: &K, reason: &str, note: &str) {
-        let reference = object.object_ref(&());
-        let event = event(kind, reference, reason, note, &self.reporter, Timestamp::now());
+    /// Tells people something about an object.
+    pub fn publish<K: Resource<DynamicType = ()>>(&self, about: &K, notice: &Notice) {
+        let Notice { warning, reason, note } = notice;
+        let kind = if *warning { "Warning" } else { "Normal" };
+        let event = event(kind, about.object_ref(&()), reason, note, &self.reporter, Timestamp::now());
         if self.waiting.try_send(event).is_err() {
             self.metrics.events_dropped.inc();
-            tracing::warn!(reason, note, "an Event was dropped: too many wait");
+            tracing::warn!(%reason, note, "an Event was dropped: too many wait");
         }
     }
 }

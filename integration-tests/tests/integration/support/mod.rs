@@ -21,7 +21,8 @@ pub(crate) async fn control_plane() -> Result<&'static ControlPlane> {
     // A failure is kept as well: it would fail again for each test, after a long time.
     static SHARED: OnceCell<Result<ControlPlane, String>> = OnceCell::const_new();
     let shared = SHARED.get_or_init(|| async {
-        let crds = streams_api::crds::crds().map_err(|error| format!("{error:#}"))?;
+        let mut crds = streams_api::crds::crds().map_err(|error| format!("{error:#}"))?;
+        crds.push(streams_kubernetes_fake::conformance::crd());
         let options = Options { crds, ..Options::default() };
         ControlPlane::start(&supervisor(), &options).await.map_err(|error| format!("{error:#}"))
     });

@@ -1,0 +1,153 @@
+//! Server-side apply: conflicts, owners of fields, fields that are removed.
+
+use super::Case;
+use super::Kind::{ConfigMap, Sample};
+use serde_json::{Value, json};
+
+fn map(data: Value) -> Value {
+    json!({"metadata": {"name": "a"}, "data": data})
+}
+
+fn sample(spec: Value) -> Value {
+    json!({"metadata": {"name": "a"}, "spec": spec})
+}
+
+fn owned_by(uids: &[&str]) -> Value {
+    let reference = |uid: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
+    json!({"metadata": {"name": "a", "ownerReferences": uids.iter().map(reference).collect::<Vec<_>>()}})
+}
+
+/// The cases.
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case {
+            name: "an apply creates what does not exist, and the same apply again changes nothing",
+            steps: vec![
+                Sample
+                    .apply(sample(json!({"width": 1})))
+                    .has(json!({"spec": {"width": 1}, "metadata": {"generation": 1}})),
+                Sample.apply(sample(json!({"width": 1}))).unchanged(),
+                Sample.force(sample(json!({"width": 1}))).unchanged(),
+            ],
+        },
+        Case {
+            name: "an apply leaves fields alone that it does not set",
+            steps: vec![
+                ConfigMap.create(map(json!({"x": "1"}))).by("user"),
+                ConfigMap.apply(map(json!({"y": "2"}))).has(json!({"data": {"x": "1", "y": "2"}})),
+            ],
+        },
+        Case {
+            name: "a field that is applied no more is removed",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1", "y": "2"}))),
+                ConfigMap.apply(map(json!({"y": "2"}))).has(json!({"data": {"x": null, "y": "2"}})),
+                ConfigMap.apply(json!({"metadata": {"name": "a"}})).has(json!({"data": null})),
+            ],
+        },
+        Case {
+            name: "another value for a field of another manager is a conflict",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
+                ConfigMap.apply(map(json!({"x": "2"}))).by("two").refused(409, "Conflict"),
+                ConfigMap.get("a").unchanged(),
+                ConfigMap.apply(map(json!({"y": "2"}))).by("two").has(json!({"data": {"x": "1", "y": "2"}})),
+            ],
+        },
+        Case {
+            name: "a forced apply takes the field over",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
+                ConfigMap.force(map(json!({"x": "2"}))).by("two").has(json!({"data": {"x": "2"}})),
+                ConfigMap.apply(map(json!({"x": "1"}))).by("one").refused(409, "Conflict"),
+                // The first manager does not own it any more: that it is applied no more removes nothing.
+                ConfigMap.apply(map(json!({"z": "3"}))).by("one").has(json!({"data": {"x": "2", "z": "3"}})),
+                ConfigMap.apply(map(json!({"y": "4"}))).by("two").has(json!({"data": {"x": null, "y": "4", "z": "3"}})),
+            ],
+        },
+        Case {
+            name: "a field with two owners stays until both have given it up",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
+                ConfigMap.apply(map(json!({"x": "1"}))).by("two").has(json!({"data": {"x": "1"}})),
+                ConfigMap.apply(map(json!({"y": "1"}))).by("one").has(json!({"data": {"x": "1", "y": "1"}})),
+                ConfigMap.apply(map(json!({"z": "1"}))).by("two").has(json!({"data": {"x": null, "y": "1", "z": "1"}})),
+            ],
+        },
+        Case {
+            name: "whoever replaces or patches owns what was changed",
+            steps: vec![
+                Sample.apply(sample(json!({"width": 1, "hosts": ["h"]}))).by("one"),
+                Sample.merge("a", json!({"spec": {"width": 2}})).by("user").has(json!({"spec": {"width": 2}})),
+                Sample.apply(sample(json!({"width": 1, "hosts": ["h"]}))).by("one").refused(409, "Conflict"),
+                // The value that it has does not contradict.
+                Sample
+                    .apply(sample(json!({"width": 2, "hosts": ["h"]})))
+                    .by("one")
+                    .has(json!({"spec": {"width": 2, "hosts": ["h"]}})),
+                // The user owns it as well.
+                Sample
+                    .apply(sample(json!({"hosts": ["h"]})))
+                    .by("one")
+                    .has(json!({"spec": {"width": 2, "hosts": ["h"]}})),
+                Sample.force(sample(json!({"width": 3}))).by("one").has(json!({"spec": {"width": 3, "hosts": null}})),
+                Sample.apply(sample(json!({"text": "t"}))).by("one").has(json!({"spec": {"width": null}})),
+            ],
+        },
+        Case {
+            name: "what somebody created is theirs, also under the same name of a manager",
+            steps: vec![
+                ConfigMap.create(map(json!({"x": "1"}))).by("one"),
+                ConfigMap.apply(map(json!({"x": "2"}))).by("one").refused(409, "Conflict"),
+                ConfigMap.force(map(json!({"x": "2"}))).by("one").has(json!({"data": {"x": "2"}})),
+                ConfigMap.apply(map(json!({"y": "2"}))).by("one").has(json!({"data": {"x": null, "y": "2"}})),
+            ],
+        },
+        Case {
+            name: "a field that somebody removed belongs to nobody",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1", "y": "1"}))).by("one"),
+                ConfigMap
+                    .merge("a", json!({"data": {"x": null}}))
+                    .by("user")
+                    .has(json!({"data": {"x": null, "y": "1"}})),
+                ConfigMap.apply(map(json!({"x": "2"}))).by("two").has(json!({"data": {"x": "2"}})),
+                ConfigMap.apply(map(json!({"y": "1"}))).by("one").has(json!({"data": {"x": "2", "y": "1"}})),
+            ],
+        },
+        Case {
+            name: "a list is a value",
+            steps: vec![
+                Sample.apply(sample(json!({"hosts": ["a", "b"]}))).by("one"),
+                Sample.apply(sample(json!({"hosts": ["a", "b", "c"]}))).by("two").refused(409, "Conflict"),
+                Sample.force(sample(json!({"hosts": ["c"]}))).by("two").has(json!({"spec": {"hosts": ["c"]}})),
+            ],
+        },
+        Case {
+            name: "owner references belong to whoever wrote them, one by one",
+            steps: vec![
+                ConfigMap.apply(owned_by(&["1"])).by("one"),
+                ConfigMap.apply(owned_by(&["2"])).by("two").has(json!({"metadata": {"name": "a"}})),
+                ConfigMap.apply(json!({"metadata": {"name": "a"}})).by("one").has(owned_by(&["2"])),
+            ],
+        },
+        Case {
+            name: "an apply with a version or a uid needs the object that has it",
+            steps: vec![
+                ConfigMap.apply(map(json!({"x": "1"}))),
+                ConfigMap.apply(map(json!({"x": "2"}))),
+                ConfigMap
+                    .apply(
+                        json!({"metadata": {"name": "a", "resourceVersion": "<first version a>"}, "data": {"x": "3"}}),
+                    )
+                    .refused(409, "Conflict"),
+                ConfigMap
+                    .apply(json!({"metadata": {"name": "a", "uid": "another"}, "data": {"x": "3"}}))
+                    .refused(422, "Invalid"),
+                ConfigMap
+                    .apply(json!({"metadata": {"name": "b", "uid": "<uid a>"}, "data": {"x": "3"}}))
+                    .refused(409, "Conflict"),
+            ],
+        },
+    ]
+}

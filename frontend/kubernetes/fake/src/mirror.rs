@@ -1,0 +1,73 @@
+//! What fills a mirror in place of a watch: as late as a test wants.
+
+use crate::kind::Kind;
+use crate::server::Server;
+use crate::state::Change;
+use kube::core::error_boundary::InvalidObject;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use streams_kubernetes::Key;
+use streams_kubernetes::watch::{Mirrored, Watch, Wire};
+
+/// The connection between a server and a mirror: knows up to where the mirror has heard of changes.
+pub struct Mirror<K: Mirrored> {
+    server: Server,
+    watch: Watch<K>,
+    read: Box<dyn Fn(Value) -> K + Send + Sync>,
+    told: usize,
+}
+
+impl<K: Mirrored> Mirror<K> {
+    /// Fills the mirror with the objects that there are now; what happens from now on waits for [`Mirror::deliver`].
+    /// `read` makes of an object what is kept of it (one of [`trimmed`](streams_kubernetes::watch::trimmed)).
+    #[allow(clippy::panic, reason = "a mistake of the test: it wrote an object that cannot be read")]
+    pub fn new<W: Wire>(server: &Server, watch: &Watch<K>, read: fn(W) -> Result<K, Box<InvalidObject>>) -> Self {
+        let read = move |object: Value| {
+            let wire = serde_json::from_value(object).unwrap_or_else(|error| panic!("{error}"));
+            read(wire).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let mut mirror = Self { server: server.clone(), watch: watch.clone(), read: Box::new(read), told: 0 };
+        mirror.fill();
+        mirror
+    }
+
+    /// The connection was lost: the mirror gets a list in place of the changes that it missed.
+    pub fn fill(&mut self) {
+        let kind = Kind::of::<K>();
+        let objects: Vec<Value> = {
+            let state = self.server.state();
+            self.told = state.changes(&kind).len();
+            let of_kind = state.objects.iter().filter(|(id, _)| id.kind == kind);
+            of_kind.map(|(_, stored)| stored.object.clone()).collect()
+        };
+        let objects: Vec<K> = objects.into_iter().map(&self.read).collect();
+        let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
+        for gone in self.watch.list().iter().map(|object| Key::of(&**object)).filter(|key| !listed.contains(key)) {
+            self.watch.remove(&gone);
+        }
+        for object in objects {
+            self.watch.insert(object);
+        }
+    }
+
+    /// Changes that the mirror has not heard of.
+    pub fn waiting(&self) -> usize {
+        self.server.state().changes(&Kind::of::<K>()).len() - self.told
+    }
+
+    /// Tells the mirror of the next changes, at most so many. Says how many there were.
+    pub fn deliver(&mut self, most: usize) -> usize {
+        let kind = Kind::of::<K>();
+        let changes: Vec<Change> =
+            self.server.state().changes(&kind).iter().skip(self.told).take(most).cloned().collect();
+        self.told += changes.len();
+        let count = changes.len();
+        for change in changes {
+            match change {
+                Change::Written(object) => self.watch.insert((self.read)(object)),
+                Change::Removed(object) => self.watch.remove(&Key::of(&(self.read)(object))),
+            }
+        }
+        count
+    }
+}

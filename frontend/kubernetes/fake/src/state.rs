@@ -1,0 +1,118 @@
+//! What the server has: objects, and all that ever happened to them.
+
+use crate::fields::Owners;
+use crate::kind::{Id, Kind};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// An object and the owners of its fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) object: Value,
+    pub(crate) owners: Owners,
+}
+
+/// Something that a watch tells.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// The object is like this now.
+    Written(Value),
+    /// It was like this when it was removed.
+    Removed(Value),
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) now: Timestamp,
+    version: u64,
+    uids: u64,
+    pub(crate) objects: BTreeMap<Id, Stored>,
+    changes: BTreeMap<Kind, Vec<Change>>,
+}
+
+impl State {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { now, version: 0, uids: 0, objects: BTreeMap::new(), changes: BTreeMap::new() }
+    }
+
+    /// The same objects, counted on from the same numbers.
+    pub(crate) fn without_history(&self) -> Self {
+        let (now, version, uids) = (self.now, self.version, self.uids);
+        Self { now, version, uids, objects: self.objects.clone(), changes: BTreeMap::new() }
+    }
+
+    /// The version of the last change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All changes of a kind.
+    pub(crate) fn changes(&self, kind: &Kind) -> &[Change] {
+        self.changes.get(kind).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn next_uid(&mut self) -> String {
+        self.uids += 1;
+        format!("00000000-0000-0000-0000-{:012}", self.uids)
+    }
+
+    /// The time as objects have it.
+    pub(crate) fn time(&self, seconds: i64) -> Value {
+        let time = Timestamp::from_second(self.now.as_second().saturating_add(seconds)).unwrap_or(self.now);
+        Value::String(time.to_string())
+    }
+
+    /// Puts a written object into the place of the one before, unless nothing has changed. One that was only waiting to
+    /// be rid of its finalizers goes.
+    pub(crate) fn commit(&mut self, id: &Id, before: Option<&Stored>, mut after: Stored) -> Value {
+        if let Some(before) = before {
+            if before.object == after.object && before.owners == after.owners {
+                return after.object;
+            }
+            if id.kind.counts_generations() && own(&before.object) != own(&after.object) {
+                let generation = before.object["metadata"]["generation"].as_i64().unwrap_or(0);
+                after.object["metadata"]["generation"] = json!(generation.saturating_add(1));
+            }
+        }
+        self.version += 1;
+        after.object["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
+        let written = after.object.clone();
+        if is_finished(&written) {
+            self.objects.remove(id);
+            self.tell(id, Change::Removed(written.clone()));
+        } else {
+            self.objects.insert(id.clone(), after);
+            self.tell(id, Change::Written(written.clone()));
+        }
+        written
+    }
+
+    /// Removes an object.
+    pub(crate) fn remove(&mut self, id: &Id) {
+        if let Some(mut gone) = self.objects.remove(id) {
+            self.version += 1;
+            gone.object["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
+            self.tell(id, Change::Removed(gone.object));
+        }
+    }
+
+    fn tell(&mut self, id: &Id, change: Change) {
+        self.changes.entry(id.kind.clone()).or_default().push(change);
+    }
+}
+
+/// Everything but metadata and status.
+fn own(object: &Value) -> Map<String, Value> {
+    let mut fields = object.as_object().cloned().unwrap_or_default();
+    fields.remove("metadata");
+    fields.remove("status");
+    fields
+}
+
+/// Its deletion waits for nobody.
+fn is_finished(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let has_finalizers = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+    !metadata["deletionTimestamp"].is_null() && metadata["deletionGracePeriodSeconds"] == json!(0) && !has_finalizers
+}

@@ -1,0 +1,135 @@
+//! The real cluster, through a client.
+
+use super::{Cluster, Conflicts, Manager, Object};
+use crate::Key;
+use crate::error::absent;
+use crate::events::{Events, Notice};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta};
+use kube::{Api, Client, Resource, ResourceExt};
+use std::fmt;
+
+/// Objects per page of a list.
+const PAGE: u32 = 500;
+
+/// The API server behind a client, and the publisher of Events. Cheap to clone.
+#[derive(Clone)]
+pub struct ApiServer {
+    client: Client,
+    events: Events,
+}
+
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiServer")
+    }
+}
+
+impl ApiServer {
+    /// The cluster of this client.
+    pub fn new(client: Client, events: Events) -> Self {
+        Self { client, events }
+    }
+
+    fn api<K: Object>(&self, namespace: Option<&str>) -> Api<K> {
+        <K::Scope as Reach>::api(self.client.clone(), namespace.unwrap_or_default())
+    }
+
+    fn api_of<K: Object>(&self, object: &K) -> (Api<K>, String) {
+        let Key { namespace, name } = Key::of(object);
+        (self.api(Some(&namespace)), name.to_string())
+    }
+}
+
+/// Where the objects of a kind are: in namespaces, or in the cluster.
+pub trait Reach {
+    /// The objects of a namespace; those of the cluster, if the kind has no namespaces.
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K>;
+}
+
+impl Reach for NamespaceResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K> {
+        if namespace.is_empty() { Api::all(client) } else { Api::namespaced(client, namespace) }
+    }
+}
+
+impl Reach for ClusterResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, _: &str) -> Api<K> {
+        Api::all(client)
+    }
+}
+
+fn by(Manager(manager): Manager) -> PostParams {
+    PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
+}
+
+fn patch_by(Manager(manager): Manager) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+impl Cluster for ApiServer {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
+        absent(self.api(Some(&key.namespace)).get(&key.name).await)
+    }
+
+    async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
+        let found = absent(self.api::<K>(Some(&key.namespace)).get_metadata(&key.name).await)?;
+        Ok(found.map(|found| found.metadata))
+    }
+
+    async fn list<K: Object>(&self, namespace: Option<&str>, selection: &ListParams) -> kube::Result<Vec<K>> {
+        let api = self.api(namespace);
+        let mut parameters = selection.clone().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let page = api.list(&parameters).await?;
+            all.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn create<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<K> {
+        self.api(Some(namespace)).create(&by(manager), object).await
+    }
+
+    async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
+        let (api, name) = self.api_of(object);
+        api.replace(&name, &by(manager), object).await
+    }
+
+    async fn replace_status<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
+        let (api, name) = self.api_of(object);
+        api.replace_status(&name, &by(manager), object).await
+    }
+
+    async fn apply<K: Object>(
+        &self,
+        namespace: &str,
+        manager: Manager,
+        desired: &K,
+        conflicts: Conflicts,
+    ) -> kube::Result<K> {
+        let parameters = PatchParams { force: conflicts == Conflicts::Force, ..patch_by(manager) };
+        self.api(Some(namespace)).patch(&desired.name_any(), &parameters, &Patch::Apply(desired)).await
+    }
+
+    async fn merge<K: Object>(&self, manager: Manager, key: &Key, patch: &serde_json::Value) -> kube::Result<K> {
+        self.api(Some(&key.namespace)).patch(&key.name, &patch_by(manager), &Patch::Merge(patch)).await
+    }
+
+    async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {
+        self.api::<K>(Some(&key.namespace)).delete(&key.name, parameters).await.map(|_| ())
+    }
+
+    fn announce<K: Object>(&self, about: &K, notice: &Notice) {
+        self.events.publish(about, notice);
+    }
+}

@@ -1,0 +1,125 @@
+//! The port to the cluster: everything that a reconciler asks of Kubernetes, or does to it.
+//!
+//! A reconciler reads mirrors ([`Watch`](super::watch::Watch)), which lag behind, and talks to a [`Cluster`], which
+//! does not. The trait has the verbs of the API server, one call each, and besides them what a reconciler would
+//! otherwise take from its surroundings: the time, and Events.
+//!
+//! ```text
+//! reconcilers ── apply, create_or_match, replace_status_if_unchanged, delete (super::apply)
+//!                   │
+//!                Cluster ──┬── ApiServer      a client: the real cluster
+//!                          └── Connection     in tests: a fake API server, of the crate streams-kubernetes-fake
+//! ```
+//!
+//! What is more than one call, or a rule of ours, is built on top of the trait ([`apply`](super::apply)), so that tests
+//! over the fake run the same code as the real cluster. The fake says on its first page what it assumes of an API
+//! server; one table of cases holds for it and for a real one.
+//!
+//! Knows: the API machinery. Must not know: any kind of ours, mirrors, queues.
+//!
+//! Invariants:
+//! * A method is one call. Whatever it returns, the call may have had its effect if the error is not an answer of the
+//!   API server ([`kube::Error::Api`]): a connection may break after the request has arrived.
+//! * Every write names its field manager.
+//! * Nothing here is remembered from one call to the next.
+
+mod api_server;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use kube::api::{DeleteParams, ListParams};
+use kube::core::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use std::future::Future;
+
+pub use self::api_server::{ApiServer, Reach};
+use super::Key;
+use super::events::Notice;
+
+/// A kind of objects that can be read and written.
+pub trait Object:
+    Resource<DynamicType = (), Scope: Reach> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope: Reach> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+/// What a server-side apply does with fields that another manager owns and that have another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflicts {
+    /// Nothing is written; the answer is a conflict (409).
+    Fail,
+    /// It takes the fields over.
+    Force,
+}
+
+/// The field manager in whose name something is written: one per controller, so that each field has one writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manager(pub &'static str);
+
+/// The cluster, as a reconciler sees it. Cheap to clone; all clones are the same cluster.
+///
+/// Objects of a kind without namespaces have keys with an empty one.
+pub trait Cluster: Clone + Send + Sync + 'static {
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    /// The object of this name; `None` if there is none (404).
+    fn get<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<K>>> + Send;
+
+    /// The metadata of the object of this name; `None` if there is none (404).
+    fn get_metadata<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<ObjectMeta>>> + Send;
+
+    /// The objects of a namespace, or of the cluster, that `selection` selects, by namespace and name. Long lists are
+    /// read page by page.
+    fn list<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+    ) -> impl Future<Output = kube::Result<Vec<K>>> + Send;
+
+    /// Creates the object in this namespace.
+    fn create<K: Object>(
+        &self,
+        namespace: &str,
+        manager: Manager,
+        object: &K,
+    ) -> impl Future<Output = kube::Result<K>> + Send;
+
+    /// Replaces the object but for its status. With a `resourceVersion`: if it is still that of the API server.
+    fn replace<K: Object>(&self, manager: Manager, object: &K) -> impl Future<Output = kube::Result<K>> + Send;
+
+    /// Replaces the status of the object and nothing else. With a `resourceVersion`: if it is still that of the API
+    /// server.
+    fn replace_status<K: Object>(&self, manager: Manager, object: &K) -> impl Future<Output = kube::Result<K>> + Send;
+
+    /// Server-side apply: makes the fields that `desired` sets what it says, and removes those that this manager has
+    /// set before and does not set any more, unless another one has set them as well. Creates the object if there is
+    /// none.
+    fn apply<K: Object>(
+        &self,
+        namespace: &str,
+        manager: Manager,
+        desired: &K,
+        conflicts: Conflicts,
+    ) -> impl Future<Output = kube::Result<K>> + Send;
+
+    /// Merge patch (RFC 7396): `null` removes a field. With `metadata.resourceVersion` in it: if it is still that of
+    /// the API server.
+    fn merge<K: Object>(
+        &self,
+        manager: Manager,
+        key: &Key,
+        patch: &serde_json::Value,
+    ) -> impl Future<Output = kube::Result<K>> + Send;
+
+    /// Deletes the object, or begins to.
+    fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> impl Future<Output = kube::Result<()>> + Send;
+
+    /// Tells people something about an object, as an Event. It never waits, and may be lost.
+    fn announce<K: Object>(&self, about: &K, notice: &Notice);
+}

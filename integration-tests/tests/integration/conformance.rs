@@ -1,0 +1,40 @@
+//! An API server does what the fake one assumes of it: the table of cases that the fake passes holds for the real one.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use streams_kubernetes::cluster::ApiServer;
+use streams_kubernetes::events::{Events, Reporter};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes_fake::conformance::{Patience, cases, run};
+use tokio::time::sleep;
+
+use crate::support::{SOON, control_plane};
+
+/// Looks again until it takes too long.
+struct Until(Instant);
+
+impl Patience for Until {
+    async fn wait(&mut self) -> bool {
+        sleep(Duration::from_millis(50)).await;
+        Instant::now() < self.0
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_does_what_the_fake_does() -> Result<()> {
+    let control_plane = control_plane().await?;
+    let client = control_plane.client().await?;
+    let reporter = Reporter { controller: "test.streams.ibm.com/conformance".into(), instance: "test".into() };
+    let (events, _) = Events::new(client.clone(), reporter, &Metrics::new("test"));
+    let cluster = ApiServer::new(client, events);
+    let mut failed = Vec::new();
+    for case in cases() {
+        let namespace = control_plane.namespace("conformance").await?;
+        if let Err(error) = run(&cluster, &namespace, &case, &mut Until(Instant::now() + SOON)).await {
+            failed.push(format!("{error:#}"));
+        }
+    }
+    ensure!(failed.is_empty(), "\n{}", failed.join("\n"));
+    Ok(())
+}
