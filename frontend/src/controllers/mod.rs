@@ -6,16 +6,20 @@
 //! | [`processing_element`] | one pod per PE, under its restart policies |
 //! | [`parallel_region`] | what a region says of itself: width in force, refusals, selector |
 //! | [`host_pool`] | what a host pool says of itself |
+//! | [`reconciler`] | nothing: the shape that they have |
 //!
-//! A controller is woken by changes of objects, looks at the mirrors, decides by a pure function and acts. It never depends on having seen a change:
-//! woken twice, or for nothing, it finds nothing to do.
+//! A controller is woken by changes of objects, looks at the mirrors, decides by a pure function and acts. It never
+//! depends on having seen a change: woken twice, or for nothing, it finds nothing to do.
 //!
 //! Knows: how controllers are put together. Must not know: what any of them does.
 
 pub(crate) mod host_pool;
 pub(crate) mod job;
 pub(crate) mod parallel_region;
-pub mod processing_element;
+pub(crate) mod processing_element;
+pub(crate) mod reconciler;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
@@ -34,7 +38,11 @@ use streams_kubernetes::{
     queue::{self, BackOff, Queue},
 };
 
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::ApiServer;
+
 use self::job::{memory::Memory, work::Piece};
+use self::reconciler::{Reconciler, reconcile};
 
 /// What the controllers need of the process.
 pub struct Surroundings {
@@ -68,12 +76,14 @@ pub(crate) struct Context {
     pub(crate) long_work: Queue<Piece>,
 }
 
-/// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next leader does it again.
+/// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next
+/// leader does it again.
 pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
     let Surroundings { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = surroundings;
     let workers = usize::from(jobs.workers);
+    let cluster = ApiServer::new(client.clone(), events.clone());
     let processing_elements =
-        processing_element::Controller::new(client.clone(), &mirrors, events.clone(), &metrics, &pods, &jobs);
+        processing_element::controller::Controller::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs);
     let context = Arc::new(Context {
         client,
         mirrors,
@@ -88,8 +98,8 @@ pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
     let region_queue = Queue::new("parallel_region", BackOff::default(), &metrics);
     let pool_queue = Queue::new("host_pool", BackOff::default(), &metrics);
     job::controller::subscribe(&context, &job_queue);
-    parallel_region::subscribe(&context, &region_queue);
-    host_pool::subscribe(&context, &pool_queue);
+    parallel_region::subscribe(&context.mirrors, &region_queue);
+    host_pool::subscribe(&context.mirrors, &pool_queue);
 
     let close = {
         let (jobs, regions, pools, long_work) =
@@ -117,10 +127,25 @@ pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
         let context = Arc::clone(&context);
         queue::run(job_queue, workers, move |key| job::controller::reconcile(Arc::clone(&context), key))
     };
-    let of_regions = {
-        let context = Arc::clone(&context);
-        queue::run(region_queue, workers, move |key| parallel_region::reconcile(Arc::clone(&context), key))
+    let regions = parallel_region::Reconciler {
+        cluster: cluster.clone(),
+        mirrors: context.mirrors.clone(),
+        committed: {
+            let context = Arc::clone(&context);
+            Arc::new(move |key, job| context.memory.committed(key, job))
+        },
     };
-    let of_pools = queue::run(pool_queue, workers, move |key| host_pool::reconcile(Arc::clone(&context), key));
+    let of_regions = each(region_queue, workers, regions);
+    let of_pools = each(pool_queue, workers, host_pool::Reconciler { cluster, mirrors: context.mirrors.clone() });
     tokio::join!(close, long_work, of_jobs, of_regions, of_pools, processing_elements.run(stop));
+}
+
+/// Reconciles the objects of a queue until it is closed.
+async fn each<R: Reconciler>(queue: Queue<Key>, workers: usize, reconciler: R) {
+    let reconciler = Arc::new(reconciler);
+    queue::run(queue, workers, move |key| {
+        let reconciler = Arc::clone(&reconciler);
+        async move { reconcile(&*reconciler, &key).await }
+    })
+    .await;
 }

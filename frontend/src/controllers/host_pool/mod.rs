@@ -5,45 +5,72 @@
 //!
 //! Knows: host pools. Must not know: jobs, pods.
 
-use std::sync::Arc;
+#[cfg(test)]
+mod tests;
 
+use crate::controllers::reconciler::{self, Next};
+use crate::mirrors::Mirrors;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-
-use crate::controllers::Context;
+use std::sync::Arc;
 use streams_api::{HostPool, HostPoolStatus, condition};
-use streams_kubernetes::{
-    Error, Key,
-    apply::replace_status_if_unchanged,
-    queue::{Outcome, Queue},
-};
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
 
 /// Field manager of the host pool controller.
-const MANAGER: &str = "streams-host-pool-controller";
+const MANAGER: Manager = Manager("streams-host-pool-controller");
 
 /// Lets every change of a pool wake its key.
-pub(crate) fn subscribe(context: &Context, pools: &Queue<Key>) {
-    context.mirrors.host_pools.wake(pools, |pool| [Key::of(pool)]);
+pub(crate) fn subscribe(mirrors: &Mirrors, pools: &Queue<Key>) {
+    mirrors.host_pools.wake(pools, |pool| [Key::of(pool)]);
 }
 
-/// Brings the status of a pool up to date.
-///
-/// # Errors
-/// The status could not be written.
-#[tracing::instrument(skip_all, fields(pool = %key))]
-pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome, Error> {
-    let Some(pool) = context.mirrors.host_pools.get(&key) else { return Ok(Outcome::Done) };
-    let after = status(&pool, Timestamp::now());
-    if pool.metadata.deletion_timestamp.is_some() || pool.status.as_ref() == Some(&after) {
-        return Ok(Outcome::Done);
+/// Lets host pools say what they are.
+pub(crate) struct Reconciler<C> {
+    pub(crate) cluster: C,
+    pub(crate) mirrors: Mirrors,
+}
+
+/// What is looked at.
+pub(crate) struct Observed {
+    pool: Arc<HostPool>,
+    now: Timestamp,
+}
+
+impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+    type Answers = ();
+    type Observed = Observed;
+    /// The status, if it is to be written.
+    type Decision = Option<HostPoolStatus>;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observed>, Error> {
+        let pool = self.mirrors.host_pools.get(key);
+        Ok(pool.map(|pool| Observed { pool, now: self.cluster.now() }))
     }
-    let mut written = (*pool).clone();
-    written.status = Some(after);
-    let api: Api<HostPool> = Api::namespaced(context.client.clone(), &key.namespace);
-    match replace_status_if_unchanged(&api, MANAGER, &written).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(error) if error.is_conflict() => Ok(Outcome::Done),
-        Err(error) => Err(error),
+
+    fn decide(Observed { pool, now }: &Observed) -> Option<HostPoolStatus> {
+        let after = status(pool, *now);
+        let is_new = pool.metadata.deletion_timestamp.is_none() && pool.status.as_ref() != Some(&after);
+        is_new.then_some(after)
+    }
+
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        Observed { pool, .. }: Observed,
+        decision: Option<HostPoolStatus>,
+    ) -> Result<Next, Error> {
+        let Some(status) = decision else { return Ok(Next::Rest(Outcome::Done)) };
+        let mut written = (*pool).clone();
+        written.status = Some(status);
+        let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+        match writer.replace_status_if_unchanged(&written).await {
+            Err(error) if !error.is_conflict() => Err(error),
+            // After a conflict the next state is on its way, and wakes the controller.
+            _ => Ok(Next::Rest(Outcome::Done)),
+        }
     }
 }
 
@@ -70,21 +97,4 @@ fn status(pool: &HostPool, now: Timestamp) -> HostPoolStatus {
         }
     }
     status
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use streams_api::HostPoolSpec;
-
-    #[test]
-    fn a_size_without_hosts_is_a_warning() {
-        // size, hosts -> warning
-        let table = [(None, vec![], false), (Some(2), vec![], true), (Some(2), vec!["a".to_owned()], false)];
-        for (size, hosts, expected) in table {
-            let pool = HostPool::new("flow-0", HostPoolSpec { size, hosts, ..HostPoolSpec::default() });
-            let status = status(&pool, Timestamp::UNIX_EPOCH);
-            assert_eq!(condition::is_true(&status.conditions, condition::WARNING), expected);
-        }
-    }
 }

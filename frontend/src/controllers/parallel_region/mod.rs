@@ -1,35 +1,34 @@
 //! Parallel regions: what a region says of itself.
 //!
-//! A region creates nothing. Its `spec.width` wakes the job controller; its status follows from the job's: the width in force, whether the width that is
-//! wanted was refused and why, and, while each channel has PEs of its own, the selector of their pods for autoscalers.
+//! A region creates nothing. Its `spec.width` wakes the job controller; its status follows from the job's: the width in
+//! force, whether the width that is wanted was refused and why, and, while each channel has PEs of its own, the
+//! selector of their pods for autoscalers.
 //!
 //! * [`status`] — pure: the status of a region.
-//! * this file — what wakes it, observing, writing, Events.
+//! * this file — what wakes it, and the reconciler.
 //!
 //! Knows: regions, the job's status, its committed plan. Must not know: how a width is brought about.
 
 mod status;
 
-use std::sync::Arc;
-
+use crate::controllers::job::generation::Generation;
+use crate::controllers::reconciler::{self, Next};
+use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-
-use crate::controllers::Context;
-use crate::mirrors::ByOwner as _;
-use streams_api::{ParallelRegion, condition};
-use streams_kubernetes::{
-    Error, Key,
-    apply::{is_controlled_by, replace_status_if_unchanged},
-    queue::{Outcome, Queue},
-};
+use std::sync::Arc;
+use streams_api::{Job, ParallelRegion, ParallelRegionStatus, condition};
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::events::Notice;
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
 
 /// Field manager of the region controller.
-const MANAGER: &str = "streams-parallel-region-controller";
+const MANAGER: Manager = Manager("streams-parallel-region-controller");
 
 /// Lets every change that concerns a region wake its key.
-pub(crate) fn subscribe(context: &Context, regions: &Queue<Key>) {
-    let mirrors = &context.mirrors;
+pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
     mirrors.parallel_regions.wake(regions, |region| [Key::of(region)]);
     let of_job = mirrors.parallel_regions.clone();
     mirrors.jobs.wake(regions, move |job| {
@@ -37,48 +36,88 @@ pub(crate) fn subscribe(context: &Context, regions: &Queue<Key>) {
     });
 }
 
-/// Brings the status of a region up to date.
-///
-/// # Errors
-/// The status could not be written.
-#[tracing::instrument(skip_all, fields(region = %key))]
-pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome, Error> {
-    let Some(region) = context.mirrors.parallel_regions.get(&key) else { return Ok(Outcome::Done) };
-    let job_key = key.sibling(&region.spec.job_name);
-    let Some(job) = context.mirrors.jobs.get(&job_key) else { return Ok(Outcome::Done) };
-    let going = region.metadata.deletion_timestamp.is_some() || job.metadata.deletion_timestamp.is_some();
-    if going || !is_controlled_by(&region.metadata, &*job) {
-        return Ok(Outcome::Done);
+/// Knows the committed generation of a job; until it does, a region says what the status of its job says.
+pub(crate) type Committed = Arc<dyn Fn(&Key, &Job) -> Option<Arc<Generation>> + Send + Sync>;
+
+/// Lets regions say how far their widths have come.
+pub(crate) struct Reconciler<C> {
+    pub(crate) cluster: C,
+    pub(crate) mirrors: Mirrors,
+    pub(crate) committed: Committed,
+}
+
+/// What is looked at.
+pub(crate) struct Observed {
+    region: Arc<ParallelRegion>,
+    job: Arc<Job>,
+    generation: Option<Arc<Generation>>,
+    now: Timestamp,
+}
+
+/// What to write, and what people should hear of then.
+pub(crate) struct Decision {
+    status: ParallelRegionStatus,
+    notices: Vec<Notice>,
+}
+
+impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+    type Answers = ();
+    type Observed = Observed;
+    type Decision = Option<Decision>;
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observed>, Error> {
+        let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
+        let job_key = key.sibling(&region.spec.job_name);
+        let Some(job) = self.mirrors.jobs.get(&job_key) else { return Ok(None) };
+        let generation = (self.committed)(&job_key, &job);
+        Ok(Some(Observed { region, job, generation, now: self.cluster.now() }))
     }
-    let uid = job.metadata.uid.clone().unwrap_or_default();
-    let plan = job.status.as_ref().and_then(|status| status.plan.as_ref());
-    // The job controller reads plans; until it has, the region says what the job's status says.
-    let generation = plan.and_then(|plan| {
-        context.memory.find(&job_key, &uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten()
-    });
-    let before = region.status.clone().unwrap_or_default();
-    let after = status::status(&region, &job, generation.as_deref(), Timestamp::now());
-    if after == before {
-        return Ok(Outcome::Done);
+
+    fn decide(Observed { region, job, generation, now }: &Observed) -> Option<Decision> {
+        let going = region.metadata.deletion_timestamp.is_some() || job.metadata.deletion_timestamp.is_some();
+        if going || !is_controlled_by(&region.metadata, &**job) {
+            return None;
+        }
+        let before = region.status.clone().unwrap_or_default();
+        let after = status::status(region, job, generation.as_deref(), *now);
+        let notices = notices(&before, &after);
+        (after != before).then_some(Decision { status: after, notices })
     }
-    let refused = after.rejected.clone().filter(|rejected| before.rejected.as_ref() != Some(rejected));
-    let ready = condition::is_true(&after.conditions, condition::READY)
+
+    async fn act(
+        &self,
+        key: &Key,
+        (): &mut (),
+        Observed { region, .. }: Observed,
+        decision: Option<Decision>,
+    ) -> Result<Next, Error> {
+        let Some(Decision { status, notices }) = decision else { return Ok(Next::Rest(Outcome::Done)) };
+        let mut written = (*region).clone();
+        written.status = Some(status);
+        let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
+        match writer.replace_status_if_unchanged(&written).await {
+            Ok(_) => {}
+            // The next state is on its way, and wakes the controller.
+            Err(error) if error.is_conflict() => return Ok(Next::Rest(Outcome::Done)),
+            Err(error) => return Err(error),
+        }
+        for notice in notices {
+            self.cluster.announce(&*region, &notice);
+        }
+        Ok(Next::Rest(Outcome::Done))
+    }
+}
+
+/// What people should hear of between two statuses of a region.
+fn notices(before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<Notice> {
+    let refused = after.rejected.as_ref().filter(|rejected| before.rejected.as_ref() != Some(rejected));
+    let refused = refused.map(|refused| Notice::warning("ParallelRegionWidthChangeFailure", refused.message.as_str()));
+    let became_ready = condition::is_true(&after.conditions, condition::READY)
         && !condition::is_true(&before.conditions, condition::READY);
-    let width = after.width.filter(|width| ready && before.width.is_some() && before.rejected.is_none() && *width > 0);
-    let mut written = (*region).clone();
-    written.status = Some(after);
-    let api: Api<ParallelRegion> = Api::namespaced(context.client.clone(), &key.namespace);
-    match replace_status_if_unchanged(&api, MANAGER, &written).await {
-        Ok(_) => {}
-        // The next state is on its way and wakes us.
-        Err(error) if error.is_conflict() => return Ok(Outcome::Done),
-        Err(error) => return Err(error),
-    }
-    if let Some(refused) = refused {
-        context.events.warning(&*region, "ParallelRegionWidthChangeFailure", &refused.message);
-    }
-    if let Some(width) = width {
-        context.events.normal(&*region, "ParallelRegionWidthChangeSuccess", &format!("all PEs of width {width} run"));
-    }
-    Ok(Outcome::Done)
+    let is_resize = became_ready && before.width.is_some() && before.rejected.is_none();
+    let done = after
+        .width
+        .filter(|width| is_resize && *width > 0)
+        .map(|width| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
+    refused.into_iter().chain(done).collect()
 }

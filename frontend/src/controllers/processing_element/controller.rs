@@ -1,43 +1,26 @@
-//! Runs the reconciler: what wakes which PE, the workers, and the calls to the cluster.
+//! Runs the reconciler: what wakes which PE, and the workers.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
-
-use k8s_openapi::{
-    api::core::v1::{Node, Pod},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, ResourceExt, api::PropagationPolicy};
-use tokio_util::sync::CancellationToken;
-
+use super::figures::Figures;
+use super::reconciler::Reconciler;
+use crate::controllers::reconciler::reconcile;
 use crate::mirrors::ByOwner as _;
 use crate::mirrors::Mirrors;
 use crate::mirrors::pe_of;
 use crate::settings::{JobSettings, PodSettings};
+use kube::ResourceExt;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use streams_api::{Job, ProcessingElement, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::{
-    Error, Key, apply,
-    error::absent,
-    events::Events,
-    queue::{self, BackOff, Queue},
-};
-
-use super::{
-    decide::Notice,
-    figures::Figures,
-    reconcile::{Cluster, Reconciler},
-};
-
-/// In whose name the controller writes (rule name-10).
-const FIELD_MANAGER: &str = "streams-processing-elements";
+use streams_kubernetes::queue::{self, BackOff, Queue};
+use tokio_util::sync::CancellationToken;
 
 /// The PE controller, to be run by the leader.
 #[derive(Debug)]
-pub struct Controller {
-    reconciler: Reconciler<Kubernetes>,
+pub(crate) struct Controller {
+    reconciler: Reconciler<ApiServer>,
     queue: Queue<Key>,
     workers: usize,
 }
@@ -45,15 +28,13 @@ pub struct Controller {
 impl Controller {
     /// A controller of the PEs of these mirrors. From now on changes wake it; nothing is written before
     /// [`Controller::run`].
-    pub fn new(
-        client: Client,
+    pub(crate) fn new(
+        cluster: ApiServer,
         mirrors: &Mirrors,
-        events: Events,
         metrics: &Metrics,
         pods: &PodSettings,
         jobs: &JobSettings,
     ) -> Self {
-        let cluster = Kubernetes { client, events };
         let reconciler = Reconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Figures::new(metrics));
         // After the reconciler has subscribed: it has taken note of a pod before anybody looks because of it.
         let queue = Queue::new("processing_element", BackOff::default(), metrics);
@@ -62,13 +43,13 @@ impl Controller {
     }
 
     /// Works until `stop`, then finishes what it is at. The mirrors must have been filled.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { reconciler, queue, workers } = self;
         let reconciler = Arc::new(reconciler);
         let closing = queue.clone();
         let work = queue::run(queue, workers, move |key: Key| {
             let reconciler = Arc::clone(&reconciler);
-            async move { reconciler.reconcile(&key).await }
+            async move { reconcile(&*reconciler, &key).await }
         });
         let close = async move {
             stop.cancelled().await;
@@ -127,71 +108,6 @@ impl Concern {
             generation: job.status.as_ref().and_then(|status| status.generation),
             deleting: job.metadata.deletion_timestamp.is_some(),
             redis: job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION).cloned(),
-        }
-    }
-}
-
-/// The cluster behind a client.
-struct Kubernetes {
-    client: Client,
-    events: Events,
-}
-
-impl Kubernetes {
-    fn pes(&self, key: &Key) -> Api<ProcessingElement> {
-        Api::namespaced(self.client.clone(), &key.namespace)
-    }
-
-    fn pods(&self, key: &Key) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &key.namespace)
-    }
-}
-
-impl Cluster for Kubernetes {
-    fn now(&self) -> Timestamp {
-        Timestamp::now()
-    }
-
-    async fn processing_element(&self, key: &Key) -> Result<Option<ProcessingElement>, Error> {
-        Ok(absent(self.pes(key).get(&key.name).await)?)
-    }
-
-    async fn write_status(&self, pe: &ProcessingElement) -> Result<ProcessingElement, Error> {
-        apply::replace_status_if_unchanged(&self.pes(&Key::of(pe)), FIELD_MANAGER, pe).await
-    }
-
-    async fn pod(&self, key: &Key) -> Result<Option<Pod>, Error> {
-        Ok(absent(self.pods(key).get(&key.name).await)?)
-    }
-
-    async fn create_pod(&self, pod: &Pod) -> Result<Pod, Error> {
-        let launch = |pod: &Pod| pod.labels().get(names::LABEL_LAUNCH_COUNT).cloned();
-        let wanted = launch(pod);
-        let same = |existing: &Pod| launch(existing) == wanted;
-        apply::create_or_match(&self.pods(&Key::of(pod)), FIELD_MANAGER, pod, same).await
-    }
-
-    async fn delete_pod(&self, key: &Key, uid: &str) -> Result<(), Error> {
-        apply::delete(&self.pods(key), &key.name, Some(uid), PropagationPolicy::Background).await
-    }
-
-    async fn node_exists(&self, name: &str) -> Result<Option<bool>, Error> {
-        match absent(Api::<Node>::all(self.client.clone()).get_metadata(name).await) {
-            Ok(node) => Ok(Some(node.is_some())),
-            Err(kube::Error::Api(status)) if status.code == 403 => {
-                tracing::debug!(node = name, "nodes may not be read");
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn announce(&self, pe: &ProcessingElement, notice: &Notice) {
-        let Notice { warning, reason, note } = notice;
-        if *warning {
-            self.events.warning(pe, reason, note);
-        } else {
-            self.events.normal(pe, reason, note);
         }
     }
 }

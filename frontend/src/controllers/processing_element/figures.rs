@@ -1,14 +1,11 @@
 //! What is counted about PEs.
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-};
-
+use super::decide::LaunchReason;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use streams_api::TerminationOutcome;
 use streams_kubernetes::metrics::Metrics;
-
-use super::decide::LaunchReason;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Launch {

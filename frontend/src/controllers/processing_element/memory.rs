@@ -1,20 +1,16 @@
 //! What the controller remembers between two turns. Only memory: what it says is safe to lose.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
-
+use super::{observed, pod_status};
+use crate::mirrors::pe_of;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-
-use crate::mirrors::pe_of;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 
-use super::{observed, seen};
-
-/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all that is left of it.
+/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all
+/// that is left of it.
 ///
 /// Only memory: without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
 #[derive(Debug, Default)]
@@ -34,10 +30,10 @@ impl LastSeen {
         let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
         let (Some(pe), Some(owner)) = (pe_of(pod), owners.next()) else { return };
         let mut by_pe = self.lock();
-        let launch_count = seen::launch_count(pod);
+        let launch_count = pod_status::launch_count(pod);
         let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
         if newer {
-            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: seen::read(pod) });
+            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: pod_status::read(pod) });
         }
     }
 
@@ -60,7 +56,8 @@ impl LastSeen {
     }
 }
 
-/// PEs as the controller wrote them last, until the mirror has caught up: to decide by an older one would only end in a conflict.
+/// PEs as the controller wrote them last, until the mirror has caught up: to decide by an older one would only end in a
+/// conflict.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
     by_pe: Mutex<HashMap<Key, ProcessingElement>>,

@@ -1,35 +1,41 @@
 //! The PE controller: one pod per ProcessingElement, under its restart policies.
 //!
 //! ```text
-//! PE, its job, pods, ConfigMap, host pool --> observed --> decide --> present --> status
-//!                                                |            |
-//!                                     pod: what to create     +--> pods created and deleted
+//! PE, its job, pods, ConfigMap, host pool --observe--> Observed --decide--> Decision --act--> status, pods
+//!        ^                                                                                      |
+//!        +---------------------------------- answers of the API server <-----------------------+
 //! ```
 //!
 //! | Module | What it is for |
 //! |---|---|
 //! | `observed` | plain values: what is looked at |
-//! | `seen` | pods, read into them |
-//! | `memory` | what may be forgotten at any time |
+//! | `pod_status` | pods, read into them |
+//! | `facts` | pure: what follows from them |
 //! | `decide` | pure: what to do next |
-//! | `present` | pure: phase and conditions |
+//! | `describe` | pure: phase and conditions |
 //! | `pod` | pure: the pod of a PE |
-//! | `reconcile` | observes, decides and acts until nothing is left to do |
-//! | `controller` | what wakes it, workers, calls |
+//! | `observe`, `act` | the same with mirrors and calls |
+//! | `reconciler` | observe, decide and act put together |
+//! | `answers` | what the API server has answered during one reconcile |
+//! | `memory` | what may be forgotten at any time |
+//! | `controller` | what wakes it, and the workers |
 //! | `figures` | what is counted |
 //!
-//! Knows: ProcessingElements, their pods, the committed generation of their job. Must not know: plans, widths, the fusion service.
+//! Knows: ProcessingElements, their pods, the committed generation of their job. Must not know: plans, widths, the
+//! fusion service.
 
-pub mod controller;
+mod act;
+mod answers;
+pub(crate) mod controller;
 pub(crate) mod decide;
+mod describe;
+mod facts;
 pub(crate) mod figures;
 pub(crate) mod memory;
+mod observe;
 pub(crate) mod observed;
 pub(crate) mod pod;
-mod present;
-pub(crate) mod reconcile;
-pub(crate) mod seen;
+pub(crate) mod pod_status;
+pub(crate) mod reconciler;
 #[cfg(test)]
 mod tests;
-
-pub use controller::Controller;

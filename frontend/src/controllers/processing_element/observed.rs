@@ -1,9 +1,7 @@
 //! What the PE controller sees before it decides: plain values, no client, no store.
 
-use std::time::Duration;
-
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
+use std::time::Duration;
 use streams_api::{PeOptions, ProcessingElementStatus};
 
 /// Everything that [`decide`](super::decide::decide) looks at.

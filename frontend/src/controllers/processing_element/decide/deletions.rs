@@ -1,13 +1,9 @@
 //! Which pods may go (rule pe-11).
 
+use super::super::facts::{recorded, was_created};
+use super::super::observed::{Observed, Pod};
 use std::cmp::Reverse;
-
 use streams_api::DeletedBy;
-
-use super::{
-    super::observed::{Observed, Pod},
-    recorded, was_created,
-};
 
 /// Failed pods that are kept per PE, for people who want to look at them.
 const KEPT: usize = 3;

@@ -1,15 +1,11 @@
 //! How pods end, and what the policies make of it (rules pe-7 and pe-8).
 
-use std::time::Duration;
-
+use super::super::facts::{how_it_ended, is_restart_permitted, recorded, was_created};
+use super::super::observed::{End, Pod, Stage, Vanished, Why, after};
+use super::{Action, Builder, Fact, Presence};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
+use std::time::Duration;
 use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};
-
-use super::{
-    super::observed::{End, Pod, Policies, Stage, Vanished, Why, after},
-    Change, Fate, Making, Step, recorded, was_created,
-};
 
 /// Delay of the second restart in a row; doubled for each further one.
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -21,19 +17,19 @@ const LONG_RUN: Duration = Duration::from_secs(600);
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 4096;
 
-impl Making<'_> {
+impl Builder<'_> {
     /// Records how the pod of the launch count ended; asks if that is not known.
-    pub(super) fn note_end(&mut self) -> Option<Step> {
+    pub(super) fn note_end(&mut self) -> Option<Action> {
         if !was_created(&self.status) || recorded(&self.status).is_some() {
             return None;
         }
-        let (outcome, end, deleted_by) = match self.fate() {
-            Fate::Unknown => return Some(Step::Look),
-            Fate::Gone(vanished) => {
+        let (outcome, end, deleted_by) = match self.presence() {
+            Presence::Unknown => return Some(Action::Look),
+            Presence::Gone(vanished) => {
                 let (outcome, end) = after_vanishing(vanished);
                 (outcome, end, Some(DeletedBy::Other))
             }
-            Fate::There(pod) => {
+            Presence::There(pod) => {
                 let (outcome, end) = self.of_pod(pod)?;
                 let failed = outcome == TerminationOutcome::Failed;
                 let deleted_by = if pod.is_deleting() {
@@ -45,7 +41,7 @@ impl Making<'_> {
             }
         };
         self.record(outcome, end, deleted_by);
-        Some(Step::Record(Change::Ended))
+        Some(Action::Record(Fact::Ended))
     }
 
     /// How the pod ended, if it has.
@@ -87,7 +83,7 @@ impl Making<'_> {
             TerminationOutcome::Completed => (false, "PodCompleted"),
             TerminationOutcome::Deleted => (false, "PodDeleted"),
         };
-        let what = describe(&termination);
+        let what = how_it_ended(&termination);
         status.last_termination = Some(termination);
         self.notice(warning, reason, what);
         if permitted && !delay.is_zero() {
@@ -98,24 +94,24 @@ impl Making<'_> {
     }
 
     /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.
-    pub(super) fn note_removal(&mut self) -> Option<Step> {
+    pub(super) fn note_removal(&mut self) -> Option<Action> {
         let last = recorded(&self.status).filter(|last| last.deleted_by.is_none())?;
         let failed = last.outcome == TerminationOutcome::Failed;
-        let by = match self.fate() {
-            Fate::Unknown => return Some(Step::Look),
-            Fate::Gone(_) => DeletedBy::Other,
-            Fate::There(pod) if pod.is_deleting() => DeletedBy::Other,
-            Fate::There(_) if failed && self.observed.wanted.policies.delete_failed => DeletedBy::Controller,
-            Fate::There(_) => return None,
+        let by = match self.presence() {
+            Presence::Unknown => return Some(Action::Look),
+            Presence::Gone(_) => DeletedBy::Other,
+            Presence::There(pod) if pod.is_deleting() => DeletedBy::Other,
+            Presence::There(_) if failed && self.observed.wanted.policies.delete_failed => DeletedBy::Controller,
+            Presence::There(_) => return None,
         };
         if let Some(last) = &mut self.status.last_termination {
             last.deleted_by = Some(by);
         }
-        Some(Step::Record(Change::Removed(by)))
+        Some(Action::Record(Fact::Removed(by)))
     }
 
     /// Puts off a restart that was not permitted when the pod ended.
-    pub(super) fn put_off(&mut self) -> Option<Step> {
+    pub(super) fn put_off(&mut self) -> Option<Action> {
         let permitted = self.is_restart_permitted();
         match &self.status.next_restart_time {
             _ if !permitted => {
@@ -135,7 +131,7 @@ impl Making<'_> {
                     return None;
                 }
                 self.status.next_restart_time = Some(Time(after(self.observed.now, delay)));
-                Some(Step::Record(Change::PutOff))
+                Some(Action::Record(Fact::PutOff))
             }
         }
     }
@@ -152,16 +148,6 @@ impl Making<'_> {
     fn is_restart_permitted(&self) -> bool {
         recorded(&self.status).is_some_and(|last| is_restart_permitted(self.observed.wanted.policies, last))
     }
-}
-
-/// Whether the policies permit another pod after one that ended like this.
-pub(in super::super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bool {
-    let by_outcome = match last.outcome {
-        TerminationOutcome::Failed => policies.restart_failed,
-        TerminationOutcome::Completed => policies.restart_completed,
-        TerminationOutcome::Deleted => policies.restart_deleted,
-    };
-    by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
 }
 
 /// How a pod ended that the API server does not have any more (rule pe-9).
@@ -213,27 +199,6 @@ fn delay(consecutive: u32) -> Duration {
     }
 }
 
-/// How a pod ended, in words.
-pub(crate) fn describe(termination: &Termination) -> String {
-    let Termination { pod_name, outcome, exit_code, reason, message, .. } = termination;
-    let code = exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-    match outcome {
-        TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
-        TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
-        TerminationOutcome::Failed => {
-            let mut text = format!("pod {pod_name} failed{code}");
-            if !reason.is_empty() {
-                text.push_str(&format!(" ({reason})"));
-            }
-            // The end of a log has its last line where it says most.
-            if let Some(line) = message.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
-                text.push_str(&format!(": {}", condition::cut(line, 256)));
-            }
-            text
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,32 +208,6 @@ mod tests {
         let table = [(0, 0), (1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (7, 300), (u32::MAX, 300)];
         for (consecutive, seconds) in table {
             assert_eq!(delay(consecutive), Duration::from_secs(seconds), "{consecutive}");
-        }
-    }
-
-    #[test]
-    fn an_end_is_told_in_one_line() {
-        let termination = |outcome, exit_code, reason: &str, message: &str| Termination {
-            pod_name: "p".to_owned(),
-            outcome,
-            exit_code,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            ..Termination::default()
-        };
-        use TerminationOutcome::*;
-        let table = [
-            (termination(Completed, Some(0), "Completed", ""), "pod p completed with exit code 0"),
-            (termination(Deleted, None, "Deleted", "x"), "pod p was deleted"),
-            (termination(Failed, None, "", ""), "pod p failed"),
-            (termination(Failed, Some(137), "OOMKilled", ""), "pod p failed with exit code 137 (OOMKilled)"),
-            (
-                termination(Failed, Some(1), "Error", "a\nlast line\n\n"),
-                "pod p failed with exit code 1 (Error): last line",
-            ),
-        ];
-        for (termination, expected) in table {
-            assert_eq!(describe(&termination), expected);
         }
     }
 }

@@ -1,12 +1,9 @@
 //! Why another pod is asked for (rule pe-3).
 
-use super::{
-    super::{
-        observed::{Job, Pod, Stage},
-        pod,
-    },
-    Change, Fate, Making, Step, current, obstacle, recorded, was_created,
-};
+use super::super::facts::{current, obstacle, recorded, was_created};
+use super::super::observed::{Job, Pod, Stage};
+use super::super::pod;
+use super::{Action, Builder, Fact, Presence};
 
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,28 +47,28 @@ impl LaunchReason {
     }
 }
 
-impl Making<'_> {
+impl Builder<'_> {
     /// A request to restart is met by a pod that is yet to be created (rule pe-13). Only the API server knows that it
     /// is: after a lost answer, or while another replica leads, there may be a pod that the mirror does not show and
     /// that the status does not know of. That one is noted, and then replaced.
-    pub(super) fn meet_request(&mut self) -> Option<Step> {
+    pub(super) fn meet_request(&mut self) -> Option<Action> {
         let yet_to_be_created = self.status.launch_count > 0 && !was_created(&self.status);
         if !yet_to_be_created || !self.is_restart_requested() || obstacle(self.observed).is_some() {
             return None;
         }
-        match self.fate() {
-            Fate::Unknown => Some(Step::Look),
-            Fate::There(_) => None,
-            Fate::Gone(_) => {
+        match self.presence() {
+            Presence::Unknown => Some(Action::Look),
+            Presence::There(_) => None,
+            Presence::Gone(_) => {
                 self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
                 self.status.consecutive_restarts = 0;
-                Some(Step::Record(Change::RequestMet))
+                Some(Action::Record(Fact::RequestMet))
             }
         }
     }
 
     /// Asks for another pod if there is a reason and nothing stands in the way.
-    pub(super) fn launch(&mut self) -> Option<Step> {
+    pub(super) fn launch(&mut self) -> Option<Action> {
         let reason = self.reason_to_launch()?;
         if obstacle(self.observed).is_some() {
             return None;
@@ -97,7 +94,7 @@ impl Making<'_> {
         if reason != LaunchReason::First {
             self.notice(false, "Restarting", format!("{}: launch {launch_count} follows", reason.sentence()));
         }
-        Some(Step::Record(Change::Launch(reason)))
+        Some(Action::Record(Fact::Launch(reason)))
     }
 
     fn reason_to_launch(&self) -> Option<LaunchReason> {

@@ -1,8 +1,8 @@
-//! What to do next for a PE: one pure function from what is observed to one step, and the pods that may go.
+//! What to do next for a PE: one pure function from what is observed to one action, and the pods that may go.
 //!
-//! The first row that applies is the step; each is one write, or none:
+//! The first row that applies is the action; each is one write, or none:
 //!
-//! | Row | When | Step |
+//! | Row | When | Action |
 //! |---|---|---|
 //! | adopt | a pod has a higher launch count than the status | record it |
 //! | created | the pod of the launch count is there, and the status does not say so | record it |
@@ -40,49 +40,47 @@ mod launches;
 #[cfg(test)]
 mod tests;
 
+use super::describe::describe;
+use super::facts::{blocking, current, obstacle, was_created};
+use super::observed::{Job, Observed, Pod, Stage, Vanished, after};
 use k8s_openapi::jiff::Timestamp;
+use streams_api::{DeletedBy, ProcessingElementStatus};
+use streams_kubernetes::events::Notice;
 
-use streams_api::{DeletedBy, ProcessingElementStatus, Termination};
-
-use super::{
-    observed::{Job, Observed, Pod, Stage, Vanished, Waiting, after},
-    present,
-};
-
-pub(super) use self::endings::is_restart_permitted;
-pub(crate) use self::{deletions::Deletion, endings::describe, launches::LaunchReason};
+pub(crate) use self::deletions::Deletion;
+pub(crate) use self::launches::LaunchReason;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Decision {
-    /// The step.
-    pub(crate) step: Step,
-    /// The status that [`Step::Record`] and [`Step::Rest`] write, if it is another one than before.
+    /// What to do first.
+    pub(crate) action: Action,
+    /// The status that [`Action::Record`] and [`Action::Describe`] write, if it is another one than before.
     pub(crate) status: ProcessingElementStatus,
-    /// Pods that may go, whatever becomes of the step.
+    /// Pods that may go, whatever becomes of the action.
     pub(crate) deletions: Vec<Deletion>,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
-    /// What people should hear about once the step is taken.
+    /// What people should hear of once the status is written.
     pub(crate) notices: Vec<Notice>,
 }
 
-/// One step.
+/// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Nothing but describing what is seen.
-    Rest,
+pub(crate) enum Action {
+    /// Nothing is left to do now: write the status only if it does not describe what is observed.
+    Describe,
     /// Ask the API server for the pod of the launch count and, if it does not exist, for its node.
     Look,
     /// Write the status, if nobody wrote it meanwhile.
-    Record(Change),
+    Record(Fact),
     /// Create the pod of the launch count.
     Create,
 }
 
 /// A change of the status that is a fact from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum Fact {
     /// The status had been lost: it goes on with the newest pod.
     Adopted,
     /// The pod of the launch count was created.
@@ -99,97 +97,44 @@ pub(crate) enum Change {
     PutOff,
 }
 
-/// Something for an Event (rule pe-17).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notice {
-    /// A person should look at it.
-    pub(crate) warning: bool,
-    /// One word in CamelCase.
-    pub(crate) reason: &'static str,
-    /// One sentence.
-    pub(crate) note: String,
-}
-
 /// What to do next. Pure: the same observation gives the same decision.
 pub(crate) fn decide(observed: &Observed) -> Decision {
-    let mut making = Making::of(observed);
+    let mut builder = Builder::of(observed);
     if observed.wanted.deleting || observed.job == Job::Deleting {
         // Whoever deletes them deletes the pods, too (rule pe-16).
-        return making.finish(Step::Rest, Vec::new());
+        return builder.finish(Action::Describe, Vec::new());
     }
     let deletions = deletions::deletions(observed, obstacle(observed).is_some());
-    let step = making.step();
-    if matches!(step, Step::Rest | Step::Record(_)) {
-        making.status = present::present(observed, making.status);
+    let action = builder.action();
+    if matches!(action, Action::Describe | Action::Record(_)) {
+        builder.status = describe(observed, builder.status);
     }
-    making.finish(step, deletions)
-}
-
-/// Why no pod may be launched or created now (rule pe-4).
-pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
-    let waiting = |reason, message: &str| Some(Waiting { reason, message: message.to_owned() });
-    match observed.job {
-        Job::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
-        Job::Deleting => return waiting("JobDeleted", "the job is being deleted"),
-        Job::There { generation, .. } if generation.is_none_or(|committed| committed < observed.wanted.generation) => {
-            return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");
-        }
-        Job::There { .. } => {}
-    }
-    observed.template.as_ref().err().cloned()
-}
-
-/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is
-/// shown by a mirror that lags behind.
-pub(super) fn current<'a>(observed: &'a Observed, status: &ProcessingElementStatus) -> Option<&'a Pod> {
-    let recorded = |pod: &Pod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
-    observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))
-}
-
-/// How the pod of the launch count ended, if that is recorded.
-pub(super) fn recorded(status: &ProcessingElementStatus) -> Option<&Termination> {
-    status.last_termination.as_ref().filter(|last| last.launch_count == status.launch_count && was_created(status))
-}
-
-/// Whether the pod of the launch count was created (rule pe-2).
-pub(super) fn was_created(status: &ProcessingElementStatus) -> bool {
-    status.launch_count > 0 && status.created_launch_count >= status.launch_count
-}
-
-/// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and
-/// volumes.
-pub(super) fn in_the_way<'a>(
-    observed: &'a Observed,
-    status: &ProcessingElementStatus,
-) -> impl Iterator<Item = &'a Pod> + use<'a> {
-    let launch_count = status.launch_count;
-    let older = observed.pods.iter().filter(move |pod| pod.launch_count < launch_count);
-    older.chain(&observed.predecessors).filter(|pod| pod.may_run(observed.now))
+    builder.finish(action, deletions)
 }
 
 /// What is known of the pod of the launch count.
-enum Fate<'a> {
+enum Presence<'a> {
     There(&'a Pod),
     Gone(&'a Vanished),
     Unknown,
 }
 
-/// A decision while it is being made.
-struct Making<'a> {
+/// A decision that is not complete yet.
+struct Builder<'a> {
     observed: &'a Observed,
     status: ProcessingElementStatus,
     wake_at: Option<Timestamp>,
     notices: Vec<Notice>,
 }
 
-impl<'a> Making<'a> {
+impl<'a> Builder<'a> {
     fn of(observed: &'a Observed) -> Self {
         Self { observed, status: observed.status.clone(), wake_at: None, notices: Vec::new() }
     }
 
-    fn finish(self, step: Step, deletions: Vec<Deletion>) -> Decision {
+    fn finish(self, action: Action, deletions: Vec<Deletion>) -> Decision {
         let Self { status, wake_at, notices, .. } = self;
-        Decision { step, status, deletions, wake_at, notices }
+        Decision { action, status, deletions, wake_at, notices }
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -197,18 +142,18 @@ impl<'a> Making<'a> {
     }
 
     fn notice(&mut self, warning: bool, reason: &'static str, note: String) {
-        self.notices.push(Notice { warning, reason, note });
+        self.notices.push(Notice { warning, reason: reason.into(), note });
     }
 
-    fn fate(&self) -> Fate<'a> {
+    fn presence(&self) -> Presence<'a> {
         match (current(self.observed, &self.status), &self.observed.vanished) {
-            (Some(pod), _) => Fate::There(pod),
-            (None, Some(vanished)) => Fate::Gone(vanished),
-            (None, None) => Fate::Unknown,
+            (Some(pod), _) => Presence::There(pod),
+            (None, Some(vanished)) => Presence::Gone(vanished),
+            (None, None) => Presence::Unknown,
         }
     }
 
-    fn step(&mut self) -> Step {
+    fn action(&mut self) -> Action {
         self.adopt()
             .or_else(|| self.note_created())
             .or_else(|| self.note_end())
@@ -219,12 +164,12 @@ impl<'a> Making<'a> {
             .or_else(|| self.create())
             .unwrap_or_else(|| {
                 self.wake_when_ready();
-                Step::Rest
+                Action::Describe
             })
     }
 
     /// The status is behind the pods only if somebody reset it, e.g. by restoring the PE from a backup (rule pe-15).
-    fn adopt(&mut self) -> Option<Step> {
+    fn adopt(&mut self) -> Option<Action> {
         let newest = self.observed.pods.iter().max_by_key(|pod| pod.launch_count)?;
         if newest.launch_count <= self.status.launch_count {
             return None;
@@ -232,15 +177,15 @@ impl<'a> Making<'a> {
         self.status.launch_count = newest.launch_count;
         self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
         self.made_from(newest);
-        Some(Step::Record(Change::Adopted))
+        Some(Action::Record(Fact::Adopted))
     }
 
     /// From now on the absence of the pod means that it is gone.
-    fn note_created(&mut self) -> Option<Step> {
+    fn note_created(&mut self) -> Option<Action> {
         let pod = current(self.observed, &self.status).filter(|_| !was_created(&self.status))?;
         self.made_from(pod);
         self.notice(false, "PodCreated", format!("pod {} was created (launch {})", pod.name, pod.launch_count));
-        Some(Step::Record(Change::Created))
+        Some(Action::Record(Fact::Created))
     }
 
     fn made_from(&mut self, pod: &Pod) {
@@ -253,16 +198,16 @@ impl<'a> Making<'a> {
         status.pod_template_hash.clone_from(&pod.template_hash);
     }
 
-    fn create(&mut self) -> Option<Step> {
+    fn create(&mut self) -> Option<Action> {
         if self.status.launch_count == 0 || was_created(&self.status) || obstacle(self.observed).is_some() {
             return None;
         }
-        let waits_until = in_the_way(self.observed, &self.status).map(Pod::given_up_at).collect::<Vec<_>>();
+        let waits_until = blocking(self.observed, &self.status).map(Pod::given_up_at).collect::<Vec<_>>();
         for at in waits_until.iter().flatten() {
             self.wake(*at);
         }
         // A refused pod is tried again when the queue says so.
-        (waits_until.is_empty() && self.observed.refusal.is_none()).then_some(Step::Create)
+        (waits_until.is_empty() && self.observed.refusal.is_none()).then_some(Action::Create)
     }
 
     fn wake_when_ready(&mut self) {

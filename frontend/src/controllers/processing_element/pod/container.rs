@@ -1,17 +1,12 @@
 //! The container of a PE (rules pod-6 and pod-7), and the one that unpacks its text (rule pod-10).
 
+use super::environment::{self, INSTALL};
+use super::{Parts, volumes};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ExecAction, Probe, ResourceRequirements, SecurityContext, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    api::core::v1::{Capabilities, Container, ExecAction, Probe, ResourceRequirements, SecurityContext, VolumeMount},
-    apimachinery::pkg::api::resource::Quantity,
-};
-
-use super::{
-    Parts,
-    environment::{self, INSTALL},
-    volumes,
-};
 
 /// The program that the runtime image starts for a PE.
 const BOOTSTRAP: &str = "system/impl/bin/streams-k8s-bootstrap";

@@ -1,13 +1,11 @@
 //! The environment of a PE. Its names and their order are frozen (rule pod-8).
 
-use std::collections::BTreeSet;
-
+use super::super::observed::Waiting;
+use super::Parts;
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::ResourceExt;
-
+use std::collections::BTreeSet;
 use streams_api::CheckpointRepository;
-
-use super::{super::observed::Waiting, Parts};
 
 /// Where the runtime image has the runtime.
 pub(super) const INSTALL: &str = "/usr/local/streams";

@@ -18,16 +18,15 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
+use crate::settings::PodSettings;
 use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodDNSConfig, PodDNSConfigOption, PodSecurityContext, PodSpec,
 };
-use kube::{ResourceExt, core::ObjectMeta};
+use kube::ResourceExt;
+use kube::core::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-
-use crate::settings::PodSettings;
+use std::collections::BTreeMap;
 use streams_api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names};
 use streams_kubernetes::apply::controlled_by;
 

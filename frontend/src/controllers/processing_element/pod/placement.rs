@@ -13,18 +13,14 @@
 //! All of it is required when a pod is scheduled. Tokens are any text, so labels carry their hash; annotations show
 //! them to people.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use k8s_openapi::{
-    api::core::v1::{
-        Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
-        PodAntiAffinity,
-    },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
+    PodAntiAffinity,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
-
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{
     HostPoolSpec, MembershipMode, Placement, ProcessingElement, ProcessingElementSpec, condition, names,
 };

@@ -1,14 +1,13 @@
 //! Volumes of a PE and where it sees them. The paths are frozen (rule pod-9).
 
+use super::super::observed::Waiting;
+use super::Parts;
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
     PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection, SecretVolumeSource, Volume,
     VolumeMount, VolumeProjection,
 };
-
 use streams_api::{AadlConfigMap, DataVolumeClaim, FileSystemCheckpoints, TransportSecurity, names};
-
-use super::{super::observed::Waiting, Parts};
 
 /// Where the PE reads its text.
 pub(super) const TEXT: &str = "/etc/config/pe";

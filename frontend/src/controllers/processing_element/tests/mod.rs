@@ -1,5 +1,5 @@
-//! The reconciler in a world that is a few maps: an API server, kubelets, a user, mirrors that lag behind, and crashes at every call.
+//! The controller over a fake API server: scenarios, and whatever else may happen.
 
 mod properties;
-mod walks;
+mod scenarios;
 mod world;

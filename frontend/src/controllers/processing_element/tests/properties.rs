@@ -1,94 +1,93 @@
-//! Whatever happens, in whatever order, however late it is heard of, and wherever the controller crashes: nothing forbidden is done (the world checks
-//! every call), and once it is calm there is exactly the pod that should be there.
+//! Whatever happens, in whatever order, however late it is heard of, and wherever the controller crashes: nothing
+//! forbidden is done (the world checks every call), and once it is calm there is exactly the pod that should be there.
 
+use super::world::{Event, World};
 use proptest::prelude::*;
 
-use super::world::{Deed, World};
-
 #[derive(Clone, Debug)]
-enum Act {
-    Turn,
+enum Move {
+    Reconcile,
     Depose,
-    DeposedTurn,
-    DeposedTurnAround { writes: usize },
+    ReconcileDeposed,
+    ReconcileDeposedAround { writes: usize },
     Crash { calls: usize, after_effect: bool },
     LoseAnswer { calls: usize, after_effect: bool },
-    Meanwhile { calls: usize, deed: Deed },
+    Meanwhile { calls: usize, event: Event },
     Deliver { pes: usize, pods: usize },
-    Wait(i64),
-    Happen(Deed),
+    Wait(u64),
+    Happen(Event),
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn event() -> impl Strategy<Value = Event> {
     let code = prop_oneof![Just(0), Just(1)];
     prop_oneof![
-        6 => Just(Deed::Run),
-        4 => code.clone().prop_map(|code| Deed::End { code }),
-        3 => (any::<bool>(), code).prop_map(|(said, code)| Deed::Finish { said, code }),
-        2 => any::<bool>().prop_map(|newest| Deed::Delete { newest }),
-        1 => Just(Deed::Drain),
-        1 => Just(Deed::Evict),
-        1 => any::<bool>().prop_map(|said| Deed::LoseNode { said }),
-        1 => Just(Deed::Vanish),
-        1 => (0_u8..3).prop_map(Deed::Request),
-        2 => any::<u8>().prop_map(Deed::Policies),
-        1 => any::<bool>().prop_map(Deed::Option),
-        2 => any::<bool>().prop_map(|generation| Deed::Text { generation }),
-        1 => any::<bool>().prop_map(Deed::Place),
-        2 => Just(Deed::Commit),
-        1 => any::<bool>().prop_map(Deed::TextThere),
-        1 => any::<bool>().prop_map(Deed::Refuse),
+        6 => Just(Event::Run),
+        4 => code.clone().prop_map(|code| Event::End { code }),
+        3 => (any::<bool>(), code).prop_map(|(said, code)| Event::Finish { said, code }),
+        2 => any::<bool>().prop_map(|newest| Event::Delete { newest }),
+        1 => Just(Event::Drain),
+        1 => Just(Event::Evict),
+        1 => any::<bool>().prop_map(|said| Event::LoseNode { said }),
+        1 => Just(Event::Vanish),
+        1 => (0_u8..3).prop_map(Event::Request),
+        2 => any::<u8>().prop_map(Event::Policies),
+        1 => any::<bool>().prop_map(Event::Option),
+        2 => any::<bool>().prop_map(|generation| Event::Text { generation }),
+        1 => any::<bool>().prop_map(Event::Place),
+        2 => Just(Event::Commit),
+        1 => any::<bool>().prop_map(Event::TextThere),
+        1 => any::<bool>().prop_map(Event::Refuse),
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn one_move() -> impl Strategy<Value = Move> {
     prop_oneof![
-        8 => Just(Act::Turn),
-        1 => Just(Act::Depose),
-        2 => Just(Act::DeposedTurn),
-        2 => (0_usize..3).prop_map(|writes| Act::DeposedTurnAround { writes }),
-        2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::Crash { calls, after_effect }),
-        2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Act::LoseAnswer { calls, after_effect }),
-        2 => (0_usize..8, deed()).prop_map(|(calls, deed)| Act::Meanwhile { calls, deed }),
-        6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Act::Deliver { pes, pods }),
-        2 => prop_oneof![Just(1_i64), Just(11), Just(40), Just(310), Just(700)].prop_map(Act::Wait),
-        8 => deed().prop_map(Act::Happen),
+        8 => Just(Move::Reconcile),
+        1 => Just(Move::Depose),
+        2 => Just(Move::ReconcileDeposed),
+        2 => (0_usize..3).prop_map(|writes| Move::ReconcileDeposedAround { writes }),
+        2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Move::Crash { calls, after_effect }),
+        2 => (0_usize..8, any::<bool>()).prop_map(|(calls, after_effect)| Move::LoseAnswer { calls, after_effect }),
+        2 => (0_usize..8, event()).prop_map(|(calls, event)| Move::Meanwhile { calls, event }),
+        6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Move::Deliver { pes, pods }),
+        2 => prop_oneof![Just(1_u64), Just(11), Just(40), Just(310), Just(700)].prop_map(Move::Wait),
+        8 => event().prop_map(Move::Happen),
     ]
 }
 
 proptest! {
     #[test]
-    fn nothing_forbidden_is_done_and_it_comes_to_rest(acts in prop::collection::vec(act(), 0..60)) {
+    fn nothing_forbidden_is_done_and_it_comes_to_rest(moves in prop::collection::vec(one_move(), 0..60)) {
         let mut world = World::new();
-        for act in acts {
-            match act {
-                Act::Turn => {
-                    world.turn();
+        for next in moves {
+            match next {
+                Move::Reconcile => {
+                    world.reconcile();
                 }
-                Act::Depose => world.depose(),
-                Act::DeposedTurn => world.turn_of_deposed(),
-                Act::DeposedTurnAround { writes } => world.turn_of_deposed_around(writes),
-                Act::Crash { calls, after_effect } => {
+                Move::Depose => world.depose(),
+                Move::ReconcileDeposed => world.reconcile_deposed(),
+                Move::ReconcileDeposedAround { writes } => world.reconcile_deposed_around(writes),
+                Move::Crash { calls, after_effect } => {
                     world.crash_after(calls, after_effect);
-                    world.turn();
+                    world.reconcile();
                 }
-                Act::LoseAnswer { calls, after_effect } => {
+                Move::LoseAnswer { calls, after_effect } => {
                     world.lose_answer_after(calls, after_effect);
-                    world.turn();
+                    world.reconcile();
                 }
-                Act::Meanwhile { calls, deed } => {
-                    world.meanwhile(calls, deed);
-                    world.turn();
+                Move::Meanwhile { calls, event } => {
+                    world.meanwhile(calls, event);
+                    world.reconcile();
                 }
-                Act::Deliver { pes, pods } => world.deliver(pes, pods),
-                Act::Wait(seconds) => world.wait(seconds),
-                Act::Happen(deed) => world.happen(deed),
+                Move::Deliver { pes, pods } => world.deliver(pes, pods),
+                Move::Wait(seconds) => world.wait(seconds),
+                Move::Happen(event) => world.happen(event),
             }
         }
         world.calm_down();
         world.check_rest();
-        let writes = world.writes();
-        world.turn();
-        prop_assert_eq!(world.writes(), writes, "nothing is left to do");
+        let version = world.version();
+        world.reconcile();
+        prop_assert_eq!(world.version(), version, "nothing is left to do");
     }
 }

@@ -3,14 +3,11 @@
 mod policies;
 mod rows;
 
+use super::super::observed::{End, Job, Observed, Pod, Policies, Stage, Template, Vanished, Waiting, Wanted, Why};
+use super::*;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
-
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-
-use super::{
-    super::observed::{End, Job, Observed, Pod, Policies, Stage, Template, Vanished, Wanted, Why},
-    *,
-};
 
 /// Seconds of the day on which everything happens.
 fn at(second: i64) -> Timestamp {
@@ -100,18 +97,19 @@ fn new() -> Observed {
     Observed { status: ProcessingElementStatus::default(), pods: Vec::new(), ..running() }
 }
 
-/// What a PE came to when all steps were taken that need no pod to be created and no time to pass.
+/// What a PE came to when all actions were taken that need no pod to be created and no time to pass.
 #[derive(Debug)]
 struct Settled {
     observed: Observed,
-    steps: Vec<Step>,
+    actions: Vec<Action>,
     deletions: Vec<String>,
     last: Decision,
 }
 
-/// Takes steps. A pod that is looked for is `gone`, as the API server would say; deletions are written down and not done.
+/// Takes actions. A pod that is looked for is `gone`, as the API server would say; deletions are written down and not
+/// done.
 fn settle(mut observed: Observed, gone: Vanished) -> Settled {
-    let (mut steps, mut deletions) = (Vec::new(), Vec::new());
+    let (mut actions, mut deletions) = (Vec::new(), Vec::new());
     for _ in 0..10 {
         let decision = decide(&observed);
         for deletion in &decision.deletions {
@@ -119,16 +117,16 @@ fn settle(mut observed: Observed, gone: Vanished) -> Settled {
                 deletions.push(deletion.name.clone());
             }
         }
-        steps.push(decision.step.clone());
-        match decision.step {
-            Step::Rest | Step::Create => {
-                if decision.step == Step::Rest {
+        actions.push(decision.action.clone());
+        match decision.action {
+            Action::Describe | Action::Create => {
+                if decision.action == Action::Describe {
                     observed.status.clone_from(&decision.status);
                 }
-                return Settled { observed, steps, deletions, last: decision };
+                return Settled { observed, actions, deletions, last: decision };
             }
-            Step::Look => observed.vanished = Some(gone.clone()),
-            Step::Record(_) => {
+            Action::Look => observed.vanished = Some(gone.clone()),
+            Action::Record(_) => {
                 if decision.status.launch_count != observed.status.launch_count {
                     observed.vanished = None;
                 }
@@ -136,7 +134,7 @@ fn settle(mut observed: Observed, gone: Vanished) -> Settled {
             }
         }
     }
-    panic!("no end: {steps:?}");
+    panic!("no end: {actions:?}");
 }
 
 /// The pod is gone, and nobody saw how.

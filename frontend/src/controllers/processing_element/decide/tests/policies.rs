@@ -103,13 +103,13 @@ fn the_truth_table() {
 fn how_a_pod_ended_is_recorded_before_the_pod_is_deleted() {
     let observed = Observed { pods: vec![failed(2)], ..running() };
     let first = decide(&observed);
-    assert_eq!(first.step, Step::Record(Change::Ended));
+    assert_eq!(first.action, Action::Record(Fact::Ended));
     assert_eq!(first.deletions, []);
     let last = first.status.last_termination.clone().unwrap();
     assert_eq!((last.exit_code, last.reason.as_str(), last.finished_at), (Some(1), "Error", time(50)));
     assert_eq!(last.deleted_by, Some(DeletedBy::Controller));
     let second = decide(&Observed { status: first.status, ..observed });
-    assert_eq!(second.step, Step::Record(Change::Launch(LaunchReason::Ended)));
+    assert_eq!(second.action, Action::Record(Fact::Launch(LaunchReason::Ended)));
     assert_eq!(second.deletions.len(), 1);
 }
 
@@ -140,11 +140,11 @@ fn a_policy_that_changes_applies_to_what_ended_before() {
     let mut deleted = observed.clone();
     deleted.wanted.policies.delete_failed = true;
     let settled = settle(deleted, unseen());
-    assert_eq!(settled.steps, [Step::Record(Change::Removed(DeletedBy::Controller)), Step::Rest]);
+    assert_eq!(settled.actions, [Action::Record(Fact::Removed(DeletedBy::Controller)), Action::Describe]);
     assert_eq!(settled.deletions, [pod(2).name]);
 
     observed.wanted.policies.restart_failed = true;
-    assert_eq!(decide(&observed).step, Step::Record(Change::Launch(LaunchReason::Ended)));
+    assert_eq!(decide(&observed).action, Action::Record(Fact::Launch(LaunchReason::Ended)));
 }
 
 #[test]

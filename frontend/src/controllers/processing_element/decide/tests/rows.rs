@@ -4,8 +4,8 @@ use super::*;
 use streams_api::{PePhase, condition};
 
 fn launched(observed: Observed) -> Option<LaunchReason> {
-    settle(observed, unseen()).steps.into_iter().find_map(|step| match step {
-        Step::Record(Change::Launch(reason)) => Some(reason),
+    settle(observed, unseen()).actions.into_iter().find_map(|step| match step {
+        Action::Record(Fact::Launch(reason)) => Some(reason),
         _ => None,
     })
 }
@@ -25,13 +25,13 @@ fn edited(edit: impl FnOnce(&mut Observed)) -> Observed {
 #[test]
 fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
     let settled = settle(new(), unseen());
-    assert_eq!(settled.steps, [Step::Record(Change::Launch(LaunchReason::First)), Step::Create]);
+    assert_eq!(settled.actions, [Action::Record(Fact::Launch(LaunchReason::First)), Action::Create]);
     let status = &settled.observed.status;
     assert_eq!((status.launch_count, status.created_launch_count), (1, 0));
     assert_eq!(status.pod_name, Some(pod(1).name));
     let created = Observed { pods: vec![pod(1)], ..settled.observed };
     let settled = settle(created, unseen());
-    assert_eq!(settled.steps, [Step::Record(Change::Created), Step::Rest]);
+    assert_eq!(settled.actions, [Action::Record(Fact::Created), Action::Describe]);
     let status = settled.observed.status;
     assert_eq!((status.created_launch_count, status.phase), (1, Some(PePhase::Running)));
     assert_eq!((status.runtime_id.as_deref(), status.content_id.as_deref()), (Some("r0"), Some("c0")));
@@ -59,7 +59,7 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
         for mut observed in [new(), Observed { status: asked, ..new() }] {
             edit(&mut observed);
             let settled = settle(observed.clone(), unseen());
-            assert_eq!(settled.steps, [Step::Rest], "{reason}");
+            assert_eq!(settled.actions, [Action::Describe], "{reason}");
             assert_eq!(settled.observed.status.phase, Some(PePhase::Waiting), "{reason}");
             assert_eq!(ready(&observed), ("False".to_owned(), reason.to_owned()));
         }
@@ -67,10 +67,10 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
         let mut observed = running();
         edit(&mut observed);
         observed.wanted.runtime_id = "r1".to_owned();
-        assert_eq!(settle(observed.clone(), unseen()).steps, [Step::Rest], "{reason}");
+        assert_eq!(settle(observed.clone(), unseen()).actions, [Action::Describe], "{reason}");
         observed.pods = vec![failed(2)];
         let settled = settle(observed, unseen());
-        assert_eq!(settled.steps, [Step::Record(Change::Ended), Step::Rest], "{reason}");
+        assert_eq!(settled.actions, [Action::Record(Fact::Ended), Action::Describe], "{reason}");
         assert_eq!(settled.deletions.len(), 1, "{reason}");
     }
 }
@@ -82,7 +82,10 @@ fn nothing_at_all_is_done_for_a_pe_or_a_job_that_is_being_deleted() {
         for mut observed in [new(), running(), Observed { pods: vec![failed(1), failed(2)], ..running() }] {
             edit(&mut observed);
             let decision = decide(&observed);
-            assert_eq!((decision.step, decision.deletions, decision.status), (Step::Rest, Vec::new(), observed.status));
+            assert_eq!(
+                (decision.action, decision.deletions, decision.status),
+                (Action::Describe, Vec::new(), observed.status)
+            );
         }
     }
 }
@@ -141,7 +144,7 @@ fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
 
 #[test]
 fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
-    use Change::{Created, Launch, RequestMet};
+    use Fact::{Created, Launch, RequestMet};
     let asked = || {
         edited(|o| {
             o.status.launch_count = 3;
@@ -154,22 +157,28 @@ fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
     // The API server has the pod, although nobody has heard of it; or the pod before still runs.
     let (unnoticed, replacing) = (pod(3), Observed { pods: vec![pod(2)], ..asked() });
     let noticed = Observed { pods: vec![unnoticed], ..asked() };
-    // what is seen -> steps, launch count, request that was acted on
-    let table: [(&str, Observed, &[Step], u64, Option<&str>); 4] = [
-        ("not created", asked(), &[Step::Look, Step::Record(RequestMet), Step::Create], 3, Some("1")),
-        ("not created, waiting", replacing, &[Step::Look, Step::Record(RequestMet), Step::Rest], 3, Some("1")),
-        ("not created, blocked", blocked, &[Step::Rest], 3, None),
+    // what is seen -> actions, launch count, request that was acted on
+    let table: [(&str, Observed, &[Action], u64, Option<&str>); 4] = [
+        ("not created", asked(), &[Action::Look, Action::Record(RequestMet), Action::Create], 3, Some("1")),
+        (
+            "not created, waiting",
+            replacing,
+            &[Action::Look, Action::Record(RequestMet), Action::Describe],
+            3,
+            Some("1"),
+        ),
+        ("not created, blocked", blocked, &[Action::Describe], 3, None),
         (
             "created",
             noticed,
-            &[Step::Record(Created), Step::Record(Launch(LaunchReason::Requested)), Step::Rest],
+            &[Action::Record(Created), Action::Record(Launch(LaunchReason::Requested)), Action::Describe],
             4,
             Some("1"),
         ),
     ];
-    for (what, observed, steps, launch_count, request) in table {
+    for (what, observed, actions, launch_count, request) in table {
         let settled = settle(observed, unseen());
-        assert_eq!(settled.steps, steps, "{what}");
+        assert_eq!(settled.actions, actions, "{what}");
         let status = settled.observed.status;
         let expected = (launch_count, request, if request.is_some() { 0 } else { 5 });
         let got = (status.launch_count, status.restart_requested.as_deref(), status.consecutive_restarts);
@@ -203,31 +212,31 @@ fn a_pod_is_created_once_older_ones_have_ended() {
     };
     let deleting = |by| Pod { gone_by: Some(at(by)), ..pod(2) };
     // pods -> step, deletions, wake-up
-    let table: [(Vec<Pod>, Step, usize, Option<i64>); 7] = [
-        (vec![], Step::Create, 0, None),
-        (vec![pod(2)], Step::Rest, 1, None),
-        (vec![deleting(120)], Step::Rest, 0, Some(150)),
-        (vec![deleting(71)], Step::Rest, 0, Some(101)),
+    let table: [(Vec<Pod>, Action, usize, Option<i64>); 7] = [
+        (vec![], Action::Create, 0, None),
+        (vec![pod(2)], Action::Describe, 1, None),
+        (vec![deleting(120)], Action::Describe, 0, Some(150)),
+        (vec![deleting(71)], Action::Describe, 0, Some(101)),
         // Its node has not ended it in time: nobody waits any longer.
-        (vec![deleting(70)], Step::Create, 0, None),
-        (vec![failed(2)], Step::Create, 1, None),
-        (vec![failed(1), pod(2)], Step::Rest, 2, None),
+        (vec![deleting(70)], Action::Create, 0, None),
+        (vec![failed(2)], Action::Create, 1, None),
+        (vec![failed(1), pod(2)], Action::Describe, 2, None),
     ];
     for (pods, step, deletions, wake) in table {
         let decision = decide(&asked(pods.clone()));
         assert_eq!(
-            (decision.step, decision.deletions.len(), decision.wake_at),
+            (decision.action, decision.deletions.len(), decision.wake_at),
             (step, deletions, wake.map(at)),
             "{pods:?}"
         );
     }
     // A pod of an earlier PE of the name is waited for, and left to the garbage collector.
     let decision = decide(&Observed { predecessors: vec![pod(7)], ..asked(vec![]) });
-    assert_eq!((decision.step, decision.deletions), (Step::Rest, Vec::new()));
+    assert_eq!((decision.action, decision.deletions), (Action::Describe, Vec::new()));
     assert_eq!(decision.status.phase, Some(PePhase::Replacing));
     // Nothing that runs is deleted as long as nothing can take its place.
     let decision = decide(&Observed { job: Job::Missing, ..asked(vec![pod(2)]) });
-    assert_eq!((decision.step, decision.deletions), (Step::Rest, Vec::new()));
+    assert_eq!((decision.action, decision.deletions), (Action::Describe, Vec::new()));
 }
 
 #[test]
@@ -257,7 +266,7 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
 fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
     let observed = Observed { pods: vec![failed(3), pod(4)], ..new() };
     let settled = settle(observed, unseen());
-    assert_eq!(settled.steps, [Step::Record(Change::Adopted), Step::Rest]);
+    assert_eq!(settled.actions, [Action::Record(Fact::Adopted), Action::Describe]);
     let status = settled.observed.status;
     assert_eq!((status.launch_count, status.created_launch_count), (4, 4));
 }
@@ -265,10 +274,10 @@ fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
 #[test]
 fn a_pod_that_is_not_seen_is_looked_for_once() {
     let observed = Observed { pods: Vec::new(), ..running() };
-    assert_eq!(decide(&observed).step, Step::Look);
+    assert_eq!(decide(&observed).action, Action::Look);
     let mut settled = settle(observed, unseen()).observed;
     settled.vanished = None;
-    assert_eq!(decide(&settled).step, Step::Rest);
+    assert_eq!(decide(&settled).action, Action::Describe);
 }
 
 #[test]
@@ -276,7 +285,7 @@ fn a_pod_that_is_being_deleted_is_watched_until_it_has_ended() {
     let mut observed = running();
     observed.pods = vec![Pod { gone_by: Some(at(120)), ..pod(2) }];
     let settled = settle(observed, unseen());
-    assert_eq!((settled.steps, settled.last.wake_at), (vec![Step::Rest], Some(at(150))));
+    assert_eq!((settled.actions, settled.last.wake_at), (vec![Action::Describe], Some(at(150))));
     assert_eq!(settled.observed.status.phase, Some(PePhase::Replacing));
 }
 

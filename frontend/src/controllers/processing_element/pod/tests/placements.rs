@@ -1,8 +1,7 @@
 //! Placements in the words of the scheduler.
 
-use serde_json::{Value, json};
-
 use super::*;
+use serde_json::{Value, json};
 use streams_api::{HostPoolSpec, MembershipMode, Placement, PoolLocation};
 
 fn affinity(placement: Placement, pool: Option<HostPoolSpec>) -> Value {

@@ -1,8 +1,7 @@
 //! Everything but the placement.
 
-use serde_json::{Value, json};
-
 use super::*;
+use serde_json::{Value, json};
 use streams_api::{
     BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, HostPoolSpec, ImagePullPolicy, Placement,
     PoolLocation, RedisCheckpoints, TraceLevel, TransportSecurity,

@@ -2,14 +2,10 @@
 //!
 //! The phase is `Running`, and the condition `Ready` true, once the pod has been running for as long as is asked for.
 
+use super::facts::{blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
+use super::observed::{Observed, Pod, Stage, Waiting, Why, after};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
-
-use super::{
-    decide::{current, describe, in_the_way, is_restart_permitted, obstacle, recorded, was_created},
-    observed::{Observed, Pod, Stage, Waiting, Why, after},
-};
 
 /// What the PE does, with a reason and a message.
 struct Doing {
@@ -27,7 +23,7 @@ fn waiting(waiting: Waiting) -> Doing {
 }
 
 /// Describes what is observed in a status whose facts have been decided.
-pub(super) fn present(observed: &Observed, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
+pub(super) fn describe(observed: &Observed, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
     let generation = observed.wanted.object_generation;
     status.observed_generation = generation;
     let pod = current(observed, &status).filter(|_| recorded(&status).is_none());
@@ -103,7 +99,7 @@ fn before_creation(observed: &Observed, status: &ProcessingElementStatus) -> Doi
     if let Some(refusal) = &observed.refusal {
         return doing(PePhase::Waiting, "PodRefused", refusal);
     }
-    match in_the_way(observed, status).next() {
+    match blocking(observed, status).next() {
         Some(pod) => doing(PePhase::Replacing, "Replacing", format!("waiting for pod {} to end", pod.name)),
         None => doing(PePhase::Starting, "CreatingPod", "the pod is being created"),
     }
@@ -112,7 +108,7 @@ fn before_creation(observed: &Observed, status: &ProcessingElementStatus) -> Doi
 /// How the pod ended is recorded.
 fn after_the_end(observed: &Observed, status: &ProcessingElementStatus) -> Doing {
     let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
-    let how = describe(last);
+    let how = how_it_ended(last);
     if !is_restart_permitted(observed.wanted.policies, last) {
         return match last.outcome {
             TerminationOutcome::Completed => doing(PePhase::Completed, "PodCompleted", how),

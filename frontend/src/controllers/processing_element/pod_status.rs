@@ -1,14 +1,10 @@
 //! Pods as they are delivered, read into plain values.
 
+use super::observed::{self, End, Stage, Why};
+use super::pod::CONTAINER;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
-
 use streams_api::{ProcessingElement, names};
-
-use super::{
-    observed::{self, End, Stage, Why},
-    pod::CONTAINER,
-};
 
 /// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0
 /// that was made from nothing.

@@ -1,6 +1,8 @@
-//! Lives of a PE, with a crash at every call of every turn.
+//! What may become of a PE, with a crash at every call.
 
-use super::world::{Deed, World};
+use std::borrow::Cow;
+
+use super::world::{Event, World};
 use streams_api::PePhase;
 
 /// Until nothing changes, with no crash.
@@ -14,46 +16,46 @@ fn launches(world: &World) -> (u64, u64, Option<PePhase>) {
     (status.launch_count, status.restarts, status.phase)
 }
 
-/// A walk: what happens after the PE runs, and what it comes to.
-struct Walk {
-    deeds: &'static [Deed],
+/// What happens after the PE runs, and what it comes to.
+struct Scenario {
+    events: &'static [Event],
     expected: (u64, u64, Option<PePhase>),
 }
 
-const WALKS: [Walk; 8] = [
-    Walk { deeds: &[], expected: (1, 0, Some(PePhase::Running)) },
-    Walk { deeds: &[Deed::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
-    Walk { deeds: &[Deed::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
-    Walk { deeds: &[Deed::Vanish], expected: (1, 0, Some(PePhase::Stopped)) },
-    Walk { deeds: &[Deed::Policies(0), Deed::Evict], expected: (2, 1, Some(PePhase::Running)) },
-    Walk { deeds: &[Deed::LoseNode { said: false }], expected: (2, 1, Some(PePhase::Running)) },
-    Walk { deeds: &[Deed::Text { generation: true }, Deed::Commit], expected: (2, 0, Some(PePhase::Running)) },
-    Walk { deeds: &[Deed::End { code: 0 }, Deed::Request(1)], expected: (2, 0, Some(PePhase::Running)) },
+const SCENARIOS: [Scenario; 8] = [
+    Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
+    Scenario { events: &[Event::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
+    Scenario { events: &[Event::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
+    Scenario { events: &[Event::Vanish], expected: (1, 0, Some(PePhase::Stopped)) },
+    Scenario { events: &[Event::Policies(0), Event::Evict], expected: (2, 1, Some(PePhase::Running)) },
+    Scenario { events: &[Event::LoseNode { said: false }], expected: (2, 1, Some(PePhase::Running)) },
+    Scenario { events: &[Event::Text { generation: true }, Event::Commit], expected: (2, 0, Some(PePhase::Running)) },
+    Scenario { events: &[Event::End { code: 0 }, Event::Request(1)], expected: (2, 0, Some(PePhase::Running)) },
 ];
 
 #[test]
 fn every_crash_is_followed_by_the_same_end() {
-    for (number, walk) in WALKS.iter().enumerate() {
+    for (number, scenario) in SCENARIOS.iter().enumerate() {
         let mut ends = 0;
         for calls in 0..12 {
             for after_effect in [false, true] {
                 let mut world = World::new();
                 settle(&mut world);
-                for deed in walk.deeds {
-                    world.happen(*deed);
+                for event in scenario.events {
+                    world.happen(*event);
                 }
-                world.deliver(usize::MAX, usize::MAX);
+                world.deliver_all();
                 world.crash_after(calls, after_effect);
-                ends += usize::from(world.turn().is_some());
+                ends += usize::from(world.reconcile().is_some());
                 settle(&mut world);
                 assert_eq!(
                     launches(&world),
-                    walk.expected,
-                    "walk {number}, crash after {calls} calls ({after_effect})"
+                    scenario.expected,
+                    "scenario {number}, crash after {calls} calls ({after_effect})"
                 );
             }
         }
-        assert!(ends > 0, "walk {number}: the last crashes come too late to matter");
+        assert!(ends > 0, "scenario {number}: the last crashes come too late to matter");
     }
 }
 
@@ -63,14 +65,15 @@ fn the_first_pod_survives_a_crash_at_every_call() {
         for after_effect in [false, true] {
             let mut world = World::new();
             world.crash_after(calls, after_effect);
-            world.turn();
+            world.reconcile();
             settle(&mut world);
             assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)), "crash after {calls} calls ({after_effect})");
         }
     }
 }
 
-/// A pod was created, the controller does not know of it, and a user asks for a restart: the pod ends before the next one is created.
+/// A pod was created, the controller does not know of it, and a user asks for a restart: the pod ends before the next
+/// one is created.
 fn is_restarted_once(mut world: World) {
     settle(&mut world);
     assert_eq!(launches(&world), (2, 0, Some(PePhase::Running)));
@@ -81,10 +84,10 @@ fn a_deposed_controller_does_not_run_ahead_of_the_pod_of_another_one() {
     let mut world = World::new();
     world.depose();
     world.crash_after(2, false);
-    world.turn();
+    world.reconcile();
     assert_eq!(world.pods().len(), 1);
-    world.happen(Deed::Request(0));
-    world.turn_of_deposed();
+    world.happen(Event::Request(0));
+    world.reconcile_deposed();
     is_restarted_once(world);
 }
 
@@ -92,25 +95,26 @@ fn a_deposed_controller_does_not_run_ahead_of_the_pod_of_another_one() {
 fn a_controller_does_not_run_ahead_of_a_pod_whose_creation_was_not_answered() {
     let mut world = World::new();
     world.lose_answer_after(1, true);
-    world.turn();
+    world.reconcile();
     assert_eq!(world.pods().len(), 1);
-    world.happen(Deed::Request(0));
+    world.happen(Event::Request(0));
     // The mirror of pods lags behind that of PEs.
     world.deliver(usize::MAX, 0);
-    world.turn();
+    world.reconcile();
     is_restarted_once(world);
 }
 
-/// It is asked for by a controller that dies; the deposed one does not find it, and before it writes that, the one that leads creates it.
+/// It is asked for by a controller that dies; the deposed one does not find it, and before it writes that, the one that
+/// leads creates it.
 #[test]
 fn a_pod_that_is_created_after_it_was_looked_for_is_not_taken_for_one_that_is_gone() {
     let mut world = World::new();
     world.crash_after(1, false);
-    world.turn();
-    world.happen(Deed::Request(0));
-    world.deliver(usize::MAX, usize::MAX);
+    world.reconcile();
+    world.happen(Event::Request(0));
+    world.deliver_all();
     world.depose();
-    world.turn_of_deposed_around(0);
+    world.reconcile_deposed_around(0);
     let status = world.pe().status.unwrap();
     assert_eq!((status.created_launch_count, status.last_termination), (1, None));
     settle(&mut world);
@@ -123,25 +127,25 @@ fn the_end_of_an_unnoticed_pod_is_not_taken_for_that_of_the_next_one_of_its_name
     // It was drained and gone before its creation was noted; somebody deletes the second one.
     let mut world = World::new();
     world.crash_after(1, true);
-    world.turn();
-    world.happen(Deed::Drain);
-    world.deliver(usize::MAX, usize::MAX);
-    world.turn();
+    world.reconcile();
+    world.happen(Event::Drain);
+    world.deliver_all();
+    world.reconcile();
     assert_eq!(world.pods().len(), 1);
-    world.happen(Deed::Vanish);
+    world.happen(Event::Vanish);
     settle(&mut world);
     assert_eq!(launches(&world), (1, 0, Some(PePhase::Stopped)));
     // The mirror hears only later that it failed, while the second one runs.
     let mut world = World::new();
     world.lose_answer_after(1, true);
-    world.turn();
-    for deed in [Deed::Run, Deed::End { code: 1 }, Deed::Vanish] {
-        world.happen(deed);
+    world.reconcile();
+    for event in [Event::Run, Event::End { code: 1 }, Event::Vanish] {
+        world.happen(event);
     }
-    world.turn();
+    world.reconcile();
     for _ in 0..4 {
         world.deliver(1, 1);
-        world.turn();
+        world.reconcile();
     }
     settle(&mut world);
     assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
@@ -152,12 +156,12 @@ fn a_pod_that_was_deleted_shortly_before_its_node_went_counts_as_lost_with_it() 
     let mut world = World::new();
     settle(&mut world);
     // Failed pods are kept; one is on the same node.
-    for deed in [Deed::Policies(2), Deed::Evict] {
-        world.happen(deed);
+    for event in [Event::Policies(2), Event::Evict] {
+        world.happen(event);
     }
     settle(&mut world);
-    for deed in [Deed::Vanish, Deed::LoseNode { said: false }] {
-        world.happen(deed);
+    for event in [Event::Vanish, Event::LoseNode { said: false }] {
+        world.happen(event);
     }
     settle(&mut world);
     assert_eq!(launches(&world), (3, 2, Some(PePhase::Running)));
@@ -166,12 +170,12 @@ fn a_pod_that_was_deleted_shortly_before_its_node_went_counts_as_lost_with_it() 
 #[test]
 fn a_pod_that_was_not_created_yet_needs_no_restart() {
     let mut world = World::new();
-    world.happen(Deed::Refuse(true));
-    world.turn();
+    world.happen(Event::Refuse(true));
+    world.reconcile();
     for request in 0..3 {
-        world.happen(Deed::Request(request));
-        world.deliver(usize::MAX, usize::MAX);
-        world.turn();
+        world.happen(Event::Request(request));
+        world.deliver_all();
+        world.reconcile();
         let status = world.pe().status.unwrap();
         let acted_on = status.restart_requested.clone();
         assert_eq!((status.launch_count, acted_on), (1, Some(request.to_string())));
@@ -186,13 +190,13 @@ fn a_pe_that_fails_again_and_again_is_restarted_ever_more_slowly() {
     settle(&mut world);
     let mut delays = Vec::new();
     for _ in 0..8 {
-        world.happen(Deed::End { code: 1 });
-        world.deliver(usize::MAX, usize::MAX);
+        world.happen(Event::End { code: 1 });
+        world.deliver_all();
         let mut waited = 0;
         let launch_count = launches(&world).0;
         loop {
-            world.turn();
-            world.deliver(usize::MAX, usize::MAX);
+            world.reconcile();
+            world.deliver_all();
             if launches(&world).0 > launch_count {
                 break;
             }
@@ -204,45 +208,53 @@ fn a_pe_that_fails_again_and_again_is_restarted_ever_more_slowly() {
     }
     assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);
     world.wait(600);
-    world.happen(Deed::End { code: 1 });
-    world.deliver(usize::MAX, usize::MAX);
-    world.turn();
+    world.happen(Event::End { code: 1 });
+    world.deliver_all();
+    world.reconcile();
     assert_eq!(launches(&world).0, 10, "after a long run the next restart is at once");
 }
 
 #[test]
-fn what_happens_is_told() {
+fn people_hear_of_what_happens() {
     let mut world = World::new();
     settle(&mut world);
-    let told = |world: &World| -> Vec<(bool, &'static str)> {
-        world.notices().iter().map(|notice| (notice.warning, notice.reason)).collect()
+    let announced = |world: &World| -> Vec<(bool, Cow<'static, str>)> {
+        world.notices().into_iter().map(|notice| (notice.warning, notice.reason)).collect()
     };
-    assert_eq!(told(&world), [(false, "PodCreated")]);
-    world.happen(Deed::End { code: 1 });
+    assert_eq!(announced(&world), [(false, "PodCreated".into())]);
+    world.happen(Event::End { code: 1 });
     settle(&mut world);
-    assert_eq!(told(&world), [(true, "PodFailed"), (false, "Restarting"), (false, "PodCreated")]);
-    world.happen(Deed::End { code: 1 });
+    assert_eq!(
+        announced(&world),
+        [(true, "PodFailed".into()), (false, "Restarting".into()), (false, "PodCreated".into())]
+    );
+    world.happen(Event::End { code: 1 });
     settle(&mut world);
-    let expected = [(true, "PodFailed"), (true, "BackOff"), (false, "Restarting"), (false, "PodCreated")];
-    assert_eq!(told(&world), expected);
-    world.happen(Deed::Vanish);
+    let expected = [
+        (true, "PodFailed".into()),
+        (true, "BackOff".into()),
+        (false, "Restarting".into()),
+        (false, "PodCreated".into()),
+    ];
+    assert_eq!(announced(&world), expected);
+    world.happen(Event::Vanish);
     settle(&mut world);
-    assert_eq!(told(&world), [(false, "PodDeleted"), (true, "NotRestarted")]);
+    assert_eq!(announced(&world), [(false, "PodDeleted".into()), (true, "NotRestarted".into())]);
 }
 
 #[test]
 fn a_refused_pod_is_shown_and_tried_again() {
     let mut world = World::new();
-    world.happen(Deed::Refuse(true));
-    assert_eq!(world.turn(), None);
-    world.deliver(usize::MAX, usize::MAX);
+    world.happen(Event::Refuse(true));
+    assert_eq!(world.reconcile(), None);
+    world.deliver_all();
     let status = world.pe().status.unwrap();
     assert_eq!(status.phase, Some(PePhase::Waiting));
     assert_eq!(status.conditions[0].reason, "PodRefused");
     assert_eq!(world.notices().last().unwrap().reason, "PodRefused");
-    let writes = world.writes();
-    assert_eq!(world.turn(), None);
-    assert_eq!(world.writes(), writes, "the same refusal is written once");
+    let version = world.version();
+    assert_eq!(world.reconcile(), None);
+    assert_eq!(world.version(), version, "the same refusal is written once");
     settle(&mut world);
     assert_eq!(world.pods().len(), 1);
 }

@@ -1,0 +1,70 @@
+//! What a pool says, and that it says it whatever fails.
+
+use super::*;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use futures::executor::block_on;
+use streams_api::HostPoolSpec;
+use streams_kubernetes_fake::{Fault, Server};
+
+fn pool(size: Option<u64>, hosts: &[&str]) -> HostPool {
+    let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+    let mut pool = HostPool::new("flow-0", HostPoolSpec { size, hosts, ..HostPoolSpec::default() });
+    pool.metadata.namespace = Some("n".to_owned());
+    pool
+}
+
+#[test]
+fn a_size_without_hosts_is_a_warning() {
+    // size, hosts -> warning
+    let table: [(_, &[&str], _); 3] = [(None, &[], false), (Some(2), &[], true), (Some(2), &["a"], false)];
+    for (size, hosts, expected) in table {
+        let status = status(&pool(size, hosts), Timestamp::UNIX_EPOCH);
+        assert_eq!(condition::is_true(&status.conditions, condition::WARNING), expected);
+    }
+}
+
+#[test]
+fn a_pool_says_so_once_whichever_call_fails() {
+    let key = Key::new("n", "flow-0");
+    for (after, has_effect, is_last) in
+        [(0, false, false), (0, true, false), (0, false, true), (0, true, true), (9, false, false)]
+    {
+        let server = Server::new();
+        server.create(&pool(Some(2), &[]));
+        let start = || {
+            let connection = server.connect();
+            let mirrors = LateMirrors::of(&server);
+            (Reconciler { cluster: connection.clone(), mirrors: mirrors.mirrors.clone() }, mirrors, connection)
+        };
+        let (mut reconciler, mut mirrors, mut connection) = start();
+        connection.fail(Fault { after, of_writes: false, has_effect, is_last });
+        for _ in 0..4 {
+            let _ = block_on(reconcile(&reconciler, &key));
+            if connection.is_broken() {
+                (reconciler, mirrors, connection) = start();
+            }
+            mirrors.deliver_all();
+        }
+        let status = server.get::<HostPool>(&key).unwrap().status.unwrap();
+        assert!(condition::is_true(&status.conditions, condition::WARNING));
+        assert_eq!(status.observed_generation, Some(1));
+        assert_eq!(server.version(), 2, "created and described, each once: {after} {has_effect} {is_last}");
+    }
+}
+
+#[test]
+fn a_status_that_somebody_else_wrote_meanwhile_is_not_overwritten() {
+    let server = Server::new();
+    server.create(&pool(Some(2), &[]));
+    let mut mirrors = LateMirrors::of(&server);
+    let reconciler = Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() };
+    let key = Key::new("n", "flow-0");
+    server.edit::<HostPool>(&key, |pool| pool.spec.hosts = vec!["a".to_owned()]);
+    assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
+    assert_eq!(server.get::<HostPool>(&key).unwrap().status, None);
+    mirrors.deliver_all();
+    assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
+    let status = server.get::<HostPool>(&key).unwrap().status.unwrap();
+    assert_eq!((status.observed_generation, status.conditions.len()), (Some(2), 0));
+}

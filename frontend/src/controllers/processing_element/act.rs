@@ -1,0 +1,235 @@
+//! Carrying a decision out.
+
+use super::answers::{Answers, status};
+use super::decide::{Action, Decision, Deletion, Fact};
+use super::observed::{Observed, Vanished};
+use super::reconciler::Reconciler;
+use super::{pod, pod_status};
+use crate::controllers::reconciler::Next;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PropagationPolicy;
+use kube::{Resource, ResourceExt};
+use std::time::Duration;
+use streams_api::{ProcessingElement, ProcessingElementStatus, names};
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::events::Notice;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::{Error, Key};
+use streams_process::telemetry;
+use tracing::Instrument;
+
+/// How soon to look again at what is going away under the name of what should come.
+const SOON: Duration = Duration::from_secs(1);
+/// Nothing is left to do.
+const DONE: Next = Next::Rest(Outcome::Done);
+
+/// What became of a status.
+enum Written {
+    Yes,
+    /// Somebody wrote the PE before; it is known as it is now.
+    Outrun,
+    /// There is no such PE any more.
+    Gone,
+}
+
+impl<C: Cluster> Reconciler<C> {
+    pub(super) async fn carry_out(
+        &self,
+        key: &Key,
+        answers: &mut Answers,
+        observed: &Observed,
+        decision: Decision,
+    ) -> Result<Next, Error> {
+        self.delete(key, answers, &decision.deletions).await?;
+        let Some(pe) = answers.pe.clone() else { return Ok(DONE) };
+        match decision.action {
+            Action::Describe => {
+                if decision.status != observed.status {
+                    match self.write(key, answers, pe, &decision).await? {
+                        Written::Yes => {}
+                        Written::Outrun => return Ok(Next::Observe),
+                        Written::Gone => return Ok(DONE),
+                    }
+                }
+                match answers.refused.take() {
+                    Some(refused) => Err(refused),
+                    None => Ok(Next::Rest(later(decision.wake_at, self.cluster.now()))),
+                }
+            }
+            Action::Record(fact) => match self.write(key, answers, pe, &decision).await? {
+                Written::Yes => {
+                    self.count(fact, &decision.status);
+                    Ok(Next::Observe)
+                }
+                Written::Outrun => Ok(Next::Observe),
+                Written::Gone => Ok(DONE),
+            },
+            Action::Look => {
+                self.look(key, answers, &pe).await?;
+                Ok(Next::Observe)
+            }
+            Action::Create if !answers.is_fresh => match self.cluster.get(key).await? {
+                Some(pe) => {
+                    answers.read(pe);
+                    Ok(Next::Observe)
+                }
+                None => Ok(DONE),
+            },
+            Action::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
+            Action::Create => match self.create(key, answers, &pe).await {
+                Ok(()) => Ok(Next::Observe),
+                Err(Error::Terminating { .. }) => Ok(Next::Rest(Outcome::Again(SOON))),
+                Err(error) if is_refusal(&error) => {
+                    self.cluster.announce(&pe, &Notice::warning("PodRefused", error.to_string()));
+                    answers.refused = Some(error);
+                    Ok(Next::Observe)
+                }
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Writes the status; if somebody else was faster, reads the PE.
+    async fn write(
+        &self,
+        key: &Key,
+        answers: &mut Answers,
+        mut pe: ProcessingElement,
+        decision: &Decision,
+    ) -> Result<Written, Error> {
+        pe.status = Some(decision.status.clone());
+        match self.writer(key).replace_status_if_unchanged(&pe).await {
+            Ok(pe) => {
+                self.own_writes.note(key, &pe);
+                for notice in &decision.notices {
+                    self.cluster.announce(&pe, notice);
+                }
+                answers.wrote(pe);
+                Ok(Written::Yes)
+            }
+            Err(error) if error.is_conflict() => Ok(match self.cluster.get(key).await? {
+                Some(pe) => {
+                    answers.read(pe);
+                    Written::Outrun
+                }
+                None => Written::Gone,
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the API server for the pod of the launch count and, if it does not exist, for its node.
+    async fn look(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
+        let status = status(pe);
+        let launch_count = status.launch_count;
+        let uid = pe.uid().unwrap_or_default();
+        let name = pod::name(&key.name, &uid, launch_count);
+        let is_recorded = |pod: &Pod| status.pod_uid.is_none() || status.pod_uid == pod.uid();
+        if let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await?
+            && is_controlled_by(pod.meta(), pe)
+            && is_recorded(&pod)
+        {
+            answers.pods.push(pod_status::read(&pod));
+            return Ok(());
+        }
+        let last_seen = self.last_seen.pod(key, &uid, launch_count, status.pod_uid.as_deref());
+        let node = last_seen.as_ref().and_then(|pod| pod.node.clone()).or(status.node_name);
+        let node_gone = match node {
+            Some(node) => self.node_exists(&node).await? == Some(false),
+            None => false,
+        };
+        answers.vanished = Some((launch_count, Vanished { last_seen, node_gone }));
+        Ok(())
+    }
+
+    /// Whether the node exists; `None` if that may not be asked.
+    async fn node_exists(&self, name: &str) -> Result<Option<bool>, Error> {
+        match self.cluster.get_metadata::<Node>(&Key::new("", name)).await {
+            Ok(node) => Ok(Some(node.is_some())),
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::debug!(node = name, "nodes may not be read");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the pod that was created last may still run although the mirror does not show it.
+    async fn is_previous_blocking(
+        &self,
+        key: &Key,
+        answers: &mut Answers,
+        pe: &ProcessingElement,
+    ) -> Result<bool, Error> {
+        let previous = status(pe).created_launch_count;
+        if previous == 0 || answers.previous == Some(previous) {
+            return Ok(false);
+        }
+        answers.previous = Some(previous);
+        let name = pod::name(&key.name, &pe.uid().unwrap_or_default(), previous);
+        let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await? else { return Ok(false) };
+        if !is_controlled_by(pod.meta(), pe) {
+            return Ok(false);
+        }
+        answers.pods.push(pod_status::read(&pod));
+        Ok(true)
+    }
+
+    /// Creates the pod of the launch count, or finds the one that was created for the same launch.
+    async fn create(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
+        let launch_count = status(pe).launch_count;
+        let pool = self.pool(pe);
+        let redis = self.redis(pe);
+        let Ok(template) = self.template(pe, pool.as_deref(), redis.as_deref()) else {
+            return Ok(());
+        };
+        let pod = template.pod(launch_count);
+        let span = tracing::info_span!("create pod", pod = pod.name_any(), launch_count);
+        if let Some(trace) = pe.annotations().get(names::ANNOTATION_TRACE_PARENT) {
+            telemetry::continue_trace(&span, trace);
+        }
+        let wanted = pod.labels().get(names::LABEL_LAUNCH_COUNT);
+        let is_same_launch = |existing: &Pod| existing.labels().get(names::LABEL_LAUNCH_COUNT) == wanted;
+        let created = self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await?;
+        answers.pods.push(pod_status::read(&created));
+        Ok(())
+    }
+
+    async fn delete(&self, key: &Key, answers: &mut Answers, deletions: &[Deletion]) -> Result<(), Error> {
+        for Deletion { name, uid } in deletions {
+            if answers.deleted.insert(uid.clone()) {
+                self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, fact: Fact, status: &ProcessingElementStatus) {
+        match fact {
+            Fact::Launch(reason) => self.figures.launched(reason),
+            Fact::Ended => {
+                if let Some(last) = &status.last_termination {
+                    self.figures.ended(last.outcome);
+                }
+            }
+            Fact::Adopted | Fact::Created | Fact::Removed(_) | Fact::RequestMet | Fact::PutOff => {}
+        }
+    }
+}
+
+/// The API server does not want the pod as it is; the next one may be as unwelcome.
+fn is_refusal(error: &Error) -> bool {
+    let forbidden = matches!(error, Error::Call(kube::Error::Api(status)) if status.code == 403);
+    error.is_permanent() || forbidden
+}
+
+fn later(wake_at: Option<Timestamp>, now: Timestamp) -> Outcome {
+    match wake_at {
+        None => Outcome::Done,
+        Some(at) => Outcome::Again(
+            Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10)),
+        ),
+    }
+}

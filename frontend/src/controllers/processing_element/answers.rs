@@ -1,0 +1,45 @@
+//! What the API server has answered during one reconcile, for the observations that follow in it.
+
+use super::observed::{Pod, Vanished};
+use std::collections::BTreeSet;
+use streams_api::{ProcessingElement, ProcessingElementStatus};
+use streams_kubernetes::Error;
+
+/// What is known of a PE during one reconcile beside the mirrors.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// The PE as it was read, written, or seen last.
+    pub(super) pe: Option<ProcessingElement>,
+    /// It came from the API server during this reconcile.
+    pub(super) is_fresh: bool,
+    /// Pods that the API server showed and that the mirror may not have yet.
+    pub(super) pods: Vec<Pod>,
+    /// The launch count whose pod does not exist, as of the PE that was read or written last.
+    pub(super) vanished: Option<(u64, Vanished)>,
+    /// Why the API server has refused the pod.
+    pub(super) refused: Option<Error>,
+    /// The launch count before, once the API server was asked for its pod.
+    pub(super) previous: Option<u64>,
+    /// Uids of pods that were deleted during this reconcile.
+    pub(super) deleted: BTreeSet<String>,
+}
+
+impl Answers {
+    /// The API server has this PE now, and it is the controller that wrote it.
+    pub(super) fn wrote(&mut self, pe: ProcessingElement) {
+        self.pe = Some(pe);
+        self.is_fresh = true;
+    }
+
+    /// The API server has this PE now. Somebody else may have written it, and created the pod that did not exist when
+    /// it was looked for.
+    pub(super) fn read(&mut self, pe: ProcessingElement) {
+        self.vanished = None;
+        self.wrote(pe);
+    }
+}
+
+/// What was recorded last about the PE.
+pub(super) fn status(pe: &ProcessingElement) -> ProcessingElementStatus {
+    pe.status.clone().unwrap_or_default()
+}

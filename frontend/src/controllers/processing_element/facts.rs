@@ -1,0 +1,110 @@
+//! What follows from what is observed and recorded, for whoever decides and for whoever describes. Pure.
+//!
+//! Knows: names, hashes, states. Must not know: what is done about them.
+
+use super::observed::{Job, Observed, Pod, Policies, Waiting};
+use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, condition};
+
+/// Why no pod may be launched or created now (rule pe-4).
+pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
+    let waiting = |reason, message: &str| Some(Waiting { reason, message: message.to_owned() });
+    match observed.job {
+        Job::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
+        Job::Deleting => return waiting("JobDeleted", "the job is being deleted"),
+        Job::There { generation, .. } if generation.is_none_or(|committed| committed < observed.wanted.generation) => {
+            return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");
+        }
+        Job::There { .. } => {}
+    }
+    observed.template.as_ref().err().cloned()
+}
+
+/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is
+/// shown by a mirror that lags behind.
+pub(super) fn current<'a>(observed: &'a Observed, status: &ProcessingElementStatus) -> Option<&'a Pod> {
+    let recorded = |pod: &Pod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+    observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))
+}
+
+/// How the pod of the launch count ended, if that is recorded.
+pub(super) fn recorded(status: &ProcessingElementStatus) -> Option<&Termination> {
+    status.last_termination.as_ref().filter(|last| last.launch_count == status.launch_count && was_created(status))
+}
+
+/// Whether the pod of the launch count was created (rule pe-2).
+pub(super) fn was_created(status: &ProcessingElementStatus) -> bool {
+    status.launch_count > 0 && status.created_launch_count >= status.launch_count
+}
+
+/// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and
+/// volumes.
+pub(super) fn blocking<'a>(
+    observed: &'a Observed,
+    status: &ProcessingElementStatus,
+) -> impl Iterator<Item = &'a Pod> + use<'a> {
+    let launch_count = status.launch_count;
+    let older = observed.pods.iter().filter(move |pod| pod.launch_count < launch_count);
+    older.chain(&observed.predecessors).filter(|pod| pod.may_run(observed.now))
+}
+
+/// Whether the policies permit another pod after one that ended like this.
+pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bool {
+    let by_outcome = match last.outcome {
+        TerminationOutcome::Failed => policies.restart_failed,
+        TerminationOutcome::Completed => policies.restart_completed,
+        TerminationOutcome::Deleted => policies.restart_deleted,
+    };
+    by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
+}
+
+/// How a pod ended, in words.
+pub(super) fn how_it_ended(termination: &Termination) -> String {
+    let Termination { pod_name, outcome, exit_code, reason, message, .. } = termination;
+    let code = exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
+    match outcome {
+        TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
+        TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
+        TerminationOutcome::Failed => {
+            let mut text = format!("pod {pod_name} failed{code}");
+            if !reason.is_empty() {
+                text.push_str(&format!(" ({reason})"));
+            }
+            // The end of a log has its last line where it says most.
+            if let Some(line) = message.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
+                text.push_str(&format!(": {}", condition::cut(line, 256)));
+            }
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_fits_in_one_line() {
+        let termination = |outcome, exit_code, reason: &str, message: &str| Termination {
+            pod_name: "p".to_owned(),
+            outcome,
+            exit_code,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            ..Termination::default()
+        };
+        use TerminationOutcome::*;
+        let table = [
+            (termination(Completed, Some(0), "Completed", ""), "pod p completed with exit code 0"),
+            (termination(Deleted, None, "Deleted", "x"), "pod p was deleted"),
+            (termination(Failed, None, "", ""), "pod p failed"),
+            (termination(Failed, Some(137), "OOMKilled", ""), "pod p failed with exit code 137 (OOMKilled)"),
+            (
+                termination(Failed, Some(1), "Error", "a\nlast line\n\n"),
+                "pod p failed with exit code 1 (Error): last line",
+            ),
+        ];
+        for (termination, expected) in table {
+            assert_eq!(how_it_ended(&termination), expected);
+        }
+    }
+}

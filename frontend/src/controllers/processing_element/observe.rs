@@ -1,0 +1,128 @@
+//! From mirrors and answers to an observation.
+
+use super::answers::{Answers, status};
+use super::observed::{Job, Observed, Policies, Waiting, Wanted};
+use super::reconciler::Reconciler;
+use super::{pod, pod_status};
+use crate::mirrors::ByOwner as _;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use streams_api::{HostPool, ProcessingElement, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::cluster::Cluster;
+
+/// Longest request to restart that is kept as it is (schema).
+const REQUEST_MAX: usize = 1024;
+
+impl<C: Cluster> Reconciler<C> {
+    /// What there is to decide about; nothing before a PE is known.
+    pub(super) fn observed(&self, key: &Key, answers: &Answers) -> Option<Observed> {
+        let pe = answers.pe.as_ref()?;
+        let pool = self.pool(pe);
+        let redis = self.redis(pe);
+        let template = self.template(pe, pool.as_deref(), redis.as_deref());
+        let (mut pods, mut predecessors) = (Vec::new(), Vec::new());
+        for pod in self.mirrors.pods.of_pe(key) {
+            if is_controlled_by(pod.meta(), pe) {
+                pods.push(pod_status::read(&pod));
+            } else if pod_status::is_of_predecessor(&pod, pe) {
+                predecessors.push(pod_status::read(&pod));
+            }
+        }
+        for pod in &answers.pods {
+            if !pods.iter().any(|known| known.uid == pod.uid) {
+                pods.push(pod.clone());
+            }
+        }
+        let status = status(pe);
+        let launch_count = status.launch_count;
+        Some(Observed {
+            now: whole_seconds(self.cluster.now()),
+            wanted: wanted(pe),
+            job: self.job(pe),
+            template: template.map(|template| template.hashes().clone()),
+            pods,
+            predecessors,
+            vanished: answers
+                .vanished
+                .clone()
+                .filter(|(launch, _)| *launch == launch_count)
+                .map(|(_, vanished)| vanished),
+            refusal: answers.refused.as_ref().map(ToString::to_string),
+            min_ready: self.min_ready,
+            status,
+        })
+    }
+
+    fn job(&self, pe: &ProcessingElement) -> Job {
+        let key = Key::of(pe).sibling(&pe.spec.job_name);
+        let Some(job) = self.mirrors.jobs.get(&key).filter(|job| is_controlled_by(pe.meta(), &**job)) else {
+            return Job::Missing;
+        };
+        if job.metadata.deletion_timestamp.is_some() {
+            return Job::Deleting;
+        }
+        let status = job.status.as_ref();
+        let rollout = status.and_then(|status| status.rollout.as_ref());
+        Job::There {
+            generation: status.and_then(|status| status.generation),
+            committed_at: rollout.and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0),
+        }
+    }
+
+    /// The host pool that the PE is placed in.
+    pub(super) fn pool(&self, pe: &ProcessingElement) -> Option<Arc<HostPool>> {
+        let location = pe.spec.placement.pool.as_ref()?;
+        let key = Key::of(pe).sibling(&names::host_pool(&pe.spec.job_name, location.index));
+        let pool = self.mirrors.host_pools.get(&key)?;
+        let of_job = pool.spec.job_name == pe.spec.job_name && pool.spec.index == location.index;
+        (of_job && pool.metadata.deletion_timestamp.is_none()).then_some(pool)
+    }
+
+    pub(super) fn redis(&self, pe: &ProcessingElement) -> Option<String> {
+        let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name))?;
+        job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION).cloned()
+    }
+
+    pub(super) fn template<'a>(
+        &'a self,
+        pe: &'a ProcessingElement,
+        pool: Option<&'a HostPool>,
+        redis: Option<&'a str>,
+    ) -> Result<pod::Template<'a>, Waiting> {
+        let name = &pe.spec.config_map.name;
+        let text = self.mirrors.config_maps.get(&Key::of(pe).sibling(name));
+        if text.is_none_or(|text| text.metadata.deletion_timestamp.is_some()) {
+            return Err(Waiting { reason: "TextMissing", message: format!("there is no ConfigMap {name}") });
+        }
+        let parts = pod::Parts { pe, pool: pool.map(|pool| &pool.spec), redis, settings: &self.settings };
+        pod::Template::of(parts)
+    }
+}
+
+fn wanted(pe: &ProcessingElement) -> Wanted {
+    Wanted {
+        name: pe.name_any(),
+        uid: pe.uid().unwrap_or_default(),
+        object_generation: pe.metadata.generation,
+        created_at: pe.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deleting: pe.metadata.deletion_timestamp.is_some(),
+        generation: pe.spec.generation,
+        runtime_id: pe.spec.runtime_id.clone(),
+        restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| bounded(text)),
+        policies: Policies::of(&pe.spec.options, pe.spec.restart_failed_pod()),
+    }
+}
+
+/// The text, or something that stands for it and fits the status.
+fn bounded(text: &str) -> String {
+    if text.len() <= REQUEST_MAX { text.to_owned() } else { format!("sha256:{}", hex::encode(Sha256::digest(text))) }
+}
+
+/// What the status can hold: what is decided now is what will be read.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,107 @@
+//! The reconciler of PEs: observing, deciding and acting put together.
+//!
+//! What is observed comes from mirrors, which lag behind, and from the answers to what was just written. So:
+//! * the status is written by compare-and-swap; after a conflict the PE is read, and decided about again;
+//! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded
+//!   meanwhile; and only if the API server does not have the pod before it any more, or says that it has ended;
+//! * that a pod is gone, or was not created yet, is believed to the API server only, not to the mirror (rule pe-9).
+//!
+//! Everything else is the same however often it is done.
+
+use super::answers::Answers;
+use super::decide::{Decision, decide};
+use super::figures::Figures;
+use super::memory::{LastSeen, OwnWrites};
+use super::observed::Observed;
+use crate::controllers::reconciler::{self, Next};
+use crate::mirrors::Mirrors;
+use crate::settings::PodSettings;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{Error, Key};
+
+/// In whose name the controller writes (rule name-10).
+const MANAGER: Manager = Manager("streams-processing-elements");
+
+/// Brings PEs to what their specs want.
+pub(crate) struct Reconciler<C> {
+    pub(super) cluster: C,
+    pub(super) mirrors: Mirrors,
+    pub(super) settings: PodSettings,
+    pub(super) min_ready: Duration,
+    pub(super) figures: Figures,
+    pub(super) last_seen: Arc<LastSeen>,
+    pub(super) own_writes: OwnWrites,
+}
+
+impl<C> fmt::Debug for Reconciler<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reconciler")
+    }
+}
+
+impl<C: Cluster> Reconciler<C> {
+    /// A reconciler of the PEs of these mirrors. `min_ready`: how long a pod must have been running until it counts as
+    /// running.
+    pub(crate) fn new(
+        cluster: C,
+        mirrors: &Mirrors,
+        settings: PodSettings,
+        min_ready: Duration,
+        figures: Figures,
+    ) -> Self {
+        let last_seen = Arc::new(LastSeen::default());
+        let seen = Arc::clone(&last_seen);
+        mirrors.pods.subscribe(move |pod| seen.note(pod));
+        Self {
+            cluster,
+            mirrors: mirrors.clone(),
+            settings,
+            min_ready,
+            figures,
+            last_seen,
+            own_writes: OwnWrites::default(),
+        }
+    }
+
+    /// Writes what belongs to this PE.
+    pub(super) fn writer<'a>(&'a self, key: &'a Key) -> Writer<'a, C> {
+        Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER }
+    }
+}
+
+impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+    type Answers = Answers;
+    type Observed = Observed;
+    type Decision = Decision;
+
+    async fn observe(&self, key: &Key, answers: &mut Answers) -> Result<Option<Observed>, Error> {
+        if answers.pe.is_none() {
+            let Some(pe) = self.mirrors.processing_elements.get(key) else {
+                self.last_seen.forget(key);
+                self.own_writes.forget(key);
+                return Ok(None);
+            };
+            answers.pe = Some(self.own_writes.newer(key, &pe));
+        }
+        Ok(self.observed(key, answers))
+    }
+
+    fn decide(observed: &Observed) -> Decision {
+        decide(observed)
+    }
+
+    async fn act(
+        &self,
+        key: &Key,
+        answers: &mut Answers,
+        observed: Observed,
+        decision: Decision,
+    ) -> Result<Next, Error> {
+        tracing::debug!(action = ?decision.action, deletions = decision.deletions.len(), "decided");
+        self.carry_out(key, answers, &observed, decision).await
+    }
+}

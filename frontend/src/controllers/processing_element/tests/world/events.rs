@@ -1,0 +1,280 @@
+//! What happens without the controller: kubelets, users, resizes, accidents.
+
+use super::super::super::{observed, pod_status};
+use super::truth::{Truths, host};
+use super::{JOB, PE, TEXT, key};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use kube::core::ObjectMeta;
+use std::sync::{Arc, Mutex, MutexGuard};
+use streams_api::{Job, Placement, ProcessingElement, TerminationOutcome, TraceLevel, names};
+use streams_kubernetes::Key;
+use streams_kubernetes_fake::Server;
+
+/// Something that happens without the controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) enum Event {
+    /// The newest pod starts to run.
+    Run,
+    /// The newest pod that runs ends.
+    End { code: i32 },
+    /// A kubelet ends a pod that is being deleted; it says so before the pod is gone, or not.
+    Finish { said: bool, code: i32 },
+    /// A user deletes a pod, the oldest or the newest.
+    Delete { newest: bool },
+    /// The newest pod is drained.
+    Drain,
+    /// The node of the newest pod runs out of memory.
+    Evict,
+    /// The node of the newest pod is gone, and the pod with it; it says so before, or not.
+    LoseNode { said: bool },
+    /// Somebody deletes the newest pod by force.
+    Vanish,
+    /// A user asks for a restart.
+    Request(u8),
+    /// A user changes the policies.
+    Policies(u8),
+    /// A user changes an option.
+    Option(bool),
+    /// A resize changes the text, in the same or the next generation.
+    Text { generation: bool },
+    /// A resize changes the place.
+    Place(bool),
+    /// The job commits its newest generation.
+    Commit,
+    /// The ConfigMap is there or not.
+    TextThere(bool),
+    /// The API server refuses pods or not.
+    Refuse(bool),
+}
+
+/// The cluster without the controller. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) struct Outside {
+    pub(super) server: Server,
+    truths: Arc<Mutex<Truths>>,
+    refuses_pods: Arc<Mutex<bool>>,
+}
+
+impl Outside {
+    pub(super) fn new() -> Self {
+        let outside = Self { server: Server::new(), truths: Arc::default(), refuses_pods: Arc::default() };
+        let (server, truths) = (outside.server.clone(), Arc::clone(&outside.truths));
+        outside.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
+        let refuses = Arc::clone(&outside.refuses_pods);
+        outside.server.refuse(move |call| {
+            let is_refused = *refuses.lock().unwrap() && call.kind == "Pod" && call.verb.is_write();
+            is_refused.then(|| kube::core::Status::failure("exceeded quota", "Forbidden").with_code(403))
+        });
+        outside
+    }
+
+    fn truths(&self) -> MutexGuard<'_, Truths> {
+        self.truths.lock().unwrap()
+    }
+
+    /// Says whether anything happened.
+    pub(super) fn happen(&self, event: Event) -> bool {
+        match event {
+            Event::Run => {
+                let Some(pod) = self.newest(|pod| pod.end().is_none() && pod.node.is_none()) else { return false };
+                let node = host(&pod).unwrap_or_else(|| "node".to_owned());
+                self.add_node(&node);
+                self.truths().of(&pod).node = Some(node.clone());
+                let named = |pod: &mut Pod| pod.spec.get_or_insert_default().node_name = Some(node);
+                self.server.edit::<Pod>(&Key::of(&pod), named);
+                self.set_phase(&pod, "Running", None);
+                true
+            }
+            Event::End { code } => {
+                let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
+                self.end(&pod, code);
+                true
+            }
+            Event::Finish { said, code } => {
+                let Some(pod) = self.newest(observed::Pod::is_deleting) else { return false };
+                if said && pod_status::read(&pod).end().is_none() {
+                    self.end(&pod, code);
+                }
+                self.remove(&pod);
+                true
+            }
+            Event::Delete { newest } => {
+                let pod = if newest { self.newest(|_| true) } else { self.server.list::<Pod>().into_iter().next() };
+                let Some(pod) = pod else { return false };
+                self.delete(&pod);
+                true
+            }
+            Event::Drain => {
+                let Some(pod) = self.newest(|pod| pod.end().is_none() && !pod.is_deleting()) else { return false };
+                self.disrupt(&pod, "EvictionByEvictionAPI");
+                self.delete(&pod);
+                true
+            }
+            Event::Evict => {
+                let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
+                self.disrupt(&pod, "TerminationByKubelet");
+                self.set_phase(&pod, "Failed", Some(137));
+                true
+            }
+            Event::LoseNode { said } => {
+                let Some(pod) = self.newest(|pod| pod.node.is_some()) else { return false };
+                let read = pod_status::read(&pod);
+                self.server.remove::<Node>(&Key::new("", read.node.as_deref().unwrap_or_default()));
+                for truth in self.truths().all().filter(|truth| truth.node == read.node) {
+                    truth.node_gone = true;
+                }
+                self.truths().of(&pod).by_other = true;
+                if said && read.end().is_none() {
+                    self.disrupt(&pod, "DeletionByPodGC");
+                    self.set_phase(&pod, "Failed", None);
+                }
+                self.remove(&pod);
+                true
+            }
+            Event::Vanish => {
+                let Some(pod) = self.newest(|_| true) else { return false };
+                self.truths().of(&pod).by_other = true;
+                self.remove(&pod);
+                true
+            }
+            Event::Request(value) => self.edit(|pe| {
+                pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), value.to_string());
+            }),
+            Event::Policies(bits) => self.edit(|pe| {
+                let options = &mut pe.spec.options;
+                options.restart_failed_pod = [None, Some(false), Some(true)][usize::from(bits & 3) % 3];
+                options.restart_completed_pod = bits & 4 != 0;
+                options.restart_deleted_pod = bits & 8 != 0;
+                options.delete_failed_pod = bits & 16 != 0;
+            }),
+            Event::Option(debug) => self.edit(|pe| {
+                pe.spec.options.runtime_trace_level = if debug { TraceLevel::Debug } else { TraceLevel::Info };
+            }),
+            Event::Text { generation } => {
+                let number = self.server.version();
+                self.edit(|pe| {
+                    pe.spec.runtime_id = format!("r{number}");
+                    pe.spec.generation += u64::from(generation);
+                })
+            }
+            Event::Place(other) => self.edit(|pe| {
+                let host = other.then(|| "other".to_owned());
+                pe.spec.placement = Placement { host, ..Placement::default() };
+            }),
+            Event::Commit => {
+                let generation = self.server.get::<ProcessingElement>(&key(PE)).map(|pe| pe.spec.generation);
+                self.server.edit::<Job>(&key(JOB), |job| job.status.get_or_insert_default().generation = generation)
+            }
+            Event::TextThere(there) => {
+                let is_there = self.server.get::<ConfigMap>(&key(TEXT)).is_some();
+                match (is_there, there) {
+                    (false, true) => self.add_text(),
+                    (true, false) => self.server.remove::<ConfigMap>(&key(TEXT)),
+                    _ => {}
+                }
+                is_there != there
+            }
+            Event::Refuse(refused) => {
+                *self.refuses_pods.lock().unwrap() = refused;
+                true
+            }
+        }
+    }
+
+    pub(super) fn add_node(&self, name: &str) {
+        if self.server.get::<Node>(&Key::new("", name)).is_none() {
+            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            self.server.create(&Node { metadata, ..Node::default() });
+        }
+    }
+
+    pub(super) fn add_text(&self) {
+        let metadata = ObjectMeta {
+            namespace: Some(key(TEXT).namespace.to_string()),
+            name: Some(TEXT.to_owned()),
+            labels: Some(names::pe_labels(JOB, 3)),
+            ..ObjectMeta::default()
+        };
+        self.server.create(&ConfigMap { metadata, ..ConfigMap::default() });
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut ProcessingElement)) -> bool {
+        self.server.edit(&key(PE), edit)
+    }
+
+    fn newest(&self, wanted: impl Fn(&observed::Pod) -> bool) -> Option<Pod> {
+        let pods = self.server.list::<Pod>().into_iter().filter(|pod| wanted(&pod_status::read(pod)));
+        pods.max_by_key(pod_status::launch_count)
+    }
+
+    /// A user deletes a pod.
+    fn delete(&self, pod: &Pod) {
+        self.truths().of(pod).by_other = true;
+        // As it was at the end.
+        let Some(last) = self.server.get::<Pod>(&Key::of(pod)) else { return };
+        self.server.delete::<Pod>(&Key::of(pod), &DeleteParams::default());
+        if self.server.get::<Pod>(&Key::of(pod)).is_none() {
+            self.truths().removed(&last);
+        }
+    }
+
+    /// The pod is gone, whatever anybody knows of it.
+    fn remove(&self, pod: &Pod) {
+        // As it was at the end.
+        if let Some(last) = self.server.get::<Pod>(&Key::of(pod)) {
+            self.server.remove::<Pod>(&Key::of(pod));
+            self.truths().removed(&last);
+        }
+    }
+
+    fn end(&self, pod: &Pod, code: i32) {
+        self.set_phase(pod, if code == 0 { "Succeeded" } else { "Failed" }, Some(code));
+    }
+
+    fn set_phase(&self, pod: &Pod, phase: &str, code: Option<i32>) {
+        let now = self.server.now();
+        self.server.edit::<Pod>(&Key::of(pod), |pod| {
+            let read = pod_status::read(pod);
+            let outcome = match phase {
+                "Running" => None,
+                "Failed" => Some(TerminationOutcome::Failed),
+                _ if read.disruption.is_some() => Some(TerminationOutcome::Failed),
+                _ => Some(TerminationOutcome::Completed),
+            };
+            if outcome.is_some() {
+                self.truths().of(pod).outcome = outcome;
+            }
+            let before = pod.status.take().unwrap_or_default();
+            let start = before.start_time.clone();
+            let state = match code {
+                None => serde_json::json!({"running": {"startedAt": now.to_string()}}),
+                Some(code) => serde_json::json!({"terminated": {"exitCode": code, "reason": "R",
+                    "startedAt": start.as_ref().map(|start| start.0.to_string()), "finishedAt": now.to_string()}}),
+            };
+            let container = serde_json::json!([{
+                "name": "pe", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+            }]);
+            pod.status = Some(PodStatus {
+                phase: Some(phase.to_owned()),
+                start_time: start.or(Some(Time(now))),
+                container_statuses: serde_json::from_value(container).unwrap(),
+                conditions: before.conditions,
+                ..PodStatus::default()
+            });
+        });
+    }
+
+    fn disrupt(&self, pod: &Pod, reason: &str) {
+        let condition = PodCondition {
+            type_: "DisruptionTarget".to_owned(),
+            status: "True".to_owned(),
+            reason: Some(reason.to_owned()),
+            ..PodCondition::default()
+        };
+        let disrupted = |pod: &mut Pod| pod.status.get_or_insert_default().conditions = Some(vec![condition]);
+        self.server.edit(&Key::of(pod), disrupted);
+    }
+}

@@ -1,0 +1,168 @@
+//! How pods really ended, and what the controller must never do.
+
+use super::super::super::facts::is_restart_permitted;
+use super::super::super::pod_status;
+use super::{PE, policies};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
+use streams_api::{DeletedBy, Job, ProcessingElement, Termination, TerminationOutcome, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes_fake::{Call, Server, Verb};
+
+/// How a pod really ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Truth {
+    pub(super) outcome: Option<TerminationOutcome>,
+    /// Somebody other than the controller deleted it.
+    pub(super) by_other: bool,
+    /// Where it ran.
+    pub(super) node: Option<String>,
+    /// Its node went with it or after it: whoever looks later cannot tell the two.
+    pub(super) node_gone: bool,
+    /// Where it had to run.
+    host: Option<String>,
+    /// The trace level it was made with.
+    level: Option<String>,
+}
+
+/// The truth about the pods of all launches.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Truths(BTreeMap<u64, Truth>);
+
+/// The node that a pod must run on.
+pub(super) fn host(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    terms.first()?.match_fields.as_ref()?.first()?.values.as_ref()?.first().cloned()
+}
+
+/// The trace level that a pod was made with.
+fn level(pod: &Pod) -> Option<String> {
+    let variables = pod.spec.as_ref()?.containers.first()?.env.as_ref()?;
+    variables.iter().find(|variable| variable.name == "STREAMS_INITIAL_TRACE_LEVEL")?.value.clone()
+}
+
+impl Truths {
+    /// The truth about the pod of a launch.
+    pub(super) fn of(&mut self, pod: &Pod) -> &mut Truth {
+        self.0.entry(pod_status::launch_count(pod)).or_default()
+    }
+
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Truth> {
+        self.0.values_mut()
+    }
+
+    /// The pod is gone.
+    pub(super) fn removed(&mut self, pod: &Pod) {
+        let disrupted = pod_status::read(pod).disruption.is_some();
+        let truth = self.of(pod);
+        if truth.outcome.is_none() {
+            truth.outcome = Some(if disrupted { TerminationOutcome::Failed } else { TerminationOutcome::Deleted });
+        }
+    }
+
+    /// A call of the controller is about to have its effect.
+    pub(super) fn check(&mut self, server: &Server, call: &Call) {
+        match (call.verb, call.kind.as_str()) {
+            (Verb::ReplaceStatus, "ProcessingElement") => {
+                let pe: ProcessingElement = call.object().unwrap();
+                let existing = server.get::<ProcessingElement>(&call.key);
+                if let Some(existing) = existing.filter(|existing| existing.resource_version() == pe.resource_version())
+                {
+                    self.check_launch(server, &existing, &pe);
+                }
+            }
+            (Verb::Create, "Pod") => self.check_creation(server, &call.key, &call.object().unwrap()),
+            (Verb::Delete, "Pod") => {
+                assert!(call.uid().is_some(), "a pod is deleted by its uid");
+                let pod = server.get::<Pod>(&call.key);
+                if let Some(pod) = pod.filter(|pod| pod.uid().as_deref() == call.uid()) {
+                    self.check_deletion(server, &pod);
+                }
+            }
+            (Verb::Get, _) => {}
+            _ => panic!("the controller does not do this: {call}"),
+        }
+    }
+
+    /// Another pod is asked for only if there is a reason.
+    fn check_launch(&self, server: &Server, existing: &ProcessingElement, pe: &ProcessingElement) {
+        let (before, after) = (existing.status.clone().unwrap_or_default(), pe.status.clone().unwrap());
+        if before.launch_count == after.launch_count {
+            return;
+        }
+        assert_eq!(after.launch_count, before.launch_count + 1, "one launch at a time");
+        let job: Job = server.get(&Key::of(pe).sibling(&pe.spec.job_name)).unwrap();
+        assert!(job.status.unwrap().generation >= Some(existing.spec.generation), "the generation is committed");
+        if before.launch_count == 0 {
+            return;
+        }
+        assert_eq!(before.created_launch_count, before.launch_count, "the pod before was created");
+        let requested = existing.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
+        if requested.is_some() && requested != before.restart_requested.as_ref() {
+            return;
+        }
+        if before.runtime_id.as_ref() != Some(&existing.spec.runtime_id) {
+            return;
+        }
+        let truth = self.0.get(&before.launch_count).cloned().unwrap_or_default();
+        let is_recorded = before.last_termination.as_ref().is_some_and(|last| last.launch_count == before.launch_count);
+        // The controller may not have heard yet that the pod is gone, or that it ran: what it knows permits these.
+        let same_place = truth.host == existing.spec.placement.host;
+        let same_options = truth.level.as_deref() == Some(existing.spec.options.runtime_trace_level.name());
+        let is_current = same_place && same_options;
+        if !is_recorded && !is_current {
+            return;
+        }
+        let policies = policies(existing);
+        let pods = server.list::<Pod>();
+        let pod = pods.iter().map(pod_status::read).find(|pod| pod.launch_count == before.launch_count);
+        let unanswered = pod.as_ref().is_some_and(|pod| !pod.may_run(server.now()));
+        let disrupted = pod.is_some_and(|pod| pod.disruption.is_some());
+        let unsaid = if disrupted { TerminationOutcome::Failed } else { TerminationOutcome::Deleted };
+        let outcome = truth.outcome.unwrap_or(unsaid);
+        let deleted_by = truth.by_other.then_some(DeletedBy::Other);
+        let permitted = is_restart_permitted(policies, &Termination { outcome, deleted_by, ..Termination::default() })
+            || (truth.node_gone && policies.restart_failed);
+        let ended = truth.outcome.is_some() || unanswered;
+        assert!(ended && permitted, "launch {} is forbidden: {policies:?} {truth:?}", after.launch_count);
+        if before.consecutive_restarts > 0 && after.consecutive_restarts > before.consecutive_restarts {
+            let due = before.next_restart_time.as_ref().is_some_and(|time| time.0 <= server.now());
+            assert!(due, "launch {} is early", after.launch_count);
+        }
+    }
+
+    fn check_creation(&mut self, server: &Server, key: &Key, pod: &Pod) {
+        let pe: ProcessingElement = server.get(&key.sibling(PE)).expect("a pod is created for a PE that exists");
+        assert!(is_controlled_by(&pod.metadata, &pe));
+        let launch_count = pod_status::launch_count(pod);
+        let status = pe.status.unwrap_or_default();
+        assert_eq!(launch_count, status.launch_count, "a pod is created for the launch that was asked for");
+        if server.get::<Pod>(key).is_some() {
+            return;
+        }
+        assert!(status.created_launch_count < launch_count, "a pod that is known to have been created comes back");
+        for other in server.list::<Pod>().iter().map(pod_status::read) {
+            assert!(!other.may_run(server.now()), "{} still runs while {key} is created", other.name);
+        }
+        // What an unnoticed pod of the same launch came to does not count any more.
+        self.0.insert(launch_count, Truth { host: host(pod), level: level(pod), ..Truth::default() });
+    }
+
+    fn check_deletion(&mut self, server: &Server, pod: &Pod) {
+        let read = pod_status::read(pod);
+        let pe: ProcessingElement = server.get(&Key::of(pod).sibling(PE)).unwrap();
+        let status = pe.status.unwrap_or_default();
+        let recorded = status.last_termination.as_ref().is_some_and(|last| last.launch_count == read.launch_count);
+        assert!(
+            read.launch_count < status.launch_count || recorded,
+            "how {} ended is recorded before it is deleted",
+            read.name
+        );
+        if read.node.is_none() || read.end().is_some() {
+            self.removed(pod);
+        }
+    }
+}

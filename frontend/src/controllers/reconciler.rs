@@ -1,0 +1,92 @@
+//! The one shape of all reconcilers: observe, decide, act.
+//!
+//! ```text
+//!  mirrors ─┐
+//!           ├─ observe ─► Observed ─ decide ─► Decision ─ act ─► calls to the cluster ─┐
+//!  answers ─┘                                                                          │
+//!     ▲                                                                                │
+//!     └────────────────────────── what the API server answered ◄───────────────────────┘
+//! ```
+//!
+//! * *Observe* turns mirrors, and what the API server has answered since the reconcile began, into plain values.
+//! * *Decide* is a pure function of these values. All rules are there, and it is tested as a table.
+//! * *Act* carries the decision out, through the port to the cluster
+//!   ([`Cluster`](streams_kubernetes::cluster::Cluster)), and keeps what the API server answers.
+//!
+//! [`reconcile`] goes around until the decision leaves nothing to do now. Tests run the same three functions over a
+//! fake cluster and let the process die at each of its calls.
+//!
+//! Knows: the shape. Must not know: any kind of objects. Invariant: what one reconcile has learnt is gone when it ends;
+//! whoever needs it later must find it in the cluster.
+
+use std::future::Future;
+use std::time::Duration;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::{Error, Key};
+
+/// Rounds of one reconcile. More would mean that two of its actions undo each other.
+const ROUNDS_MAX: usize = 16;
+/// How soon to look again after that.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What follows an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Something was recorded, or found out: observe again at once.
+    Observe,
+    /// Nothing is left to do now.
+    Rest(Outcome),
+}
+
+/// Brings the objects of one kind to what their specs want.
+pub(crate) trait Reconciler: Send + Sync + 'static {
+    /// What the API server has answered during one reconcile. It begins empty and ends with the reconcile.
+    type Answers: Default + Send;
+    /// Plain values: all that is looked at.
+    type Observed: Send + Sync;
+    /// What to do.
+    type Decision: Send + Sync;
+
+    /// Looks at one object and what belongs to it. `None` if there is nothing to reconcile.
+    ///
+    /// # Errors
+    /// Something could not be read.
+    fn observe(
+        &self,
+        key: &Key,
+        answers: &mut Self::Answers,
+    ) -> impl Future<Output = Result<Option<Self::Observed>, Error>> + Send;
+
+    /// What to do next. Pure: the same observation gives the same decision.
+    fn decide(observed: &Self::Observed) -> Self::Decision;
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// A call failed. The next reconcile does the rest.
+    fn act(
+        &self,
+        key: &Key,
+        answers: &mut Self::Answers,
+        observed: Self::Observed,
+        decision: Self::Decision,
+    ) -> impl Future<Output = Result<Next, Error>> + Send;
+}
+
+/// Does what is to be done for an object now.
+///
+/// # Errors
+/// A call failed; so does [`Reconciler::act`].
+pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Result<Outcome, Error> {
+    let mut answers = R::Answers::default();
+    for _ in 0..ROUNDS_MAX {
+        let Some(observed) = reconciler.observe(key, &mut answers).await? else { return Ok(Outcome::Done) };
+        let decision = R::decide(&observed);
+        match reconciler.act(key, &mut answers, observed, decision).await? {
+            Next::Observe => {}
+            Next::Rest(outcome) => return Ok(outcome),
+        }
+    }
+    tracing::warn!(%key, "no end after {ROUNDS_MAX} rounds");
+    Ok(Outcome::Again(SOON))
+}

@@ -1,0 +1,52 @@
+//! What the tests of all controllers share.
+
+use crate::mirrors::Mirrors;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement};
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
+use streams_kubernetes_fake::{Mirror, Server};
+
+/// The mirrors of one process, which hear of changes when a test says so.
+pub(crate) struct LateMirrors {
+    pub(crate) mirrors: Mirrors,
+    pub(crate) jobs: Mirror<Job>,
+    pub(crate) processing_elements: Mirror<ProcessingElement>,
+    pub(crate) parallel_regions: Mirror<ParallelRegion>,
+    pub(crate) host_pools: Mirror<HostPool>,
+    pub(crate) pods: Mirror<Pod>,
+    pub(crate) services: Mirror<Service>,
+    pub(crate) config_maps: Mirror<ConfigMapMeta>,
+}
+
+impl LateMirrors {
+    /// Mirrors that show what there is now.
+    pub(crate) fn of(server: &Server) -> Self {
+        Self::fill(server, Mirrors::new(&Metrics::new("test")))
+    }
+
+    /// Fills these, which somebody may have subscribed to.
+    pub(crate) fn fill(server: &Server, mirrors: Mirrors) -> Self {
+        Self {
+            jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
+            processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
+            parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trimmed::custom_resource),
+            host_pools: Mirror::new(server, &mirrors.host_pools, trimmed::custom_resource),
+            pods: Mirror::new(server, &mirrors.pods, trimmed::pod),
+            services: Mirror::new(server, &mirrors.services, trimmed::service),
+            config_maps: Mirror::new(server, &mirrors.config_maps, trimmed::config_map),
+            mirrors,
+        }
+    }
+
+    /// The mirrors hear of everything that has happened. Says of how many changes.
+    pub(crate) fn deliver_all(&mut self) -> usize {
+        self.jobs.deliver(usize::MAX)
+            + self.processing_elements.deliver(usize::MAX)
+            + self.parallel_regions.deliver(usize::MAX)
+            + self.host_pools.deliver(usize::MAX)
+            + self.pods.deliver(usize::MAX)
+            + self.services.deliver(usize::MAX)
+            + self.config_maps.deliver(usize::MAX)
+    }
+}
