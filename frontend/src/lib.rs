@@ -1,7 +1,7 @@
 //! The Kubernetes side of streams-operator: controllers and the elasticity API.
 //!
-//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which it
-//! asks over gRPC.
+//! It knows Kubernetes and nothing of ADL: what an application is made of is the business of the fusion service, which
+//! it asks over gRPC.
 //!
 //! The custom resources are the crate `streams_api`; how any controller talks to Kubernetes is the crate
 //! `streams_kubernetes`.

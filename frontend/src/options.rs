@@ -207,7 +207,8 @@ impl RunOptions {
         self.lease.identity.clone().filter(|name| !name.is_empty()).unwrap_or_else(new)
     }
 
-    /// How leadership is agreed on; `None` without election. The namespace may be left empty: it is that of the pod or of the kubeconfig.
+    /// How leadership is agreed on; `None` without election. The namespace may be left empty: it is that of the pod or
+    /// of the kubeconfig.
     ///
     /// # Errors
     /// Timings that do not fit together.

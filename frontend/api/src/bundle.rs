@@ -4,7 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The application bundle (a `.sab` file). At least one of `name`, `url` and `file` is needed; `url` and `file` exclude each other.
+/// The application bundle (a `.sab` file). At least one of `name`, `url` and `file` is needed; `url` and `file` exclude
+/// each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -24,7 +25,8 @@ pub struct BundleReference {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"))]
     pub name: Option<String>,
-    /// Where the bundle is fetched from: an `https` URL, an `http` URL (if the frontend allows it), or a `file` URL inside the frontend's bundle directory.
+    /// Where the bundle is fetched from: an `https` URL, an `http` URL (if the frontend allows it), or a `file` URL
+    /// inside the frontend's bundle directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub url: Option<String>,

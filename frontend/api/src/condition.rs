@@ -23,7 +23,8 @@ pub const OUTDATED: &str = "Outdated";
 /// Longest message of a condition; longer ones are cut.
 const MESSAGE_MAX: usize = 4096;
 
-/// Sets the condition of type `kind`; the time of transition changes only with `status`. Returns whether anything changed.
+/// Sets the condition of type `kind`; the time of transition changes only with `status`. Returns whether anything
+/// changed.
 ///
 /// Conditions are kept sorted by type, so that equal sets are equal lists.
 pub fn set(

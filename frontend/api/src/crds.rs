@@ -1,7 +1,7 @@
 //! The manifests of the custom resources.
 //!
-//! The schemas that are derived from the types are put into the form that the API server likes best: integer formats that it knows,
-//! and no `nullable`, so that an explicit `null` means "not set".
+//! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
+//! that it knows, and no `nullable`, so that an explicit `null` means "not set".
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;

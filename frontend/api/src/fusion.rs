@@ -6,7 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How operators are grouped into PEs. `automatic`, `legacy` and `manual` exclude each other; without any of them fusion is automatic.
+/// How operators are grouped into PEs. `automatic`, `legacy` and `manual` exclude each other; without any of them
+/// fusion is automatic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -18,7 +19,8 @@ use serde::{Deserialize, Serialize};
     ).message("automatic fusion is switched off: choose legacy or manual fusion")
 )]
 pub struct FusionOptions {
-    /// What fusion does with the channels of parallel regions. Not set: `noChannelInfluence`. Without effect for legacy fusion.
+    /// What fusion does with the channels of parallel regions. Not set: `noChannelInfluence`. Without effect for legacy
+    /// fusion.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub fusion_type: Option<FusionType>,
     /// Derive the number of PEs from the application and the cluster.

@@ -13,7 +13,8 @@ use super::{
 
 /// What a user wants to run.
 ///
-/// What compilation depends on cannot be edited once the job has a generation; the rest takes effect when a PE next starts.
+/// What compilation depends on cannot be edited once the job has a generation; the rest takes effect when a PE next
+/// starts.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "streams.ibm.com",
@@ -80,7 +81,8 @@ pub struct JobSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub image_pull_secret: Option<String>,
-    /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the last wins.
+    /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the
+    /// last wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = Rule::new(
@@ -90,7 +92,8 @@ pub struct JobSpec {
     /// Options of the PEs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_element: Option<PeOptions>,
-    /// Compute resources of the whole job, divided by the number of PEs. They go before resources of `processingElement`.
+    /// Compute resources of the whole job, divided by the number of PEs. They go before resources of
+    /// `processingElement`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,

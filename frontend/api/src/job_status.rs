@@ -204,8 +204,8 @@ pub struct Rollout {
     /// When the generation was committed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// When every PE ran, but for those that have completed or stay down, and other PEs, Services and ConfigMaps of the job were gone. Pods of removed PEs
-    /// may have ended later.
+    /// When every PE ran, but for those that have completed or stay down, and other PEs, Services and ConfigMaps of the
+    /// job were gone. Pods of removed PEs may have ended later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 }

@@ -4,8 +4,8 @@
 //! | Kind | What it is | `.spec` belongs to | `.status` belongs to |
 //! |---|---|---|---|
 //! | [`Job`] | an application that should run | the user | the job controller |
-//! | [`ProcessingElement`] | a part of the application that runs in one pod | the job controller | the PE controller |
-//! | [`ParallelRegion`] | an operator that runs in several channels | users and autoscalers (`width`) | the job controller |
+//! | [`ProcessingElement`] | a part of the application, run by one pod | the job controller | the PE controller |
+//! | [`ParallelRegion`] | an operator that runs in several channels | users, autoscalers (`width`) | its controller |
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the job controller |
 //!
 //! Knows: fields, defaults, names, labels, what the API server can refuse by itself (structural schemas and CEL).

@@ -46,7 +46,8 @@ pub const ANNOTATION_CHUNK_INDEX: &str = "streams.ibm.com/chunk-index";
 pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
 /// Annotation with the W3C trace context of the request that an object was last changed for.
 pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
-/// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not part of that trace.
+/// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not
+/// part of that trace.
 pub const ANNOTATION_TRACE_GENERATION: &str = "streams.ibm.com/traceparent-generation";
 /// Annotation of regions: see [`super::requested_widths`].
 pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths";
@@ -55,7 +56,8 @@ pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths"
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
 /// Annotation of pods: hash of the pod template, without what belongs to one launch, one text or one place.
 pub const ANNOTATION_POD_TEMPLATE_HASH: &str = "streams.ibm.com/pod-template-hash";
-/// Annotation of jobs: the redis servers of its checkpoints as the runtime wants to be told of them, the same for all PEs and restarts.
+/// Annotation of jobs: the redis servers of its checkpoints as the runtime wants to be told of them, the same for all
+/// PEs and restarts.
 pub const ANNOTATION_REDIS_CONFIGURATION: &str = "streams.ibm.com/redis-configuration";
 
 /// Field manager of `spec.width` of regions that was asked for through the elasticity API.

@@ -80,8 +80,8 @@ pub struct ParallelRegionSpec {
 }
 
 impl ParallelRegion {
-    /// A merge patch that gives the region this width, unless it was changed since it was read. It carries the trace context of whoever wants the
-    /// width, for the `metadata.generation` that comes of it; a former one ends.
+    /// A merge patch that gives the region this width, unless it was changed since it was read. It carries the trace
+    /// context of whoever wants the width, for the `metadata.generation` that comes of it; a former one ends.
     pub fn with_width(&self, width: u32, trace_parent: Option<&str>) -> serde_json::Value {
         let is_new = i64::from(self.spec.width != width);
         let generation = self.metadata.generation.map(|before| before.saturating_add(is_new).to_string());
@@ -120,7 +120,8 @@ pub struct ParallelRegionStatus {
     /// Generation of the job in which the width was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// Selects the pods of the channels, for autoscalers. Only there while each channel has PEs of its own, so that counting pods counts channels.
+    /// Selects the pods of the channels, for autoscalers. Only there while each channel has PEs of its own, so that
+    /// counting pods counts channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub selector: Option<String>,

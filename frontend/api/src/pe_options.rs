@@ -1,4 +1,5 @@
-//! Options of processing elements that users set on the job (`spec.processingElement`) and that every PE of the job carries.
+//! Options of processing elements that users set on the job (`spec.processingElement`) and that every PE of the job
+//! carries.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
@@ -43,7 +44,8 @@ pub struct PeOptions {
     pub bundle_name: Option<String>,
     /// Security of the connections between PEs.
     pub transport_security_type: TransportSecurity,
-    /// Compute resources of the PE's container. Default: no limits, requests of 100m CPU and 128Mi memory. Resources of the job go before.
+    /// Compute resources of the PE's container. Default: no limits, requests of 100m CPU and 128Mi memory. Resources of
+    /// the job go before.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
@@ -56,7 +58,8 @@ pub struct PeOptions {
     pub app_trace_level: Option<TraceLevel>,
     /// Trace level of the runtime.
     pub runtime_trace_level: TraceLevel,
-    /// Delete failed pods, once their exit code, reason and the end of their log are in the PE's status. Otherwise at most 3 are kept.
+    /// Delete failed pods, once their exit code, reason and the end of their log are in the PE's status. Otherwise at
+    /// most 3 are kept.
     pub delete_failed_pod: bool,
     /// Restart pods that ended with exit code 0.
     pub restart_completed_pod: bool,

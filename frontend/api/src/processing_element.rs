@@ -1,6 +1,7 @@
 //! A processing element: a part of an application that runs in one pod.
 //!
-//! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's options.
+//! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's
+//! options.
 
 use std::collections::BTreeMap;
 
@@ -114,8 +115,8 @@ pub struct ProcessingElementSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::environment")]
     pub environment: BTreeMap<String, String>,
-    /// Options; those that are inherited from the job or divided among PEs (`imagePullPolicy`, `imagePullSecret`, `sabName`, `resources`) are
-    /// resolved.
+    /// Options; those that are inherited from the job or divided among PEs (`imagePullPolicy`, `imagePullSecret`,
+    /// `sabName`, `resources`) are resolved.
     #[serde(flatten)]
     pub options: PeOptions,
 }
@@ -207,7 +208,8 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub pod_name: Option<String>,
-    /// Uid of the pod, once its creation was recorded: one that was created for the same launch count before, and ended unnoticed, had the same name.
+    /// Uid of the pod, once its creation was recorded: one that was created for the same launch count before, and ended
+    /// unnoticed, had the same name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub pod_uid: Option<String>,
@@ -316,7 +318,8 @@ pub struct Termination {
 /// What kind of end a pod had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TerminationOutcome {
-    /// By itself with another exit code than 0, or killed by its probe, evicted, preempted, drained, or lost with its node.
+    /// By itself with another exit code than 0, or killed by its probe, evicted, preempted, drained, or lost with its
+    /// node.
     #[default]
     Failed,
     /// By itself with exit code 0.

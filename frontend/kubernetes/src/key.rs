@@ -19,7 +19,8 @@ impl Key {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The key of a namespaced object. An object without namespace or name, which the API server never delivers, has empty ones.
+    /// The key of a namespaced object. An object without namespace or name, which the API server never delivers, has
+    /// empty ones.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())

@@ -1,4 +1,5 @@
-//! Figures for Prometheus about calls, queues, watches, Events and leadership; a registry that takes those of others as well.
+//! Figures for Prometheus about calls, queues, watches, Events and leadership; a registry that takes those of others as
+//! well.
 //!
 //! Knows: what is counted, and how it is named. Must not know: how figures are asked for.
 

@@ -171,7 +171,8 @@ fn remote(carrier: &dyn Extractor) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), carrier)
 }
 
-/// A field `trace_id` of the span, if it has one, is filled in: logs can be found by it even where there is no collector.
+/// A field `trace_id` of the span, if it has one, is filled in: logs can be found by it even where there is no
+/// collector.
 fn continue_from(span: &Span, context: Context) {
     let remote = context.span().span_context().clone();
     if remote.is_valid() {

@@ -18,9 +18,11 @@ pub enum Outcome {
     Again(Duration),
 }
 
-/// Works on the keys of `queue`, at most `workers` at a time, until the queue is closed and the last worker has finished.
+/// Works on the keys of `queue`, at most `workers` at a time, until the queue is closed and the last worker has
+/// finished.
 ///
-/// A failure is logged and the key comes back after a delay that grows with every failure in a row; so it is with a panic.
+/// A failure is logged and the key comes back after a delay that grows with every failure in a row; so it is with a
+/// panic.
 pub async fn run<K, H, F, E>(queue: Queue<K>, workers: usize, handle: H)
 where
     K: QueueKey,

@@ -178,8 +178,8 @@ impl<K: Mirrored> Watch<K> {
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `read` makes of an object as it
-    /// arrives what is kept of it (one of [`trimmed`]).
+    /// Fills the mirror and keeps it filled until `stop`. `selector` is a label selector; `read` makes of an object as
+    /// it arrives what is kept of it (one of [`trimmed`]).
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A
     /// call that the API server ended, or whose version is too old, is made again without losing anything.

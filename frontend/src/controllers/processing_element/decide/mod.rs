@@ -141,6 +141,7 @@ impl<'a> Builder<'a> {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 
+    /// An Event about the PE (rule pe-17), published once the status is written.
     fn notice(&mut self, warning: bool, reason: &'static str, note: String) {
         self.notices.push(Notice { warning, reason: reason.into(), note });
     }
