@@ -6,22 +6,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 use peak_alloc::PeakAlloc;
-use std::path::PathBuf;
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_compiler::plan::{FusionOption, InUse, Policy, Request, Source, resize, submit};
+use streams_test_support::corpus;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// Peak by what stays. What a compilation needs on the way is given back.
 const MOST_ON_THE_WAY: f64 = 1.5;
-
-fn folder() -> Option<PathBuf> {
-    let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus");
-    let corpus = std::env::var_os("STREAMS_CORPUS").map_or(beside, PathBuf::from);
-    Some(corpus.join("bench")).filter(|bench| bench.is_dir())
-}
 
 /// What `work` gives, how many bytes of it stay, and how many were in use at most meanwhile.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, usize, usize) {
@@ -34,7 +28,7 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, usize, usize) {
 /// One test only: others would be counted with it.
 #[test]
 fn a_compilation_takes_little_more_than_what_stays_and_a_job_knows_its_size() {
-    let Some(folder) = folder() else {
+    let Some(folder) = corpus::benchmarks() else {
         eprintln!("no corpus: nothing to measure");
         return;
     };

@@ -2,8 +2,4 @@
 
 #![no_main]
 
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../../fusion-service/tests/fuzzing/expression.rs"]
-mod expression;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| expression::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| streams_fuzzing::expression::run(data));

@@ -2,11 +2,4 @@
 
 #![no_main]
 
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../../fusion-service/tests/fuzzing/compilation.rs"]
-mod compilation;
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../../fusion-service/tests/fuzzing/layout.rs"]
-mod layout;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| layout::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| streams_fuzzing::layout::run(data));

@@ -2,11 +2,4 @@
 
 #![no_main]
 
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../../fusion-service/tests/fuzzing/compilation.rs"]
-mod compilation;
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../../fusion-service/tests/fuzzing/submission_values.rs"]
-mod submission_values;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| submission_values::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| streams_fuzzing::submission_values::run(data));

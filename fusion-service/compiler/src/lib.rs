@@ -34,10 +34,3 @@ pub mod phrase;
 pub mod plan;
 pub mod shared;
 pub mod topology;
-
-/// How many cases a property is tried on: a few, or as many as `PROPTEST_CASES` says.
-#[cfg(test)]
-fn property_cases(few: u32) -> proptest::test_runner::Config {
-    let wanted = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    proptest::test_runner::Config { cases: wanted.unwrap_or(few), failure_persistence: None, ..Default::default() }
-}

@@ -170,7 +170,7 @@ fn check(drawing: &Drawing) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases(300))]
+    #![proptest_config(streams_test_support::property_cases(300))]
 
     #[test]
     fn boxes_are_apart_and_inside_and_lines_cross_none(sketch in sketches()) {

@@ -338,7 +338,7 @@ fn names_that_multiply_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases(512))]
+    #![proptest_config(streams_test_support::property_cases(512))]
 
     /// Whatever becomes of a document, reading it ends with an application or with problems of this stage.
     #[test]

@@ -1,7 +1,6 @@
 //! What is refused, and at which stage.
 
-use super::super::{FusionOption, InUse, Policy, Replay, Source, replay, resize, submit};
-use super::application::{document_with, operator, row};
+use super::super::{FusionOption, InUse, Policy, Replay, replay, resize, submit};
 use super::{request, source, submitted};
 use crate::aadl::Writer;
 use crate::budget::{Budget, Limits};
@@ -9,6 +8,7 @@ use crate::error::{Error, Stage, code};
 use crate::plan::Request;
 use std::sync::Arc;
 use std::time::Instant;
+use streams_test_support::application::Sketch;
 
 fn first(error: Error) -> (Stage, Option<&'static str>) {
     let problem = &error.problems()[0];
@@ -17,8 +17,8 @@ fn first(error: Error) -> (Stage, Option<&'static str>) {
 
 #[test]
 fn resizes_of_no_region_or_several() {
-    let items = row(vec![operator("S"), operator("P1").parallel(2), operator("P2").parallel(2), operator("T")]);
-    let job = submitted(&items, FusionOption::Legacy);
+    let sketch = Sketch::row(&["S", "P1", "P2", "T"]).parallel("P1", 2).parallel("P2", 2);
+    let job = submitted(&sketch, FusionOption::Legacy);
     for (region, width, expected) in [
         ("Nothing", 2, (Stage::Transfer, Some(code::NO_REGION))),
         ("P*", 2, (Stage::Transfer, Some(code::SEVERAL_REGIONS))),
@@ -35,9 +35,9 @@ fn resizes_of_no_region_or_several() {
 
 #[test]
 fn all_regions_of_a_resize_that_do_not_fit_are_told() {
-    let items = row(vec![operator("S"), operator("P1").parallel(2), operator("P2").parallel(2), operator("T")]);
+    let sketch = Sketch::row(&["S", "P1", "P2", "T"]).parallel("P1", 2).parallel("P2", 2);
     let widths = [("Nothing", 1), ("P1", 3), ("P*", 1), ("P+", 1)].map(|(region, width)| (region.to_owned(), width));
-    let job = submitted(&items, FusionOption::Legacy);
+    let job = submitted(&sketch, FusionOption::Legacy);
     let error = resize(&job, &widths, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap_err();
     let codes: Vec<_> = error.problems().iter().map(|problem| problem.code).collect();
     assert_eq!(codes, [Some(code::NO_REGION), Some(code::SEVERAL_REGIONS), None]);
@@ -45,7 +45,7 @@ fn all_regions_of_a_resize_that_do_not_fit_are_told() {
 
 #[test]
 fn replays_of_no_region() {
-    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
     let widths = |width| vec![("P".to_owned(), width), ("Unknown".to_owned(), 7)];
     let run = |region: &str, before, after| {
         let input = Replay {
@@ -54,7 +54,7 @@ fn replays_of_no_region() {
             current_widths: widths(after),
             previous_elements: [(4, vec!["S".to_owned()]), (9, vec!["P[0]".to_owned(), "No".to_owned()])].into(),
         };
-        replay(&source(&items), &request(FusionOption::Legacy), &input, &Budget::default())
+        replay(&source(&sketch), &request(FusionOption::Legacy), &input, &Budget::default())
     };
     assert_eq!(first(run("Q", 2, 3).unwrap_err()), (Stage::Transfer, Some(code::NO_REGION)));
     assert_eq!(first(run("P", 0, 3).unwrap_err()), (Stage::Topology, Some(code::WIDTH)));
@@ -67,25 +67,23 @@ fn replays_of_no_region() {
 
 #[test]
 fn impossible_fusion_options() {
-    let items = row(vec![operator("S"), operator("T")]);
+    let sketch = Sketch::row(&["S", "T"]);
     for count in [0, -3, i128::from(i64::MIN)] {
-        let error = submit(&source(&items), &request(FusionOption::Manual(count)), &Budget::default()).unwrap_err();
+        let error = submit(&source(&sketch), &request(FusionOption::Manual(count)), &Budget::default()).unwrap_err();
         assert_eq!(first(error), (Stage::FusionOption, None));
     }
-    assert_eq!(submitted(&items, FusionOption::Manual(i128::from(u64::MAX))).plan().elements.len(), 2);
+    assert_eq!(submitted(&sketch, FusionOption::Manual(i128::from(u64::MAX))).plan().elements.len(), 2);
 }
 
 #[test]
 fn consistent_regions_need_their_declaration() {
     let entry = r#"<splAnnotation tag="consistentRegionEntry"><value key="index" type="int32">0</value><value key="isStartOfRegion" type="boolean">true</value></splAnnotation>"#;
-    let items = row(vec![operator("S").annotations(entry), operator("T")]);
+    let sketch = Sketch::row(&["S", "T"]).of("S").with(entry);
     let value = |key: &str, text: &str| format!(r#"<value key="{key}" type="rstring">{text}</value>"#);
     let declare = |values: &[(&str, &str)]| {
         let values: String = values.iter().map(|(key, text)| value(key, text)).collect();
         let annotations = format!(r#"<splAnnotation tag="consistentRegion">{values}</splAnnotation>"#);
-        let document = document_with(&items, &annotations);
-        let source = Source::parse(document.as_bytes(), &Budget::default()).unwrap();
-        submit(&source, &request(FusionOption::Legacy), &Budget::default())
+        submit(&source(&sketch.clone().main(&annotations)), &request(FusionOption::Legacy), &Budget::default())
     };
     let whole = [
         ("index", "0"),
@@ -110,9 +108,9 @@ fn consistent_regions_need_their_declaration() {
 
 #[test]
 fn texts_that_xml_cannot_hold() {
-    let items = row(vec![operator("S"), operator("T")]);
+    let sketch = Sketch::row(&["S", "T"]);
     let request = Request { job_name: "a\u{1}b".to_owned(), ..Request::default() };
-    let error = submit(&source(&items), &Arc::new(request), &Budget::default()).unwrap_err();
+    let error = submit(&source(&sketch), &Arc::new(request), &Budget::default()).unwrap_err();
     assert_eq!(first(error.clone()).0, Stage::Aadl);
     assert!(error.to_string().contains("U+0001"), "{error}");
 }
@@ -121,35 +119,35 @@ fn texts_that_xml_cannot_hold() {
 fn too_much_text_is_refused_early() {
     // 40,000 connections make the most of it. That it is more than twice too much is known before any document is
     // written.
-    let items = row(vec![operator("S"), operator("P").parallel(200), operator("Q").parallel(200), operator("T")]);
-    let job = submitted(&items, FusionOption::Manual(1));
+    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 200).parallel("Q", 200);
+    let job = submitted(&sketch, FusionOption::Manual(1));
     let all: u64 = job.plan().elements.iter().map(|element| element.bytes).sum();
     for (aadl_bytes, expected) in [(all / 2, Err((Stage::Topology, None))), (all, Ok(()))] {
         let budget = Budget::with_limits(Limits { aadl_bytes, ..Limits::default() });
         let before_any = Writer::new(job.elements(), "job", 0, &budget).map(|_| ()).map_err(first);
         assert_eq!(before_any, expected, "{aadl_bytes} of {all} bytes");
-        let whole = submit(&source(&items), &request(FusionOption::Manual(1)), &budget).map(|_| ()).map_err(first);
+        let whole = submit(&source(&sketch), &request(FusionOption::Manual(1)), &budget).map(|_| ()).map_err(first);
         assert_eq!(whole, expected, "{aadl_bytes} of {all} bytes");
     }
 
     // What cannot be foreseen is noticed while it is written.
-    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
     let request = request(FusionOption::Manual(2));
-    let all: u64 = submitted(&items, FusionOption::Manual(2)).plan().elements.iter().map(|e| e.bytes).sum();
+    let all: u64 = submitted(&sketch, FusionOption::Manual(2)).plan().elements.iter().map(|e| e.bytes).sum();
     for (aadl_bytes, expected) in [(all - 1, Err(Stage::Topology)), (all, Ok(()))] {
         let budget = Budget::with_limits(Limits { aadl_bytes, ..Limits::default() });
-        let result = submit(&source(&items), &request, &budget).map(|_| ());
+        let result = submit(&source(&sketch), &request, &budget).map(|_| ());
         assert_eq!(result.map_err(|error| first(error).0), expected);
     }
 }
 
 #[test]
 fn nobody_waits_any_more() {
-    let items = row(vec![operator("S"), operator("P").parallel(50), operator("T")]);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 50);
     let budget = Budget::cancelled();
-    let error = submit(&source(&items), &request(FusionOption::Legacy), &budget).unwrap_err();
+    let error = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap_err();
     assert_eq!(error, Error::Cancelled);
     let budget = Budget { deadline: Some(Instant::now()), ..Budget::default() };
-    let error = submit(&source(&items), &request(FusionOption::Legacy), &budget).unwrap_err();
+    let error = submit(&source(&sketch), &request(FusionOption::Legacy), &budget).unwrap_err();
     assert_eq!(error, Error::DeadlineExceeded);
 }

@@ -2,11 +2,12 @@
 
 use super::super::layout::{Element, InputPort, OutputPort, SplitterTree};
 use super::super::{FusionOption, Layout, LayoutError, RestoreError, restore};
-use super::application::{any_application, operator, row};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use proptest::prelude::*;
+use streams_test_support::application::Sketch;
+use streams_test_support::generated;
 
 /// Layouts that have their invariants, of no application in particular.
 fn any_layout() -> impl Strategy<Value = Layout> {
@@ -109,10 +110,10 @@ proptest! {
     }
 
     #[test]
-    fn a_restored_job_has_the_same_texts(items in any_application(), manual in 0..4_i128) {
+    fn a_restored_job_has_the_same_texts(sketch in generated::rows(), manual in 0..4_i128) {
         let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
-        let job = submitted(&items, fusion.clone());
-        let again = restore(&source(&items), &request(fusion), &job.layout().to_bytes(), &Budget::default()).unwrap();
+        let job = submitted(&sketch, fusion.clone());
+        let again = restore(&source(&sketch), &request(fusion), &job.layout().to_bytes(), &Budget::default()).unwrap();
         prop_assert_eq!(texts(&again), texts(&job));
         prop_assert_eq!(again.layout(), job.layout());
     }
@@ -120,8 +121,8 @@ proptest! {
 
 #[test]
 fn large_layouts_are_small() {
-    let items = row(vec![operator("S"), operator("P").parallel(300), operator("Q").parallel(300), operator("T")]);
-    let job = submitted(&items, FusionOption::Legacy);
+    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 300).parallel("Q", 300);
+    let job = submitted(&sketch, FusionOption::Legacy);
     let ports: usize = job.layout().elements.iter().map(|e| e.inputs.len() + e.outputs.len()).sum();
     assert!(ports > 90_000);
     // Two digests for each of 602 PEs, which nothing can compress, and little else.
@@ -131,17 +132,17 @@ fn large_layouts_are_small() {
 
 #[test]
 fn what_does_not_belong_together_is_refused() {
-    let items = row(vec![operator("S"), operator("P").parallel(2), operator("T")]);
-    let job = submitted(&items, FusionOption::Legacy);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 2);
+    let job = submitted(&sketch, FusionOption::Legacy);
     let request = request(FusionOption::Legacy);
     let budget = Budget::default();
-    let refused = |what: &str, layout: &Layout| match restore(&source(&items), &request, &layout.to_bytes(), &budget) {
+    let refused = |what: &str, layout: &Layout| match restore(&source(&sketch), &request, &layout.to_bytes(), &budget) {
         Err(RestoreError::Layout(error)) => error,
         Err(RestoreError::Compilation(error)) => panic!("{what}: {error}"),
         Ok(_) => panic!("accepted: {what}"),
     };
 
-    let other = row(vec![operator("S"), operator("P").parallel(3), operator("T")]);
+    let other = Sketch::row(&["S", "P", "T"]).parallel("P", 3);
     let error = restore(&source(&other), &request, &job.layout().to_bytes(), &budget).unwrap_err();
     assert!(matches!(error, RestoreError::Layout(LayoutError::Foreign(_))), "{error}");
 
@@ -181,8 +182,8 @@ fn what_does_not_belong_together_is_refused() {
 
 #[test]
 fn versions_are_told_apart() {
-    let items = row(vec![operator("S"), operator("T")]);
-    let mut bytes = submitted(&items, FusionOption::Legacy).layout().to_bytes();
+    let sketch = Sketch::row(&["S", "T"]);
+    let mut bytes = submitted(&sketch, FusionOption::Legacy).layout().to_bytes();
     bytes[4] = 9;
     assert_eq!(Layout::from_bytes(&bytes), Err(LayoutError::Version(9)));
 }

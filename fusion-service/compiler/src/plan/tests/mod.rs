@@ -1,6 +1,5 @@
 //! What plans promise, over applications of the tests' own making.
 
-mod application;
 mod errors;
 mod layouts;
 mod placements;
@@ -8,20 +7,20 @@ mod resizes;
 
 use super::{Compiled, FusionOption, Request, Source, submit};
 use crate::budget::Budget;
-use application::Item;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use streams_test_support::application::Sketch;
 
-fn source(items: &[Item]) -> Source {
-    Source::parse(application::document(items).as_bytes(), &Budget::default()).expect("the test's ADL is well-formed")
+fn source(sketch: &Sketch) -> Source {
+    Source::parse(sketch.adl().as_bytes(), &Budget::default()).expect("the test's ADL is well-formed")
 }
 
 fn request(fusion: FusionOption) -> Arc<Request> {
     Arc::new(Request { job_name: "job".to_owned(), job_id: 7, fusion, ..Request::default() })
 }
 
-fn submitted(items: &[Item], fusion: FusionOption) -> Compiled {
-    submit(&source(items), &request(fusion), &Budget::default()).expect("the test's application compiles")
+fn submitted(sketch: &Sketch, fusion: FusionOption) -> Compiled {
+    submit(&source(sketch), &request(fusion), &Budget::default()).expect("the test's application compiles")
 }
 
 /// All documents by PE id.

@@ -1,21 +1,26 @@
 //! Placement, environment, and what else a PE inherits from its operators.
 
 use super::super::{FusionOption, submit};
-use super::application::{Item, operator, row};
 use super::{request, source, submitted};
 use crate::budget::Budget;
 use crate::error::Stage;
 use crate::fuser::Cpus;
+use streams_test_support::application::Sketch;
 
-const TOGETHER: &str = r#"<coLocation colocId="x"/>"#;
+const TOGETHER: &str = r#"<partitions><coLocation colocId="x"/></partitions>"#;
 
-/// Two operators in one PE.
-fn pair(a: Item, b: Item) -> Vec<Item> {
-    row(vec![operator("S"), a.partitions(TOGETHER), b.partitions(TOGETHER)])
+/// A source, and two operators in one PE.
+fn pair() -> Sketch {
+    let row = Sketch::row(&["S", "A", "B"]).pool(1, "Gpus", &["gpu"]);
+    row.of("A").with(TOGETHER).of("B").with(TOGETHER)
 }
 
 fn host(name: &str) -> String {
     format!(r#"<hostLocation hostname="{name}"/>"#)
+}
+
+fn variables(variables: &str) -> String {
+    format!("<envVars>{variables}</envVars>")
 }
 
 fn variable(name: &str, value: &str) -> String {
@@ -25,8 +30,8 @@ fn variable(name: &str, value: &str) -> String {
 #[test]
 fn one_host_and_one_pool_per_element() {
     let stage = |a: &str, b: &str| {
-        let items = pair(operator("A").resources(a), operator("B").resources(b));
-        match submit(&source(&items), &request(FusionOption::Legacy), &Budget::default()) {
+        let sketch = pair().of("A").resources(a).of("B").resources(b);
+        match submit(&source(&sketch), &request(FusionOption::Legacy), &Budget::default()) {
             Ok(_) => None,
             Err(error) => Some((error.problems()[0].stage, error.to_string())),
         }
@@ -48,8 +53,8 @@ fn one_host_and_one_pool_per_element() {
 fn placement_of_an_element() {
     let a = r#"<hostLocation hostname="h"/><coLocation colocId="c2"/><coLocation colocId="c1"/>"#;
     let b = r#"<exLocation exlocId="e"/><coLocation colocId="c1"/>"#;
-    let items = pair(operator("A").resources(a), operator("B").resources(b));
-    let job = submitted(&items, FusionOption::Legacy);
+    let sketch = pair().of("A").resources(a).of("B").resources(b);
+    let job = submitted(&sketch, FusionOption::Legacy);
     let placement = &job.plan().element(1).unwrap().placement;
     assert_eq!(placement.host.as_deref(), Some("h"));
     assert_eq!(placement.co_locations, ["c1", "c2"]);
@@ -59,15 +64,9 @@ fn placement_of_an_element() {
 
 #[test]
 fn isolated_operators_are_named_to_everybody_else() {
-    let own = |item: Item| {
-        let xml = r#"<poolLocation poolIndex="0"/>"#;
-        item.resources(xml)
-    };
-    let items = row(vec![own(operator("S")), own(operator("A")), own(operator("B"))]);
-    let document = super::application::document(&items).replace(
-        r#"<resources><poolLocation poolIndex="0"/></resources><runtimeConstants/><sharedObject class="A">"#,
-        r#"<resources isolation="true"><poolLocation poolIndex="0"/></resources><runtimeConstants/><sharedObject class="A">"#,
-    );
+    let resources = "<resources><poolLocation poolIndex='0'/></resources><runtimeConstants/><sharedObject class='A'>";
+    let isolated = resources.replace("<resources>", "<resources isolation='true'>");
+    let document = Sketch::row(&["S", "A", "B"]).adl().replace(resources, &isolated);
     let source = super::Source::parse(document.as_bytes(), &Budget::default()).unwrap();
     let job = submit(&source, &request(FusionOption::Legacy), &Budget::default()).unwrap();
     let plan = job.plan();
@@ -79,8 +78,8 @@ fn isolated_operators_are_named_to_everybody_else() {
 #[test]
 fn environments_have_to_agree() {
     let compile = |a: &str, b: &str| {
-        let items = pair(operator("A").environment(a), operator("B").environment(b));
-        submit(&source(&items), &request(FusionOption::Legacy), &Budget::default())
+        let sketch = pair().of("A").with(&variables(a)).of("B").with(&variables(b));
+        submit(&source(&sketch), &request(FusionOption::Legacy), &Budget::default())
     };
     let job = compile(&variable("X", "1"), &(variable("X", "1") + &variable("Y", "2"))).unwrap();
     let environment = &job.plan().element(1).unwrap().environment;
@@ -91,10 +90,10 @@ fn environments_have_to_agree() {
 
 #[test]
 fn the_automatic_number_is_found_once() {
-    let items = row(vec![operator("S"), operator("P").parallel(4), operator("T")]);
+    let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 4);
     let cpus = Cpus { share: Cpus::DEFAULT_SHARE, free: Some(6_000), request: Some(1_000), ..Cpus::default() };
     let automatic = FusionOption::Automatic { cpus, resolved: None };
-    let job = submitted(&items, automatic);
+    let job = submitted(&sketch, automatic);
     let found = job.plan().automatic.expect("it was found now");
     assert_eq!(job.plan().elements.len() as u32, found.count);
     let widths = [("P".to_owned(), 9)];

@@ -1,12 +1,13 @@
 //! Resizes: what stays, what comes back, what is not given away.
 
 use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, Reason, resize, restore};
-use super::application::{Item, any_application, operator, row};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
 use crate::topology::Identity;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use streams_test_support::application::Sketch;
+use streams_test_support::generated;
 
 fn resized(job: &Compiled, region: &str, width: i128) -> Compiled {
     let widths = [(region.to_owned(), width)];
@@ -73,16 +74,16 @@ fn promises(before: &Compiled, after: &Compiled) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases(48))]
+    #![proptest_config(streams_test_support::property_cases(48))]
 
     #[test]
     fn a_chain_keeps_its_promises_and_leads_back(
-        items in any_application(),
+        sketch in generated::rows(),
         manual in 0..5_i128,
         steps in prop::collection::vec((any::<prop::sample::Index>(), 0..4_u32), 1..5),
     ) {
         let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
-        let start = submitted(&items, fusion.clone());
+        let start = submitted(&sketch, fusion.clone());
         let regions: Vec<(String, u32)> =
             start.plan().regions.iter().map(|planned| (planned.region.name.clone(), planned.region.width)).collect();
         prop_assume!(!regions.is_empty());
@@ -93,7 +94,7 @@ proptest! {
             let before = current.as_ref().unwrap_or(&start);
             let after = resized(before, name, i128::from(width + more));
             promises(before, &after)?;
-            let again = restore(&source(&items), &request(fusion.clone()), &after.layout().to_bytes(), &Budget::default()).unwrap();
+            let again = restore(&source(&sketch), &request(fusion.clone()), &after.layout().to_bytes(), &Budget::default()).unwrap();
             prop_assert_eq!(texts(&again), texts(&after), "another replica writes something else");
             current = Some(after);
         }
@@ -106,12 +107,12 @@ proptest! {
 
     #[test]
     fn narrow_and_wide_in_any_order(
-        items in any_application(),
+        sketch in generated::rows(),
         manual in 0..5_i128,
         steps in prop::collection::vec((any::<prop::sample::Index>(), 1..5_i128), 1..5),
     ) {
         let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
-        let mut current = submitted(&items, fusion);
+        let mut current = submitted(&sketch, fusion);
         for (region, width) in steps {
             let regions = &current.plan().regions;
             prop_assume!(!regions.is_empty());
@@ -123,11 +124,11 @@ proptest! {
     }
 
     #[test]
-    fn the_same_on_every_thread(items in any_application(), manual in 0..4_i128) {
+    fn the_same_on_every_thread(sketch in generated::rows(), manual in 0..4_i128) {
         let fusion = if manual == 0 { FusionOption::Legacy } else { FusionOption::Manual(manual) };
         let plans: Vec<_> = std::thread::scope(|scope| {
             let compile = || scope.spawn(|| {
-                let job = submitted(&items, fusion.clone());
+                let job = submitted(&sketch, fusion.clone());
                 let region = job.plan().regions.first().map(|planned| planned.region.name.clone());
                 let job = region.map(|region| resized(&job, &region, 3)).unwrap_or(job);
                 (job.plan().clone(), texts(&job))
@@ -140,8 +141,8 @@ proptest! {
     }
 }
 
-fn pipeline() -> Vec<Item> {
-    row(vec![operator("S"), operator("P").parallel(2), operator("Q").parallel(2), operator("T")])
+fn pipeline() -> Sketch {
+    Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 2).parallel("Q", 2)
 }
 
 #[test]
@@ -176,14 +177,14 @@ fn only_neighbours_restart() {
 
 #[test]
 fn a_pe_is_removed_for_one_operator_or_several() {
-    let items = row(vec![operator("S"), operator("P").parallel(6), operator("Q").parallel(6), operator("T")]);
+    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 6).parallel("Q", 6);
     // PEs, width of both regions, policy -> reasons
     let table: [(i128, i128, Policy, &[&str]); 2] = [
         (2, 2, Policy::Rebalance, &["S, Q[0], T and 2 more are in other PEs", "P[0] is in another PE"]),
         (4, 1, Policy::Sticky, &["P[5], Q[4], Q[5] no longer exist"]),
     ];
     for (pes, width, policy, reasons) in table {
-        let before = submitted(&items, FusionOption::Manual(pes));
+        let before = submitted(&sketch, FusionOption::Manual(pes));
         let widths = ["P", "Q"].map(|region| (region.to_owned(), width));
         let after = resize(&before, &widths, policy, &InUse::default(), &Budget::default()).unwrap();
         let removed = after.plan().change.iter().flat_map(|change| &change.removed);
@@ -221,14 +222,15 @@ fn several_regions_at_once() {
 
 #[test]
 fn a_copied_host_pool_is_not_worth_a_restart() {
-    let gpu = r#"<poolLocation poolIndex="1"/>"#;
-    let items = vec![
-        operator("S"),
-        operator("P").parallel(2).from(&[0]).resources(gpu),
-        operator("T").from(&[1]),
-        operator("Other").from(&[0]),
-    ];
-    let before = submitted(&items, FusionOption::Legacy);
+    let width = "<constantWidth>2</constantWidth>";
+    let sketch = Sketch::row(&["S", "P", "T"])
+        .pool(1, "Gpus", &["gpu"])
+        .parallel_by("P", width, "RoundRobin", "<replicateHostTag name='gpu'/>")
+        .of("P")
+        .resources("<poolLocation poolIndex='1'/>")
+        .op("Other", 1, 0)
+        .connect("S:0", "Other:0");
+    let before = submitted(&sketch, FusionOption::Legacy);
     let after = resized(&before, "P", 3);
     assert!(after.plan().host_pools.iter().any(|pool| pool.name == "Gpus_0_2"));
     let other = after.plan().elements.iter().find(|element| element.operators == ["Other"]).unwrap();
@@ -270,17 +272,15 @@ fn rebalancing_keeps_ids_by_content() {
     for (id, operators) in &now {
         assert!(then.get(id).is_none_or(|earlier| earlier == operators), "PE {id}");
     }
-    let fresh = submitted(
-        &row(vec![operator("S"), operator("P").parallel(4), operator("Q").parallel(2), operator("T")]),
-        FusionOption::Manual(3),
-    );
+    let fresh =
+        submitted(&Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 4).parallel("Q", 2), FusionOption::Manual(3));
     assert_eq!(now.len(), fresh.plan().elements.len());
 }
 
 #[test]
 fn a_new_compiler_restarts_nothing() {
-    let items = pipeline();
-    let job = submitted(&items, FusionOption::Legacy);
+    let sketch = pipeline();
+    let job = submitted(&sketch, FusionOption::Legacy);
     let mut layout = job.layout();
     "0.0.0-older".clone_into(&mut layout.compiler);
     for element in &mut layout.elements {
@@ -289,7 +289,7 @@ fn a_new_compiler_restarts_nothing() {
         element.runtime_id[0] ^= 1;
     }
     let request = request(FusionOption::Legacy);
-    let old = restore(&source(&items), &request, &layout.to_bytes(), &Budget::default()).unwrap();
+    let old = restore(&source(&sketch), &request, &layout.to_bytes(), &Budget::default()).unwrap();
     assert_eq!(old.plan().compiler, "0.0.0-older");
     assert!(old.render(0, &mut Vec::new(), &Budget::default()).is_err(), "its texts are not ours");
     let after = resized(&old, "P", 3);

@@ -1,8 +1,9 @@
 //! What the topology stage refuses, with stage and code (rule expansion-32).
 
-use super::sketch::Sketch;
+use super::sketch::Expand;
 use crate::budget::{Budget, Limits};
 use crate::error::{Error, Stage};
+use streams_test_support::application::Sketch;
 
 const INCONSISTENT: Option<&str> = Some("CDISR1358E");
 

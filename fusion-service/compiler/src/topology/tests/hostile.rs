@@ -1,10 +1,11 @@
 //! Documents that ask for too much, or lead in circles: they are refused, quickly and without spending what they ask
 //! for.
 
-use super::sketch::Sketch;
+use super::sketch::Expand;
 use crate::budget::Budget;
 use crate::error::{Error, Stage};
 use std::time::{Duration, Instant};
+use streams_test_support::application::Sketch;
 
 #[track_caller]
 fn refused(what: &str, sketch: &Sketch, code: Option<&str>) {

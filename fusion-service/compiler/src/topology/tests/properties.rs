@@ -1,64 +1,10 @@
 //! What holds for every application.
 
-use super::sketch::Sketch;
+use super::sketch::Expand;
 use crate::topology::{Identity, Numbering, Topology, difference, relabel, verify};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-
-/// An application of up to three levels: sources, operators and composites in a row, some of them parallel, with
-/// broadcasts, hashes, fan-out, fan-in and feedback.
-pub(super) fn applications() -> impl Strategy<Value = Sketch> {
-    let operator = (0..3_usize, 1..4_u32, 0..4_u8, 0..4_usize, any::<bool>());
-    let inner = proptest::collection::vec(operator, 1..4);
-    (proptest::collection::vec((inner, 0..4_u32, any::<bool>()), 1..4)).prop_map(|composites| {
-        let mut sketch = Sketch::new().op("Src", 0, 1).op("Snk", 1, 1);
-        let mut regions: Vec<(String, u32, &str)> = Vec::new();
-        let mut last = "Src:0".to_owned();
-        for (number, (operators, width, nested)) in composites.into_iter().enumerate() {
-            let composite = format!("C{number}");
-            sketch = sketch.composite(&composite, 1, 1).connect(&last, &format!("{composite}:0"));
-            if width > 0 {
-                regions.push((composite.clone(), width, "RoundRobin"));
-            }
-            let prefix = match nested {
-                true => {
-                    let inner = format!("{composite}.D");
-                    sketch = sketch.composite(&inner, 1, 1).connect(&format!("{composite}:0"), &format!("{inner}:0"));
-                    sketch = sketch.connect(&format!("{inner}:0"), &format!("{composite}:0"));
-                    inner
-                }
-                false => composite.clone(),
-            };
-            let mut feeding = format!("{prefix}:0");
-            let count = operators.len();
-            for (at, (extra, width, kind, back, fan)) in operators.into_iter().enumerate() {
-                let name = format!("{prefix}.O{at}");
-                sketch = sketch.op(&name, 2, 1 + extra);
-                // The last stream leaves the composite and is named after it.
-                if at + 1 == count {
-                    sketch = sketch.stream(0, &composite);
-                }
-                sketch = sketch.connect(&feeding, &format!("{name}:0"));
-                if fan && at > 0 {
-                    sketch = sketch.connect(&format!("{prefix}:0"), &format!("{name}:1"));
-                } else if back <= at {
-                    sketch = sketch.connect(&format!("{prefix}.O{at}:0"), &format!("{prefix}.O{}:1", at - back));
-                }
-                if kind > 0 {
-                    regions.push((name.clone(), width, ["", "RoundRobin", "Hash", "Broadcast"][usize::from(kind)]));
-                }
-                feeding = format!("{name}:0");
-            }
-            sketch = sketch.connect(&feeding, &format!("{prefix}:0"));
-            last = format!("{composite}:0");
-        }
-        sketch = sketch.connect(&last, "Snk:0");
-        for (name, width, kind) in regions {
-            sketch = sketch.parallel_by(&name, &format!("<constantWidth>{width}</constantWidth>"), kind, "");
-        }
-        sketch
-    })
-}
+use streams_test_support::generated;
 
 /// Connections by what they connect, whatever the numbers.
 fn edges(topology: &Topology) -> Vec<(Identity, u32, Identity, u32, Option<u32>)> {
@@ -72,10 +18,10 @@ fn edges(topology: &Topology) -> Vec<(Identity, u32, Identity, u32, Option<u32>)
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases(48))]
+    #![proptest_config(streams_test_support::property_cases(48))]
 
     #[test]
-    fn expansions_are_sound(sketch in applications()) {
+    fn expansions_are_sound(sketch in generated::composites()) {
         let topology = sketch.expand().unwrap();
         prop_assert_eq!(verify(&topology), Ok(()));
         // Fresh numbers have no gaps, and there is one operator per channel.
@@ -92,12 +38,12 @@ proptest! {
     }
 
     #[test]
-    fn the_same_input_gives_the_same_topology(sketch in applications()) {
+    fn the_same_input_gives_the_same_topology(sketch in generated::composites()) {
         prop_assert_eq!(sketch.expand().unwrap().to_string(), sketch.expand().unwrap().to_string());
     }
 
     #[test]
-    fn a_resize_keeps_numbers_and_structure(sketch in applications(), width in 1..5_i128, which in 0..8_usize) {
+    fn a_resize_keeps_numbers_and_structure(sketch in generated::composites(), width in 1..5_i128, which in 0..8_usize) {
         let prior = sketch.expand().unwrap();
         let numbering = Numbering::of(&prior);
         prop_assert_eq!(relabel(sketch.expand().unwrap(), &numbering).to_string(), prior.to_string());

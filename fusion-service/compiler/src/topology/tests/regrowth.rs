@@ -1,10 +1,11 @@
 //! A resize takes over what it does not change; that is only a faster way to the topology that an expansion gives.
 
-use super::properties::applications;
-use super::sketch::Sketch;
+use super::sketch::Expand;
 use crate::topology::{Connection, Node, Numbering, Splitter, Topology, Via, relabel, verify};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use streams_test_support::application::Sketch;
+use streams_test_support::generated;
 
 /// Everything that was made, as text.
 fn parts(topology: &Topology) -> [String; 5] {
@@ -256,10 +257,10 @@ fn what_no_changed_region_concerns_is_shared() {
 }
 
 proptest! {
-    #![proptest_config(crate::property_cases(48))]
+    #![proptest_config(streams_test_support::property_cases(48))]
 
     #[test]
-    fn any_application(sketch in applications(), steps in prop::collection::vec((0..8_usize, 1..5_i128), 1..5)) {
+    fn any_application(sketch in generated::composites(), steps in prop::collection::vec((0..8_usize, 1..5_i128), 1..5)) {
         compare(&sketch, &steps)?;
     }
 }

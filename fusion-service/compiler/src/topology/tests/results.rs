@@ -1,7 +1,8 @@
 //! What small applications become.
 
-use super::sketch::Sketch;
+use super::sketch::Expand;
 use crate::topology::{Numbering, Topology, relabel, verify};
+use streams_test_support::application::Sketch;
 
 /// Names of operators by index.
 fn names(topology: &Topology) -> Vec<String> {

@@ -1,0 +1,236 @@
+//! The program as a process: ports, signals, exit status, logs, traces.
+use super::program;
+use nix::{sys::signal, unistd::Pid};
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+        trace_service_server::{TraceService, TraceServiceServer},
+    },
+    trace::v1::Span,
+};
+use sha2::{Digest, Sha256};
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use streams_proto::fusion::v1::{self as pb, fusion_service_client::FusionServiceClient};
+use tempfile::TempDir;
+use tonic::{Request, Response, Status};
+
+const ADL: &[u8] = include_bytes!("../../../integration-tests/applications/sensors/demo.sensors.Sensors.adl");
+/// Longer than anything should take, even on a machine that does much else.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server as a process; killed when dropped.
+struct Served {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Served {
+    fn start(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let child = program()
+            .args(["serve", "--listen", "127.0.0.1:0", "--port-file"])
+            .arg(directory.path().join("port"))
+            .args(options)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(directory.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    /// The gRPC port, once it is open.
+    async fn port(&mut self) -> u16 {
+        let file = self.directory.path().join("port");
+        wait("the port", || fs::read_to_string(&file).ok()?.trim().parse().ok()).await
+    }
+
+    async fn client(&mut self) -> FusionServiceClient<tonic::transport::Channel> {
+        let port = self.port().await;
+        FusionServiceClient::connect(format!("http://127.0.0.1:{port}")).await.unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    async fn end(&mut self, signal: signal::Signal) -> ExitStatus {
+        signal::kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        self.ended().await
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        let child = &mut self.child;
+        wait("the end", || child.try_wait().unwrap()).await
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn wait<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A submission, as part of a trace.
+fn submit() -> Request<pb::SubmitRequest> {
+    let sha256 = Sha256::digest(ADL).to_vec().into();
+    let compilation = pb::Compilation {
+        adl: Some(pb::Blob { sha256, content: Some(ADL.into()) }),
+        job_name: "sensors".into(),
+        fusion: Some(pb::Fusion { mode: Some(pb::fusion::Mode::Manual(3)), r#type: 0 }),
+        ..Default::default()
+    };
+    let mut request = Request::new(pb::SubmitRequest { compilation: Some(compilation) });
+    let parent = format!("00-{TRACE}-{PARENT}-01");
+    request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    request
+}
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+#[tokio::test]
+async fn it_serves_until_it_is_told_to_end() {
+    for signal in [signal::Signal::SIGTERM, signal::Signal::SIGINT] {
+        let mut served = Served::start(&["--log-format", "json"], &[]);
+        let plan = served.client().await.submit(submit()).await.unwrap().into_inner().plan.unwrap();
+        assert_eq!(plan.processing_elements.len(), 3);
+        assert!(served.end(signal).await.success(), "{}", served.log());
+
+        let events: Vec<serde_json::Value> =
+            served.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let answered = events.iter().find(|event| event["message"] == "answered").unwrap();
+        assert_eq!(answered["code"], "OK");
+        assert_eq!(answered["span"]["job"], "sensors");
+        assert_eq!(answered["span"]["trace_id"], TRACE);
+        assert_eq!(events.last().unwrap()["message"], "stopped");
+    }
+}
+
+/// As somebody with grpcurl: the server says what it has, and a question needs no digests and no layout.
+#[tokio::test]
+async fn it_answers_who_only_wants_to_know() {
+    use pb::{explain_request, plan_request};
+    use tonic_reflection::pb::v1::{
+        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+    };
+    let mut served = Served::start(&[], &[]);
+    let port = served.port().await;
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();
+    let mut reflection = ServerReflectionClient::new(endpoint.connect().await.unwrap());
+    for method in ["Plan", "Explain"] {
+        let symbol = MessageRequest::FileContainingSymbol(format!("streams.fusion.v1.FusionService.{method}"));
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(symbol) };
+        let answers = reflection.server_reflection_info(tokio_stream::once(request)).await.unwrap();
+        let answer = answers.into_inner().message().await.unwrap().unwrap().message_response;
+        assert!(matches!(answer, Some(MessageResponse::FileDescriptorResponse(_))), "{answer:?}");
+    }
+
+    let mut client = served.client().await;
+    let mut compilation = submit().into_inner().compilation.unwrap();
+    compilation.adl.as_mut().unwrap().sha256.clear();
+    let resize = pb::ResizeRequest {
+        compilation: Some(compilation),
+        widths: vec![pb::RegionWidth { region: "Clean".into(), width: 5 }],
+        ..Default::default()
+    };
+    let what = Some(plan_request::What::Resize(resize.clone()));
+    let answer = client.plan(pb::PlanRequest { what, include_plan: false }).await.unwrap().into_inner();
+    let summary = answer.summary.unwrap();
+    assert!(answer.plan.is_none() && summary.added_operators > 0 && !summary.restarted.is_empty(), "{summary:?}");
+    let what = Some(explain_request::What::Resize(resize));
+    let text = client.explain(pb::ExplainRequest { what }).await.unwrap().into_inner().text;
+    assert!(text.contains("Clean") && text.contains("2 -> 5") && text.contains("because"), "{text}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_named_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = program().args(["serve", "--listen", &address]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("error: ") && text.contains(&address), "{text}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_named() {
+    let file = Path::new("/nowhere/port");
+    let output = program()
+        .args(["serve", "--log", "off", "--listen", "127.0.0.1:0", "--port-file"])
+        .arg(file)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("/nowhere/port"));
+}
+
+/// Collects spans as an OpenTelemetry collector does.
+#[derive(Clone, Default)]
+struct Collector {
+    spans: Arc<Mutex<Vec<Span>>>,
+}
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let resources = request.into_inner().resource_spans.into_iter();
+        let spans = resources.flat_map(|resource| resource.scope_spans).flat_map(|scope| scope.spans);
+        self.spans.lock().unwrap().extend(spans);
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[tokio::test]
+async fn a_trace_crosses_the_service() {
+    let collector = Collector::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let serving = tonic::transport::Server::builder()
+        .add_service(TraceServiceServer::new(collector.clone()))
+        .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener));
+    tokio::spawn(serving);
+
+    let mut served = Served::start(&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]);
+    served.client().await.submit(submit()).await.unwrap();
+    // Ends only when the last spans are sent.
+    assert!(served.end(signal::Signal::SIGTERM).await.success(), "{}", served.log());
+
+    let spans = collector.spans.lock().unwrap();
+    let find =
+        |name: &str| spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no span {name}: {spans:?}"));
+    let call = find("streams.fusion.v1.FusionService/Submit");
+    assert_eq!((hex::encode(&call.trace_id), hex::encode(&call.parent_span_id)), (TRACE.into(), PARENT.into()));
+    for stage in ["parse", "submit"] {
+        let stage = find(stage);
+        assert_eq!((&stage.trace_id, &stage.parent_span_id), (&call.trace_id, &call.span_id));
+    }
+    // Sending them is not traced.
+    assert_eq!(spans.len(), 3, "{spans:?}");
+}
