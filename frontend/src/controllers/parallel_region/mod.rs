@@ -10,6 +10,8 @@
 //! Knows: regions, the job's status, its committed plan. Must not know: how a width is brought about.
 
 mod status;
+#[cfg(test)]
+mod tests;
 
 use crate::controllers::job::generation::Generation;
 use crate::controllers::reconciler::{self, Next};

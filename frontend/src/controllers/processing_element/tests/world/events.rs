@@ -56,11 +56,14 @@ pub(super) struct Outside {
     pub(super) server: Server,
     truths: Arc<Mutex<Truths>>,
     refuses_pods: Arc<Mutex<bool>>,
+    /// The pods, and the version of the server at which they were like this.
+    known: Arc<Mutex<(u64, Vec<Pod>)>>,
 }
 
 impl Outside {
     pub(super) fn new() -> Self {
-        let outside = Self { server: Server::new(), truths: Arc::default(), refuses_pods: Arc::default() };
+        let outside =
+            Self { server: Server::new(), truths: Arc::default(), refuses_pods: Arc::default(), known: Arc::default() };
         let (server, truths) = (outside.server.clone(), Arc::clone(&outside.truths));
         outside.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
         let refuses = Arc::clone(&outside.refuses_pods);
@@ -102,7 +105,7 @@ impl Outside {
                 true
             }
             Event::Delete { newest } => {
-                let pod = if newest { self.newest(|_| true) } else { self.server.list::<Pod>().into_iter().next() };
+                let pod = if newest { self.newest(|_| true) } else { self.pods().1.first().cloned() };
                 let Some(pod) = pod else { return false };
                 self.delete(&pod);
                 true
@@ -205,9 +208,19 @@ impl Outside {
         self.server.edit(&key(PE), edit)
     }
 
+    /// Reading them takes a while, and most of the time nothing has changed.
+    fn pods(&self) -> MutexGuard<'_, (u64, Vec<Pod>)> {
+        let mut known = self.known.lock().unwrap();
+        if known.0 != self.server.version() {
+            *known = (self.server.version(), self.server.list());
+        }
+        known
+    }
+
     fn newest(&self, wanted: impl Fn(&observed::Pod) -> bool) -> Option<Pod> {
-        let pods = self.server.list::<Pod>().into_iter().filter(|pod| wanted(&pod_status::read(pod)));
-        pods.max_by_key(pod_status::launch_count)
+        let pods = self.pods();
+        let pods = pods.1.iter().filter(|pod| wanted(&pod_status::read(pod)));
+        pods.max_by_key(|pod| pod_status::launch_count(pod)).cloned()
     }
 
     /// A user deletes a pod.

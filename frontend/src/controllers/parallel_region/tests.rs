@@ -1,0 +1,151 @@
+//! What a region says, and that it says it once, whichever call fails.
+
+use futures::executor::block_on;
+use kube::api::DeleteParams;
+use streams_api::{
+    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RegionWidth, RejectedResize, RejectedWidth,
+};
+use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes_fake::{Connection, Fault, Server};
+
+use super::*;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+
+fn key(name: &str) -> Key {
+    Key::new("n", name)
+}
+
+fn width(width: u32) -> RegionWidth {
+    RegionWidth { region: "A.R".to_owned(), width }
+}
+
+/// A job of generation 4 that runs with width 2, and its region.
+fn server() -> Server {
+    let server = Server::new();
+    let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+    job.metadata.namespace = Some("n".to_owned());
+    let mut status = JobStatus { generation: Some(4), applied_widths: vec![width(2)], ..JobStatus::default() };
+    condition::set(&mut status.conditions, condition::READY, true, "R", "", None, Timestamp::UNIX_EPOCH);
+    job.status = Some(status);
+    let job = server.create(&job);
+    let spec = ParallelRegionSpec {
+        job_name: "flow".to_owned(),
+        name: "A.R".to_owned(),
+        width: 2,
+        ..ParallelRegionSpec::default()
+    };
+    let mut region = ParallelRegion::new("flow-0", spec);
+    region.metadata.namespace = Some("n".to_owned());
+    region.metadata.owner_references = Some(vec![controlled_by(&job)]);
+    server.create(&region);
+    server
+}
+
+/// A user wants width 3, and the compiler refuses it.
+fn refuse(server: &Server) {
+    server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 3);
+    server.edit::<Job>(&key("flow"), |job| {
+        job.status.get_or_insert_default().rejected_resize = Some(RejectedResize {
+            widths: vec![width(3)],
+            reason: "ApplicationRejected".to_owned(),
+            message: "no".to_owned(),
+            ..RejectedResize::default()
+        });
+    });
+}
+
+/// A process with the controller, whose mirrors are up to date.
+struct Process {
+    reconciler: Reconciler<Connection>,
+    mirrors: LateMirrors,
+}
+
+impl Process {
+    fn start(server: &Server) -> Self {
+        let mirrors = LateMirrors::of(server);
+        let committed: Committed = Arc::new(|_, _| None);
+        Self {
+            reconciler: Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone(), committed },
+            mirrors,
+        }
+    }
+
+    fn reconcile(&self) -> Result<Outcome, Error> {
+        block_on(reconcile(&self.reconciler, &key("flow-0")))
+    }
+
+    /// Until nothing changes any more; a process that has died is followed by another one.
+    fn settle(&mut self, server: &Server) {
+        for _ in 0..4 {
+            let _ = self.reconcile();
+            if self.reconciler.cluster.is_broken() {
+                *self = Self::start(server);
+            }
+            self.mirrors.deliver_all();
+        }
+    }
+}
+
+fn says(server: &Server) -> (Option<u32>, Option<RejectedWidth>, String) {
+    let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status.unwrap();
+    let ready = condition::get(&status.conditions, condition::READY).unwrap();
+    (status.width, status.rejected.clone(), ready.reason.clone())
+}
+
+#[test]
+fn a_refused_width_is_said_once_whichever_call_fails() {
+    let faults = [(0, false, false), (0, true, false), (0, false, true), (0, true, true), (9, false, true)];
+    for (after, has_effect, is_last) in faults {
+        let server = server();
+        let mut process = Process::start(&server);
+        process.settle(&server);
+        assert_eq!(says(&server), (Some(2), None, "AllRunning".to_owned()));
+        refuse(&server);
+        process.mirrors.deliver_all();
+        process.reconciler.cluster.fail(Fault { after, of_writes: false, has_effect, is_last });
+        process.settle(&server);
+        let (width, rejected, ready) = says(&server);
+        assert_eq!((width, rejected.map(|rejected| rejected.width), ready), (Some(2), Some(3), "Rejected".to_owned()));
+        // A status whose answer was lost is not told of again; one that was written is told of once.
+        let expected = usize::from(after > 0 || !has_effect);
+        let announced = server.announced();
+        assert_eq!(announced.len(), expected, "{announced:?}");
+        let told = announced
+            .iter()
+            .all(|told| told.notice.warning && told.notice.reason == "ParallelRegionWidthChangeFailure");
+        assert!(told, "{announced:?}");
+        // Whoever leads next finds nothing to do.
+        let version = server.version();
+        Process::start(&server).settle(&server);
+        assert_eq!((server.version(), server.announced().len()), (version, 0));
+    }
+}
+
+#[test]
+fn a_region_that_somebody_else_wrote_meanwhile_is_looked_at_again() {
+    let server = server();
+    let mut process = Process::start(&server);
+    server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 5);
+    assert_eq!(process.reconcile().unwrap(), Outcome::Done);
+    assert_eq!(server.get::<ParallelRegion>(&key("flow-0")).unwrap().status, None);
+    process.settle(&server);
+    assert_eq!(says(&server), (Some(2), None, "Resizing".to_owned()));
+}
+
+#[test]
+fn nothing_is_said_of_a_region_that_goes_or_belongs_to_another_job() {
+    let stay = |region: &mut ParallelRegion| region.metadata.finalizers = Some(vec!["x.test/stays".to_owned()]);
+    for goes in [true, false] {
+        let server = server();
+        if goes {
+            server.edit(&key("flow-0"), stay);
+            server.delete::<ParallelRegion>(&key("flow-0"), &DeleteParams::default());
+        } else {
+            server.edit::<ParallelRegion>(&key("flow-0"), |region| region.metadata.owner_references = None);
+        }
+        let version = server.version();
+        Process::start(&server).settle(&server);
+        assert_eq!(server.version(), version, "{goes}");
+    }
+}
