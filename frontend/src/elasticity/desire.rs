@@ -2,7 +2,7 @@
 //! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 
-use super::{errors, observed::Observed, outcome::Written, service::Elasticity};
+use super::{errors, outcome::Written, service::Elasticity, view::View};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -19,12 +19,12 @@ use tonic::Status;
 /// How often a write is tried again after somebody else wrote the same region.
 const MAX_CONFLICTS: usize = 5;
 
-impl<O: Observed> Elasticity<O> {
+impl<V: View> Elasticity<V> {
     /// Writes desired widths of regions of a job, all of them or none. Preconditions are checked against what is
     /// written.
     pub(super) async fn desire(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<Written>, Status> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
-        let mirrored = self.observed.regions(&namespace, Some(&name));
+        let mirrored = self.view.regions(&namespace, Some(&name));
         let regions = || mirrored.iter().map(|region| &**region);
         for DesiredWidth { region, .. } in desired {
             find(job, regions(), region)?;
@@ -72,7 +72,7 @@ impl<O: Observed> Elasticity<O> {
         let api = self.api(&job.namespace().unwrap_or_default());
         let all = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, job.name_any()));
         let deadline = Instant::now() + self.longest_wait;
-        let mut changes = self.observed.changes();
+        let mut changes = self.view.changes();
         let mut conflicts = 0;
         while conflicts <= MAX_CONFLICTS {
             changes.mark_unchanged();

@@ -6,7 +6,7 @@
 //! The widths stay desired if the caller goes away.
 //!
 //! * [`outcome`] — pure: what to answer, given what is observed.
-//! * [`observed`] — where observations come from: the shared mirrors of jobs and regions.
+//! * [`view`] — what the API sees: the shared mirrors of jobs and regions.
 //! * [`service`] — the gRPC service: checks, waits.
 //! * `desire` — writes the widths.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
@@ -19,7 +19,7 @@
 
 mod desire;
 pub mod errors;
-pub mod observed;
 pub mod outcome;
 pub mod server;
 pub mod service;
+pub mod view;

@@ -1,6 +1,6 @@
 //! The listener of the elasticity API: health, reflection, limits, shutdown.
 
-use super::{observed::Observed, service::Elasticity};
+use super::{service::Elasticity, view::View};
 use std::{future::Future, net::SocketAddr, time::Duration};
 use streams_proto::{DESCRIPTOR_SET, elasticity::v1::elasticity_service_server::ElasticityServiceServer};
 use tokio::net::TcpListener;
@@ -25,14 +25,14 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 ///
 /// # Errors
 /// When reflection cannot be built or the listener fails.
-pub async fn serve<O: Observed>(
+pub async fn serve<V: View>(
     listener: TcpListener,
-    service: Elasticity<O>,
+    service: Elasticity<V>,
     shutdown: impl Future<Output = ()> + Send,
     grace: Duration,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<ElasticityServiceServer<Elasticity<O>>>().await;
+    health.set_serving::<ElasticityServiceServer<Elasticity<V>>>().await;
     let reflection = |builder: tonic_reflection::server::Builder<'static>| {
         builder
             .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
@@ -57,7 +57,7 @@ pub async fn serve<O: Observed>(
         .add_service(elasticity)
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
             shutdown.await;
-            health.set_not_serving::<ElasticityServiceServer<Elasticity<O>>>().await;
+            health.set_not_serving::<ElasticityServiceServer<Elasticity<V>>>().await;
             let _ = stop.send(true);
         });
     let out_of_patience = async move {

@@ -3,8 +3,8 @@
 use super::{
     desire::{find, not_found},
     errors,
-    observed::Observed,
     outcome::{self, Outcome, Written},
+    view::View,
 };
 use kube::Client;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -22,20 +22,20 @@ use tracing::Instrument;
 const MAX_REGIONS: usize = 256;
 
 /// The service.
-pub struct Elasticity<O> {
+pub struct Elasticity<V> {
     pub(super) client: Client,
-    pub(super) observed: Arc<O>,
+    pub(super) view: Arc<V>,
     pub(super) longest_wait: Duration,
 }
 
-impl<O: Observed> Elasticity<O> {
-    /// A service that writes with `client` and sees through `observed`; no request waits longer than `longest_wait`.
-    pub fn new(client: Client, observed: Arc<O>, longest_wait: Duration) -> Self {
-        Self { client, observed, longest_wait }
+impl<V: View> Elasticity<V> {
+    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`.
+    pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
+        Self { client, view, longest_wait }
     }
 
     fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
-        self.observed.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
+        self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
     }
 
     async fn resize_traced(&self, request: ResizeRequest) -> Result<Response<ResizeResponse>, Status> {
@@ -58,8 +58,8 @@ impl<O: Observed> Elasticity<O> {
         tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
         match self.wait(namespace, name, before, &written, wait_for).await? {
             Outcome::Done { generation, changes } => {
-                let job = self.observed.job(namespace, name);
-                let objects = self.observed.regions(namespace, Some(name));
+                let job = self.view.job(namespace, name);
+                let objects = self.view.regions(namespace, Some(name));
                 let resize = RequestedWidths::read(objects.iter().map(|object| &**object));
                 let regions = request.regions.iter().filter_map(|desired| {
                     let object = objects.iter().find(|o| o.spec.name == desired.region)?;
@@ -78,7 +78,7 @@ impl<O: Observed> Elasticity<O> {
             Outcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
             Outcome::Gone { region: None } => Err(errors::job_not_found(namespace, name)),
             Outcome::Gone { region: Some(region) } => {
-                let regions = self.observed.regions(namespace, Some(name));
+                let regions = self.view.regions(namespace, Some(name));
                 Err(not_found(&job, regions.iter().map(|region| &**region), &region))
             }
             Outcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
@@ -94,11 +94,11 @@ impl<O: Observed> Elasticity<O> {
         wait_for: WaitFor,
     ) -> Result<Outcome, Status> {
         let deadline = Instant::now() + self.longest_wait;
-        let mut changes = self.observed.changes();
+        let mut changes = self.view.changes();
         loop {
             changes.mark_unchanged();
-            let regions = self.observed.regions(namespace, Some(job));
-            let observed = self.observed.job(namespace, job);
+            let regions = self.view.regions(namespace, Some(job));
+            let observed = self.view.job(namespace, job);
             match outcome::judge(written, before, wait_for, observed.as_deref(), &regions) {
                 Outcome::Waiting(what) => match timeout_at(deadline, changes.changed()).await {
                     Ok(Ok(())) => {}
@@ -147,7 +147,7 @@ fn check_name(field: &str, value: &str) -> Result<(), Status> {
 }
 
 #[tonic::async_trait]
-impl<O: Observed> ElasticityService for Elasticity<O> {
+impl<V: View> ElasticityService for Elasticity<V> {
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, .. } = request.get_ref();
         let span = tracing::info_span!("resize", otel.kind = "server", %namespace, %job);
@@ -163,7 +163,7 @@ impl<O: Observed> ElasticityService for Elasticity<O> {
             check_name(field, value)?;
         }
         let owner = self.job(&namespace, &job)?;
-        let regions = self.observed.regions(&namespace, Some(&job));
+        let regions = self.view.regions(&namespace, Some(&job));
         let object = find(&owner, regions.iter().map(|region| &**region), &region)?;
         let resize = RequestedWidths::read(regions.iter().map(|region| &**region));
         Ok(Response::new(outcome::region(object, Some(&owner), resize.as_ref())))
@@ -179,10 +179,10 @@ impl<O: Observed> ElasticityService for Elasticity<O> {
         if let Some(job) = &job {
             self.job(&namespace, job)?;
         }
-        let mut objects = self.observed.regions(&namespace, job.as_deref());
+        let mut objects = self.view.regions(&namespace, job.as_deref());
         objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
         let of_jobs = objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name).flat_map(|of_job| {
-            let owner = of_job.first().and_then(|region| self.observed.job(&namespace, &region.spec.job_name));
+            let owner = of_job.first().and_then(|region| self.view.job(&namespace, &region.spec.job_name));
             let resize = RequestedWidths::read(of_job.iter().map(|region| &**region));
             of_job.iter().map(move |object| outcome::region(object, owner.as_deref(), resize.as_ref()))
         });

@@ -20,13 +20,13 @@ pub(crate) const OF_THE_SYSTEM: [&str; 10] = [
 
 /// The way to a field: names of fields, and items of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum Segment {
     Field(String),
     /// The item of a list with these key values, or the value of a set.
     Item(String),
 }
 
-pub(crate) type Path = Vec<Step>;
+pub(crate) type Path = Vec<Segment>;
 
 /// Who writes, how, and what part of the object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,12 +113,12 @@ pub(crate) fn leaves(kind: &Kind, object: &Value) -> BTreeMap<Path, Value> {
     found
 }
 
-fn field(name: &str) -> Step {
-    Step::Field(name.to_owned())
+fn field(name: &str) -> Segment {
+    Segment::Field(name.to_owned())
 }
 
 fn collect(kind: &Kind, path: Path, value: &Value, found: &mut BTreeMap<Path, Value>) {
-    let step = |step: Step| path.iter().cloned().chain([step]).collect::<Path>();
+    let step = |step: Segment| path.iter().cloned().chain([step]).collect::<Path>();
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (name, value) in fields {
@@ -131,7 +131,7 @@ fn collect(kind: &Kind, path: Path, value: &Value, found: &mut BTreeMap<Path, Va
             }
             list => {
                 for item in items {
-                    collect(kind, step(Step::Item(key(list, item))), item, found);
+                    collect(kind, step(Segment::Item(key(list, item))), item, found);
                 }
             }
         },
@@ -145,8 +145,8 @@ fn list_type(kind: &Kind, path: &Path) -> ListType {
     let names: Vec<&str> = path
         .iter()
         .map(|step| match step {
-            Step::Field(name) => name.as_str(),
-            Step::Item(_) => "*",
+            Segment::Field(name) => name.as_str(),
+            Segment::Item(_) => "*",
         })
         .collect();
     kind.list_type(&names)
@@ -186,7 +186,7 @@ pub(crate) fn merge(kind: &Kind, path: &mut Path, object: &mut Value, config: &V
             for item in wanted {
                 match items.iter_mut().find(|existing| key(list, existing) == key(list, item)) {
                     Some(existing) => {
-                        path.push(Step::Item(key(list, item)));
+                        path.push(Segment::Item(key(list, item)));
                         merge(kind, path, existing, item);
                         path.pop();
                     }
@@ -199,14 +199,14 @@ pub(crate) fn merge(kind: &Kind, path: &mut Path, object: &mut Value, config: &V
 }
 
 /// Removes a field, and what it leaves empty.
-pub(crate) fn remove(kind: &Kind, object: &mut Value, path: &[Step]) {
+pub(crate) fn remove(kind: &Kind, object: &mut Value, path: &[Segment]) {
     remove_at(kind, &mut Vec::new(), object, path);
 }
 
-fn remove_at(kind: &Kind, here: &mut Path, object: &mut Value, path: &[Step]) {
+fn remove_at(kind: &Kind, here: &mut Path, object: &mut Value, path: &[Segment]) {
     let Some((step, rest)) = path.split_first() else { return };
     match (step, &mut *object) {
-        (Step::Field(name), Value::Object(fields)) => {
+        (Segment::Field(name), Value::Object(fields)) => {
             let Some(value) = fields.get_mut(name) else { return };
             here.push(step.clone());
             remove_at(kind, here, value, rest);
@@ -215,7 +215,7 @@ fn remove_at(kind: &Kind, here: &mut Path, object: &mut Value, path: &[Step]) {
                 fields.remove(name);
             }
         }
-        (Step::Item(item), Value::Array(items)) => {
+        (Segment::Item(item), Value::Array(items)) => {
             let list = list_type(kind, here);
             let Some(index) = items.iter().position(|existing| key(list, existing) == *item) else { return };
             here.push(step.clone());

@@ -2,7 +2,7 @@
 
 use crate::kind::Kind;
 use crate::server::Server;
-use crate::state::Change;
+use crate::state::LogEntry;
 use kube::core::error_boundary::InvalidObject;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -58,14 +58,14 @@ impl<K: Mirrored> Mirror<K> {
     /// Tells the mirror of the next changes, at most so many. Says how many there were.
     pub fn deliver(&mut self, most: usize) -> usize {
         let kind = Kind::of::<K>();
-        let changes: Vec<Change> =
+        let changes: Vec<LogEntry> =
             self.server.state().changes(&kind).iter().skip(self.told).take(most).cloned().collect();
         self.told += changes.len();
         let count = changes.len();
         for change in changes {
             match change {
-                Change::Written(object) => self.watch.insert((self.read)(object)),
-                Change::Removed(object) => self.watch.remove(&Key::of(&(self.read)(object))),
+                LogEntry::Written(object) => self.watch.insert((self.read)(object)),
+                LogEntry::Removed(object) => self.watch.remove(&Key::of(&(self.read)(object))),
             }
         }
         count

@@ -15,7 +15,7 @@ pub(crate) struct Stored {
 
 /// Something that a watch tells.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum LogEntry {
     /// The object is like this now.
     Written(Value),
     /// It was like this when it was removed.
@@ -28,7 +28,7 @@ pub(crate) struct State {
     version: u64,
     uids: u64,
     pub(crate) objects: BTreeMap<Id, Stored>,
-    changes: BTreeMap<Kind, Vec<Change>>,
+    changes: BTreeMap<Kind, Vec<LogEntry>>,
 }
 
 impl State {
@@ -48,7 +48,7 @@ impl State {
     }
 
     /// All changes of a kind.
-    pub(crate) fn changes(&self, kind: &Kind) -> &[Change] {
+    pub(crate) fn changes(&self, kind: &Kind) -> &[LogEntry] {
         self.changes.get(kind).map_or(&[], Vec::as_slice)
     }
 
@@ -80,10 +80,10 @@ impl State {
         let written = after.object.clone();
         if is_finished(&written) {
             self.objects.remove(id);
-            self.tell(id, Change::Removed(written.clone()));
+            self.tell(id, LogEntry::Removed(written.clone()));
         } else {
             self.objects.insert(id.clone(), after);
-            self.tell(id, Change::Written(written.clone()));
+            self.tell(id, LogEntry::Written(written.clone()));
         }
         written
     }
@@ -93,11 +93,11 @@ impl State {
         if let Some(mut gone) = self.objects.remove(id) {
             self.version += 1;
             gone.object["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
-            self.tell(id, Change::Removed(gone.object));
+            self.tell(id, LogEntry::Removed(gone.object));
         }
     }
 
-    fn tell(&mut self, id: &Id, change: Change) {
+    fn tell(&mut self, id: &Id, change: LogEntry) {
         self.changes.entry(id.kind.clone()).or_default().push(change);
     }
 }

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::LeaseOptions;
 
-/// What a candidate does next.
+/// What a candidate may do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Claim {
     /// Take the Lease.
     Take,
     /// Look again later.
@@ -21,18 +21,18 @@ pub(super) enum Step {
 
 /// The state of the Lease that was seen last, and since when.
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub(super) struct LastState {
     last: Option<(LeaseSpec, Instant)>,
 }
 
-impl Observed {
+impl LastState {
     /// What to do about a Lease that is in this state now.
-    pub(super) fn step(&mut self, current: Option<&LeaseSpec>, options: &LeaseOptions, now: Instant) -> Step {
-        let Some(current) = current else { return Step::Take };
+    pub(super) fn claim(&mut self, current: Option<&LeaseSpec>, options: &LeaseOptions, now: Instant) -> Claim {
+        let Some(current) = current else { return Claim::Take };
         let holder = current.holder_identity.clone().unwrap_or_default();
         // A replica that was started again under its own name need not wait for itself.
         if holder.is_empty() || holder == options.identity {
-            return Step::Take;
+            return Claim::Take;
         }
         let since = match &self.last {
             Some((last, since)) if last == current => *since,
@@ -45,7 +45,7 @@ impl Observed {
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
             .map_or(options.duration, Duration::from_secs);
-        if now.saturating_duration_since(since) >= duration { Step::Take } else { Step::Wait { holder } }
+        if now.saturating_duration_since(since) >= duration { Claim::Take } else { Claim::Wait { holder } }
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_lease_is_taken_when_it_has_not_changed_for_its_duration() {
         let start = Instant::now();
-        let wait = Step::Wait { holder: "other".to_owned() };
+        let wait = Claim::Wait { holder: "other".to_owned() };
         // seconds, state of the lease -> step; one candidate sees them all in this order
         let table = [
             (0, Some(held_by("other", 0)), wait.clone()),
@@ -105,12 +105,12 @@ mod tests {
             // Renewed: the waiting starts again, and it is the holder's duration that counts.
             (5, Some(held_by("other", 5)), wait.clone()),
             (9, Some(held_by("other", 5)), wait),
-            (10, Some(held_by("other", 5)), Step::Take),
+            (10, Some(held_by("other", 5)), Claim::Take),
         ];
-        let mut observed = Observed::default();
+        let mut last_state = LastState::default();
         for (seconds, spec, expected) in table {
-            let step = observed.step(spec.as_ref(), &options(), start + Duration::from_secs(seconds));
-            assert_eq!(step, expected, "{seconds} s");
+            let claim = last_state.claim(spec.as_ref(), &options(), start + Duration::from_secs(seconds));
+            assert_eq!(claim, expected, "{seconds} s");
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
     fn a_free_lease_is_taken_at_once() {
         let released = LeaseSpec { holder_identity: None, ..held_by("x", 0) };
         for spec in [None, Some(released), Some(held_by("", 0)), Some(held_by("me", 0))] {
-            assert_eq!(Observed::default().step(spec.as_ref(), &options(), Instant::now()), Step::Take, "{spec:?}");
+            assert_eq!(LastState::default().claim(spec.as_ref(), &options(), Instant::now()), Claim::Take, "{spec:?}");
         }
     }
 

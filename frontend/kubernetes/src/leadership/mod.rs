@@ -22,7 +22,7 @@ use kube::{Api, Client, api::PostParams, core::ObjectMeta};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use self::lease::{Observed, Step};
+use self::lease::{Claim, LastState};
 use super::error::{absent, is_already_exists, is_conflict, with_causes};
 use crate::metrics::Metrics;
 
@@ -91,7 +91,7 @@ pub async fn acquire(
 ) -> Option<Leader> {
     let api = Api::namespaced(client, &options.namespace);
     let mut candidate =
-        Candidate { api, options, observed: Observed::default(), holder: String::new(), asked_at: Instant::now() };
+        Candidate { api, options, last_state: LastState::default(), holder: String::new(), asked_at: Instant::now() };
     loop {
         match candidate.look().await {
             Ok(Some(lease)) => {
@@ -115,7 +115,7 @@ pub async fn acquire(
 struct Candidate {
     api: Api<Lease>,
     options: LeaseOptions,
-    observed: Observed,
+    last_state: LastState,
     /// Who was seen to lead last, for the log.
     holder: String,
     /// When the last look began.
@@ -129,23 +129,23 @@ impl Candidate {
         let current = absent(self.api.get(&self.options.name).await)?;
         let spec = current.as_ref().and_then(|lease| lease.spec.as_ref());
         let now = Timestamp::now();
-        let step = self.observed.step(spec, &self.options, Instant::now());
-        let taken = match (step, current) {
-            (Step::Wait { holder }, _) => {
+        let claim = self.last_state.claim(spec, &self.options, Instant::now());
+        let taken = match (claim, current) {
+            (Claim::Wait { holder }, _) => {
                 if holder != self.holder {
                     tracing::info!(holder, lease = self.options.name, "another replica leads");
                     self.holder = holder;
                 }
                 return Ok(None);
             }
-            (Step::Take, None) => {
+            (Claim::Take, None) => {
                 let lease = Lease {
                     metadata: ObjectMeta { name: Some(self.options.name.clone()), ..ObjectMeta::default() },
                     spec: Some(lease::taken(None, &self.options, now)),
                 };
                 self.api.create(&PostParams::default(), &lease).await
             }
-            (Step::Take, Some(mut lease)) => {
+            (Claim::Take, Some(mut lease)) => {
                 lease.spec = Some(lease::taken(lease.spec.as_ref(), &self.options, now));
                 self.api.replace(&self.options.name, &PostParams::default(), &lease).await
             }

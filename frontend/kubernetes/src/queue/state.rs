@@ -135,7 +135,7 @@ mod tests {
 
     /// What can happen to a queue of few keys.
     #[derive(Clone, Debug)]
-    enum Step {
+    enum Operation {
         Add {
             key: u8,
             urgent: bool,
@@ -152,13 +152,13 @@ mod tests {
         },
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn operation() -> impl Strategy<Value = Operation> {
         prop_oneof![
-            (0..5u8, any::<bool>()).prop_map(|(key, urgent)| Step::Add { key, urgent }),
-            (0..5u8, 0..50u64).prop_map(|(key, millis)| Step::AddAfter { key, millis }),
-            Just(Step::Take),
-            (0..5usize).prop_map(Step::Finish),
-            (0..40u64).prop_map(|millis| Step::Pass { millis }),
+            (0..5u8, any::<bool>()).prop_map(|(key, urgent)| Operation::Add { key, urgent }),
+            (0..5u8, 0..50u64).prop_map(|(key, millis)| Operation::AddAfter { key, millis }),
+            Just(Operation::Take),
+            (0..5usize).prop_map(Operation::Finish),
+            (0..40u64).prop_map(|millis| Operation::Pass { millis }),
         ]
     }
 
@@ -178,22 +178,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_key_is_worked_on_twice(steps in prop::collection::vec(step(), 1..200)) {
+        fn nothing_is_lost_and_no_key_is_worked_on_twice(operations in prop::collection::vec(operation(), 1..200)) {
             let mut now = Instant::now();
             let mut state = State::new();
             let mut model = Model::default();
-            for step in steps {
-                match step {
-                    Step::Add { key, urgent } => {
+            for operation in operations {
+                match operation {
+                    Operation::Add { key, urgent } => {
                         state.add(key, urgent, now);
                         model.owe(key, now);
                     }
-                    Step::AddAfter { key, millis } => {
+                    Operation::AddAfter { key, millis } => {
                         let due = now + Duration::from_millis(millis);
                         state.add_at(key, due);
                         model.owe(key, due);
                     }
-                    Step::Take => match state.take(now) {
+                    Operation::Take => match state.take(now) {
                         Some((key, _)) => {
                             prop_assert!(!model.working.contains(&key), "{key} is worked on twice");
                             model.working.push(key);
@@ -210,12 +210,12 @@ mod tests {
                             }
                         }
                     },
-                    Step::Finish(index) if !model.working.is_empty() => {
+                    Operation::Finish(index) if !model.working.is_empty() => {
                         let key = model.working.remove(index % model.working.len());
                         state.finish(key, now);
                     }
-                    Step::Finish(_) => {}
-                    Step::Pass { millis } => now += Duration::from_millis(millis),
+                    Operation::Finish(_) => {}
+                    Operation::Pass { millis } => now += Duration::from_millis(millis),
                 }
                 prop_assert!(state.depth() <= 5);
             }

@@ -33,7 +33,7 @@ use kube::{
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
-use self::store::{Change, Store};
+use self::store::{Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use super::{
     Key,
@@ -284,7 +284,7 @@ impl<K: Mirrored> Watch<K> {
         })
     }
 
-    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Change<K>>) {
+    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>) {
         let (changes, size) = {
             let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
             (change(&mut store), store.len())

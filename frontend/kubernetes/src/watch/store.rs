@@ -12,7 +12,7 @@ use super::Index;
 use crate::Key;
 
 /// An object before and after; one of them is missing if it is new or gone.
-pub(super) struct Change<K> {
+pub(super) struct Replacement<K> {
     pub(super) before: Option<Arc<K>>,
     pub(super) after: Option<Arc<K>>,
 }
@@ -57,7 +57,7 @@ impl<K: Resource<DynamicType = ()>> Store<K> {
     }
 
     /// Adds or replaces an object.
-    pub(super) fn apply(&mut self, object: K) -> Vec<Change<K>> {
+    pub(super) fn apply(&mut self, object: K) -> Vec<Replacement<K>> {
         let key = Key::of(&object);
         let after = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&after));
@@ -70,18 +70,18 @@ impl<K: Resource<DynamicType = ()>> Store<K> {
             }
         }
         let unchanged = before.as_ref().is_some_and(|before| is_same_version(&**before, &*after));
-        if unchanged { Vec::new() } else { vec![Change { before, after: Some(after) }] }
+        if unchanged { Vec::new() } else { vec![Replacement { before, after: Some(after) }] }
     }
 
     /// Removes an object.
-    pub(super) fn delete(&mut self, key: &Key) -> Vec<Change<K>> {
+    pub(super) fn delete(&mut self, key: &Key) -> Vec<Replacement<K>> {
         let Some(before) = self.objects.remove(key) else { return Vec::new() };
         self.unindex(key, &before);
-        vec![Change { before: Some(before), after: None }]
+        vec![Replacement { before: Some(before), after: None }]
     }
 
     /// Replaces all objects (of a namespace) by a list; an unreadable one stays as it is.
-    pub(super) fn replace(&mut self, namespace: Option<&str>, listed: Vec<Result<K, Key>>) -> Vec<Change<K>> {
+    pub(super) fn replace(&mut self, namespace: Option<&str>, listed: Vec<Result<K, Key>>) -> Vec<Replacement<K>> {
         let kept: HashSet<Key> = listed
             .iter()
             .map(|object| match object {

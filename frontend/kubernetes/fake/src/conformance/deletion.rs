@@ -21,11 +21,11 @@ fn dependent(owners: &[Value]) -> Value {
     json!({"metadata": {"name": "dependent", "ownerReferences": owners}})
 }
 
-fn owner(name: &str) -> super::Step {
+fn owner(name: &str) -> super::Exchange {
     Sample.create(json!({"metadata": {"name": name}, "spec": {}}))
 }
 
-fn pod(name: &str, node: Option<&str>) -> super::Step {
+fn pod(name: &str, node: Option<&str>) -> super::Exchange {
     Kind::Pod.create(json!({
         "metadata": {"name": name},
         "spec": {
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "a deletion may name a uid and a version",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(map("a")),
                 ConfigMap.merge("a", json!({"data": {"x": "1"}})),
                 ConfigMap.delete("a").of_uid("another").refused(409, "Conflict"),
@@ -53,7 +53,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an object stays until its last finalizer is removed",
-            steps: vec![
+            exchanges: vec![
                 Sample.create(json!({"metadata": {"name": "a", "finalizers": ["x.test/a", "x.test/b"]}, "spec": {}})),
                 Sample.delete("a").has(json!({"metadata": {"deletionTimestamp": "<any>", "generation": 2}})),
                 Sample.delete("a").unchanged(),
@@ -73,10 +73,13 @@ pub fn cases() -> Vec<Case> {
                 Sample.get("a").nothing(),
             ],
         },
-        Case { name: "a pod that is on no node goes at once", steps: vec![pod("a", None), Pod.delete("a").nothing()] },
+        Case {
+            name: "a pod that is on no node goes at once",
+            exchanges: vec![pod("a", None), Pod.delete("a").nothing()],
+        },
         Case {
             name: "a pod on a node stays until its kubelet has ended it",
-            steps: vec![
+            exchanges: vec![
                 pod("a", Some("no-such-node")),
                 Pod.delete("a").of_uid("<uid a>").has(json!({"metadata": {
                     "deletionTimestamp": "<any>", "deletionGracePeriodSeconds": 20,
@@ -87,7 +90,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a pod that has ended goes at once",
-            steps: vec![
+            exchanges: vec![
                 pod("a", Some("no-such-node")),
                 Pod.replace_status(json!({
                     "metadata": {"name": "a", "resourceVersion": "<version a>"}, "spec": {"containers": []},
@@ -99,7 +102,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "dependents follow their owner",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 ConfigMap.create(dependent(&[reference("owner", true)])),
                 Sample.delete("owner").propagating(Background).nothing(),
@@ -108,7 +111,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an owner may wait for its dependents",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 ConfigMap.create(dependent(&[reference("owner", true)])),
                 ConfigMap.merge("dependent", json!({"metadata": {"finalizers": ["x.test/a"]}})),
@@ -124,7 +127,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a dependent that does not block is not waited for",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 ConfigMap.create(dependent(&[reference("owner", false)])),
                 ConfigMap.merge("dependent", json!({"metadata": {"finalizers": ["x.test/a"]}})),
@@ -136,7 +139,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "dependents may stay without their owner",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 ConfigMap.create(dependent(&[reference("owner", true)])),
                 Sample.delete("owner").propagating(Orphan).has(json!({"metadata": {"finalizers": ["orphan"]}})),
@@ -148,7 +151,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an object stays as long as one of its owners does",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 owner("other"),
                 ConfigMap.create(dependent(&[reference("owner", true), reference("other", true)])),
@@ -162,7 +165,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an object whose owner never existed is garbage, whatever has the owner's name",
-            steps: vec![
+            exchanges: vec![
                 owner("owner"),
                 Sample.delete("owner").nothing(),
                 // The reference names the first one.

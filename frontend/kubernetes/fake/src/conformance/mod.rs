@@ -1,6 +1,6 @@
 //! What is assumed of an API server, as one table of cases that a fake and a real one have to pass.
 //!
-//! A [`Case`] is a list of steps: calls of the port, each with the answer that it must get. Objects are written as
+//! A [`Case`] is a list of exchanges: calls of the port, each with the answer that it must get. Objects are written as
 //! JSON. In it, `<uid a>`, `<version a>` and `<first version a>` stand for what the server answered about the object
 //! `a`, so that preconditions can be stated without knowing the numbers.
 //!
@@ -12,15 +12,15 @@
 //! | `run` | carrying a case out |
 
 pub mod deletion;
+pub mod exchange;
 pub mod objects;
 pub mod ownership;
 mod run;
 mod sample;
-pub mod step;
 
+pub use self::exchange::{Answer, Case, Exchange, Kind};
 pub use self::run::{Patience, run};
 pub use self::sample::{Sample, SampleSpec, SampleStatus, crd};
-pub use self::step::{Answer, Case, Kind, Step};
 
 /// All cases.
 pub fn cases() -> Vec<Case> {

@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "a name can be used once, and again after a deletion",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.get("a").nothing(),
                 ConfigMap
                     .create(map("a", json!({"x": "1"})))
@@ -34,7 +34,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "what does not exist is not found",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.replace(map("a", json!({}))).refused(404, "NotFound"),
                 ConfigMap.merge("a", json!({"data": {}})).refused(404, "NotFound"),
                 ConfigMap.delete("a").refused(404, "NotFound"),
@@ -50,11 +50,13 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an object that is created has no version yet",
-            steps: vec![ConfigMap.create(json!({"metadata": {"name": "a", "resourceVersion": "1"}})).refused(500, "")],
+            exchanges: vec![
+                ConfigMap.create(json!({"metadata": {"name": "a", "resourceVersion": "1"}})).refused(500, ""),
+            ],
         },
         Case {
             name: "a replacement with an old version is a conflict",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(map("a", json!({"x": "1"}))),
                 ConfigMap.replace(map("a", json!({"x": "2"}))).has(json!({"data": {"x": "2"}})),
                 ConfigMap
@@ -73,7 +75,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a write that changes nothing gives no version",
-            steps: vec![
+            exchanges: vec![
                 Sample.create(sample("a", json!({"width": 1}))),
                 Sample.merge("a", json!({"spec": {"width": 1}})).unchanged(),
                 Sample.replace(json!({"metadata": a("<version a>"), "spec": {"width": 1}})).unchanged(),
@@ -82,7 +84,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a custom resource is replaced with a version only",
-            steps: vec![
+            exchanges: vec![
                 Sample.create(sample("a", json!({"width": 1}))),
                 Sample.replace(sample("a", json!({"width": 2}))).refused(422, "Invalid"),
                 Sample
@@ -92,7 +94,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "the generation counts changes of the spec",
-            steps: vec![
+            exchanges: vec![
                 Sample.create(sample("a", json!({"width": 1}))).has(json!({"metadata": {"generation": 1}})),
                 Sample
                     .merge("a", json!({"metadata": {"labels": {"x": "y"}}}))
@@ -106,7 +108,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "fields of the system cannot be written",
-            steps: vec![
+            exchanges: vec![
                 Sample
                     .create(json!({"metadata": {"name": "a", "generation": 7, "uid": "mine"}, "spec": {}}))
                     .has(json!({"metadata": {"generation": 1}})),
@@ -117,7 +119,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "the status is written apart from the rest",
-            steps: vec![
+            exchanges: vec![
                 Sample
                     .create(json!({"metadata": {"name": "a"}, "spec": {"width": 1}, "status": {"width": 9}}))
                     .has(json!({"status": null})),
@@ -144,7 +146,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "the status of a new pod says that it is pending",
-            steps: vec![
+            exchanges: vec![
                 Pod.create(json!({
                     "metadata": {"name": "a"}, "status": {"phase": "Running"},
                     "spec": {"containers": [{"name": "c", "image": "i"}], "schedulerName": "none"},
@@ -154,7 +156,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a patch removes what is null, and may have a version",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(map("a", json!({"x": "1", "y": "2"}))),
                 ConfigMap
                     .merge("a", json!({"data": {"x": null, "z": "3"}}))
@@ -169,7 +171,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "null is a value of a custom resource, and no value elsewhere",
-            steps: vec![
+            exchanges: vec![
                 // Without a text the type writes null.
                 Sample.apply(sample("a", json!({"width": 1}))).by("one").has(json!({"spec": {"text": null}})),
                 Sample.apply(sample("a", json!({"text": "t"}))).by("two").refused(409, "Conflict"),
@@ -182,7 +184,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an immutable ConfigMap keeps its content",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(json!({"metadata": {"name": "a"}, "immutable": true, "data": {"x": "1"}})),
                 ConfigMap.merge("a", json!({"data": {"x": "2"}})).refused(422, "Invalid"),
                 ConfigMap.apply(map("a", json!({"y": "2"}))).refused(422, "Invalid"),

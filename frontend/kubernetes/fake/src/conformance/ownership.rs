@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case {
             name: "an apply creates what does not exist, and the same apply again changes nothing",
-            steps: vec![
+            exchanges: vec![
                 Sample
                     .apply(sample(json!({"width": 1})))
                     .has(json!({"spec": {"width": 1}, "metadata": {"generation": 1}})),
@@ -32,14 +32,14 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an apply leaves fields alone that it does not set",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(map(json!({"x": "1"}))).by("user"),
                 ConfigMap.apply(map(json!({"y": "2"}))).has(json!({"data": {"x": "1", "y": "2"}})),
             ],
         },
         Case {
             name: "a field that is applied no more is removed",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1", "y": "2"}))),
                 ConfigMap.apply(map(json!({"y": "2"}))).has(json!({"data": {"x": null, "y": "2"}})),
                 ConfigMap.apply(json!({"metadata": {"name": "a"}})).has(json!({"data": null})),
@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "another value for a field of another manager is a conflict",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
                 ConfigMap.apply(map(json!({"x": "2"}))).by("two").refused(409, "Conflict"),
                 ConfigMap.get("a").unchanged(),
@@ -56,7 +56,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a forced apply takes the field over",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
                 ConfigMap.force(map(json!({"x": "2"}))).by("two").has(json!({"data": {"x": "2"}})),
                 ConfigMap.apply(map(json!({"x": "1"}))).by("one").refused(409, "Conflict"),
@@ -67,7 +67,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a field with two owners stays until both have given it up",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1"}))).by("one"),
                 ConfigMap.apply(map(json!({"x": "1"}))).by("two").has(json!({"data": {"x": "1"}})),
                 ConfigMap.apply(map(json!({"y": "1"}))).by("one").has(json!({"data": {"x": "1", "y": "1"}})),
@@ -76,7 +76,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "whoever replaces or patches owns what was changed",
-            steps: vec![
+            exchanges: vec![
                 Sample.apply(sample(json!({"width": 1, "hosts": ["h"]}))).by("one"),
                 Sample.merge("a", json!({"spec": {"width": 2}})).by("user").has(json!({"spec": {"width": 2}})),
                 Sample.apply(sample(json!({"width": 1, "hosts": ["h"]}))).by("one").refused(409, "Conflict"),
@@ -96,7 +96,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "what somebody created is theirs, also under the same name of a manager",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.create(map(json!({"x": "1"}))).by("one"),
                 ConfigMap.apply(map(json!({"x": "2"}))).by("one").refused(409, "Conflict"),
                 ConfigMap.force(map(json!({"x": "2"}))).by("one").has(json!({"data": {"x": "2"}})),
@@ -105,7 +105,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a field that somebody removed belongs to nobody",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1", "y": "1"}))).by("one"),
                 ConfigMap
                     .merge("a", json!({"data": {"x": null}}))
@@ -117,7 +117,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a list is a value",
-            steps: vec![
+            exchanges: vec![
                 Sample.apply(sample(json!({"hosts": ["a", "b"]}))).by("one"),
                 Sample.apply(sample(json!({"hosts": ["a", "b", "c"]}))).by("two").refused(409, "Conflict"),
                 Sample.force(sample(json!({"hosts": ["c"]}))).by("two").has(json!({"spec": {"hosts": ["c"]}})),
@@ -125,7 +125,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "owner references belong to whoever wrote them, one by one",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(owned_by(&["1"])).by("one"),
                 ConfigMap.apply(owned_by(&["2"])).by("two").has(json!({"metadata": {"name": "a"}})),
                 ConfigMap.apply(json!({"metadata": {"name": "a"}})).by("one").has(owned_by(&["2"])),
@@ -133,7 +133,7 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "an apply with a version or a uid needs the object that has it",
-            steps: vec![
+            exchanges: vec![
                 ConfigMap.apply(map(json!({"x": "1"}))),
                 ConfigMap.apply(map(json!({"x": "2"}))),
                 ConfigMap

@@ -1,7 +1,7 @@
 //! Carrying a case out.
 
-use super::step::Action;
-use super::{Answer, Case, Kind, Sample, Step};
+use super::exchange::Action;
+use super::{Answer, Case, Exchange, Kind, Sample};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Preconditions};
@@ -30,13 +30,13 @@ struct Seen {
 /// An answer is another one than the case says.
 pub async fn run<C: Cluster>(cluster: &C, namespace: &str, case: &Case, patience: &mut impl Patience) -> Result<()> {
     let mut seen = BTreeMap::new();
-    for (number, step) in case.steps.iter().enumerate() {
-        let result = match step.kind {
-            Kind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, step, &mut seen, patience).await,
-            Kind::Sample => carry_out::<C, Sample>(cluster, namespace, step, &mut seen, patience).await,
-            Kind::Pod => carry_out::<C, Pod>(cluster, namespace, step, &mut seen, patience).await,
+    for (number, exchange) in case.exchanges.iter().enumerate() {
+        let result = match exchange.kind {
+            Kind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, exchange, &mut seen, patience).await,
+            Kind::Sample => carry_out::<C, Sample>(cluster, namespace, exchange, &mut seen, patience).await,
+            Kind::Pod => carry_out::<C, Pod>(cluster, namespace, exchange, &mut seen, patience).await,
         };
-        result.with_context(|| format!("{}: step {}: {:?}", case.name, number + 1, step.action))?;
+        result.with_context(|| format!("{}: exchange {}: {:?}", case.name, number + 1, exchange.action))?;
     }
     Ok(())
 }
@@ -44,15 +44,15 @@ pub async fn run<C: Cluster>(cluster: &C, namespace: &str, case: &Case, patience
 async fn carry_out<C: Cluster, K: Object>(
     cluster: &C,
     namespace: &str,
-    step: &Step,
+    exchange: &Exchange,
     seen: &mut BTreeMap<String, Seen>,
     patience: &mut impl Patience,
 ) -> Result<()> {
     loop {
-        let answer = call::<C, K>(cluster, namespace, step, seen).await;
-        let judged = judge(step, answer, seen);
+        let answer = call::<C, K>(cluster, namespace, exchange, seen).await;
+        let judged = judge(exchange, answer, seen);
         // Only what is read may become what it should be.
-        let reads = matches!(step.action, Action::Get(_) | Action::Collected(_));
+        let reads = matches!(exchange.action, Action::Get(_) | Action::Collected(_));
         if judged.is_ok() || !reads || !patience.wait().await {
             return judged;
         }
@@ -62,11 +62,11 @@ async fn carry_out<C: Cluster, K: Object>(
 async fn call<C: Cluster, K: Object>(
     cluster: &C,
     namespace: &str,
-    step: &Step,
+    exchange: &Exchange,
     seen: &BTreeMap<String, Seen>,
 ) -> kube::Result<Option<Value>> {
     // Managers live as long as the program.
-    let manager = Manager(step.manager);
+    let manager = Manager(exchange.manager);
     let key = |name: &str| Key::new(namespace, name);
     let written = |object: K| Some(json(&object));
     let object = |object: &Value| {
@@ -74,7 +74,7 @@ async fn call<C: Cluster, K: Object>(
         object["metadata"]["namespace"] = json!(namespace);
         serde_json::from_value::<K>(object).map_err(kube::Error::SerdeError)
     };
-    match &step.action {
+    match &exchange.action {
         Action::Create(body) => cluster.create(namespace, manager, &object(body)?).await.map(written),
         Action::Replace(body) => cluster.replace(manager, &object(body)?).await.map(written),
         Action::ReplaceStatus(body) => cluster.replace_status(manager, &object(body)?).await.map(written),
@@ -106,8 +106,8 @@ fn json<K: Object>(object: &K) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }
 
-fn judge(step: &Step, answer: kube::Result<Option<Value>>, seen: &mut BTreeMap<String, Seen>) -> Result<()> {
-    match (&step.answer, answer) {
+fn judge(exchange: &Exchange, answer: kube::Result<Option<Value>>, seen: &mut BTreeMap<String, Seen>) -> Result<()> {
+    match (&exchange.answer, answer) {
         (Answer::Refused(code, reason), Err(kube::Error::Api(status))) => {
             ensure!((status.code, status.reason.as_str()) == (*code, *reason), "was refused otherwise: {status:?}");
             Ok(())

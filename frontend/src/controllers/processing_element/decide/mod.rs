@@ -61,7 +61,7 @@ pub(crate) struct Decision {
     pub(crate) deletions: Vec<Deletion>,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
-    /// What people should hear of once the status is written.
+    /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
 }
 

@@ -9,7 +9,7 @@ pub struct Case {
     /// What the case states.
     pub name: &'static str,
     /// The calls, one after the other.
-    pub steps: Vec<Step>,
+    pub exchanges: Vec<Exchange>,
 }
 
 /// The kind that a call is about.
@@ -62,7 +62,7 @@ pub enum Action {
 
 /// A call and its answer.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct Exchange {
     /// The kind.
     pub kind: Kind,
     /// The field manager.
@@ -86,7 +86,7 @@ pub enum Answer {
     Refused(u16, &'static str),
 }
 
-impl Step {
+impl Exchange {
     fn new(kind: Kind, action: Action) -> Self {
         Self { kind, manager: "first", action, answer: Answer::Has(Value::Object(serde_json::Map::new())) }
     }
@@ -150,39 +150,39 @@ impl Step {
 }
 
 impl Kind {
-    pub(super) fn create(self, object: Value) -> Step {
-        Step::new(self, Action::Create(object))
+    pub(super) fn create(self, object: Value) -> Exchange {
+        Exchange::new(self, Action::Create(object))
     }
 
-    pub(super) fn replace(self, object: Value) -> Step {
-        Step::new(self, Action::Replace(object))
+    pub(super) fn replace(self, object: Value) -> Exchange {
+        Exchange::new(self, Action::Replace(object))
     }
 
-    pub(super) fn replace_status(self, object: Value) -> Step {
-        Step::new(self, Action::ReplaceStatus(object))
+    pub(super) fn replace_status(self, object: Value) -> Exchange {
+        Exchange::new(self, Action::ReplaceStatus(object))
     }
 
-    pub(super) fn apply(self, object: Value) -> Step {
-        Step::new(self, Action::Apply { object, force: false })
+    pub(super) fn apply(self, object: Value) -> Exchange {
+        Exchange::new(self, Action::Apply { object, force: false })
     }
 
-    pub(super) fn force(self, object: Value) -> Step {
-        Step::new(self, Action::Apply { object, force: true })
+    pub(super) fn force(self, object: Value) -> Exchange {
+        Exchange::new(self, Action::Apply { object, force: true })
     }
 
-    pub(super) fn merge(self, name: &'static str, patch: Value) -> Step {
-        Step::new(self, Action::Merge(name, patch))
+    pub(super) fn merge(self, name: &'static str, patch: Value) -> Exchange {
+        Exchange::new(self, Action::Merge(name, patch))
     }
 
-    pub(super) fn delete(self, name: &'static str) -> Step {
-        Step::new(self, Action::Delete { name, propagation: None, uid: None, version: None, grace: None })
+    pub(super) fn delete(self, name: &'static str) -> Exchange {
+        Exchange::new(self, Action::Delete { name, propagation: None, uid: None, version: None, grace: None })
     }
 
-    pub(super) fn get(self, name: &'static str) -> Step {
-        Step::new(self, Action::Get(name))
+    pub(super) fn get(self, name: &'static str) -> Exchange {
+        Exchange::new(self, Action::Get(name))
     }
 
-    pub(super) fn collected(self, name: &'static str) -> Step {
-        Step::new(self, Action::Collected(name)).nothing()
+    pub(super) fn collected(self, name: &'static str) -> Exchange {
+        Exchange::new(self, Action::Collected(name)).nothing()
     }
 }

@@ -8,7 +8,7 @@ use streams_kubernetes::Key;
 use tokio::sync::watch;
 
 /// A mirror of the jobs and regions of the cluster, as fresh as the shared watches.
-pub trait Observed: Send + Sync + 'static {
+pub trait View: Send + Sync + 'static {
     /// The job of this name.
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
 
@@ -19,7 +19,7 @@ pub trait Observed: Send + Sync + 'static {
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-impl Observed for Mirrors {
+impl View for Mirrors {
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.get(&Key::new(namespace, name))
     }
