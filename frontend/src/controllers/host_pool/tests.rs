@@ -4,6 +4,7 @@ use super::*;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
+use kube::api::DeleteParams;
 use streams_api::HostPoolSpec;
 use streams_kubernetes_fake::{Fault, Server};
 
@@ -39,17 +40,22 @@ fn a_pool_says_so_once_whichever_call_fails() {
         };
         let (mut reconciler, mut mirrors, mut connection) = start();
         connection.fail(Fault { after, of_writes: false, has_effect, is_last });
-        for _ in 0..4 {
-            let _ = block_on(reconcile(&reconciler, &key));
+        loop {
+            let result = block_on(reconcile(&reconciler, &key));
+            let heard = mirrors.deliver_all();
             if connection.is_broken() {
                 (reconciler, mirrors, connection) = start();
+            } else if result.is_ok() && heard == 0 {
+                break;
             }
-            mirrors.deliver_all();
         }
         let status = server.get::<HostPool>(&key).unwrap().status.unwrap();
         assert!(condition::is_true(&status.conditions, condition::WARNING));
         assert_eq!(status.observed_generation, Some(1));
         assert_eq!(server.version(), 2, "created and described, each once: {after} {has_effect} {is_last}");
+        let (reconciler, _, connection) = start();
+        assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
+        assert_eq!(connection.writes(), 0, "it is described already");
     }
 }
 
@@ -67,4 +73,18 @@ fn a_status_that_somebody_else_wrote_meanwhile_is_not_overwritten() {
     assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
     let status = server.get::<HostPool>(&key).unwrap().status.unwrap();
     assert_eq!((status.observed_generation, status.conditions.len()), (Some(2), 0));
+}
+
+#[test]
+fn nothing_is_said_of_a_pool_that_goes() {
+    let server = Server::new();
+    let mut pool = pool(Some(2), &[]);
+    pool.metadata.finalizers = Some(vec!["x.test/stays".to_owned()]);
+    server.create(&pool);
+    let key = Key::new("n", "flow-0");
+    server.delete::<HostPool>(&key, &DeleteParams::default());
+    let connection = server.connect();
+    let reconciler = Reconciler { cluster: connection.clone(), mirrors: LateMirrors::of(&server).mirrors };
+    assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
+    assert_eq!(connection.writes(), 0);
 }

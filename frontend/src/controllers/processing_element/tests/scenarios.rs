@@ -121,6 +121,44 @@ fn a_pod_that_is_created_after_it_was_looked_for_is_not_taken_for_one_that_is_go
     assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)));
 }
 
+#[test]
+fn a_pod_that_failed_and_is_gone_before_anybody_looks_counts_as_failed() {
+    let mut world = World::new();
+    settle(&mut world);
+    world.happen(Event::End { code: 1 });
+    world.deliver_all();
+    world.happen(Event::Vanish);
+    settle(&mut world);
+    assert_eq!(launches(&world), (2, 1, Some(PePhase::Running)));
+}
+
+/// It has heard that the pod is to be created, and of nothing since.
+#[test]
+fn a_deposed_controller_does_not_bring_back_a_pod_that_has_ended() {
+    let mut world = World::new();
+    world.crash_after(1, false);
+    world.reconcile();
+    world.depose();
+    settle(&mut world);
+    world.happen(Event::Vanish);
+    settle(&mut world);
+    world.reconcile_deposed();
+    assert!(world.pods().is_empty());
+    settle(&mut world);
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Stopped)));
+}
+
+#[test]
+fn a_pod_that_somebody_made_under_the_same_name_is_not_taken_for_the_one_that_is_gone() {
+    let mut world = World::new();
+    settle(&mut world);
+    world.happen(Event::Imitate);
+    // The mirror has heard that the pod is gone, and not of the other one.
+    world.deliver(0, 1);
+    world.reconcile();
+    assert_eq!(launches(&world), (1, 0, Some(PePhase::Stopped)));
+}
+
 /// The first pod of a launch ends unnoticed, and the second one, of the same name, takes its place.
 #[test]
 fn the_end_of_an_unnoticed_pod_is_not_taken_for_that_of_the_next_one_of_its_name() {

@@ -32,6 +32,8 @@ pub(in super::super) enum Event {
     LoseNode { said: bool },
     /// Somebody deletes the newest pod by force.
     Vanish,
+    /// Somebody deletes the newest pod by force, and makes another one of its name.
+    Imitate,
     /// A user asks for a restart.
     Request(u8),
     /// A user changes the policies.
@@ -141,6 +143,12 @@ impl Outside {
                 let Some(pod) = self.newest(|_| true) else { return false };
                 self.truths().of(&pod).by_other = true;
                 self.remove(&pod);
+                true
+            }
+            Event::Imitate => {
+                let Some(pod) = self.newest(|_| true) else { return false };
+                self.remove(&pod);
+                self.server.create(&Pod { metadata: ObjectMeta { resource_version: None, ..pod.metadata }, ..pod });
                 true
             }
             Event::Request(value) => self.edit(|pe| {
