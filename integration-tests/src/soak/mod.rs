@@ -5,11 +5,13 @@
 //! * [`blows`] — what dies;
 //! * [`figures`] — how often, how long;
 //! * [`memory`] — how much memory the services take;
+//! * `commit` — which commit a report is about;
 //! * [`report`] — the page that is kept.
 //!
 //! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
 
 pub mod blows;
+mod commit;
 pub mod figures;
 pub mod memory;
 pub mod report;

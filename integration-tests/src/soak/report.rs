@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -123,19 +122,6 @@ fn command(options: &Options) -> String {
         None => command.push_str(" --no-blows"),
     }
     command
-}
-
-/// The commit that the working tree is at, and whether there are changes on top of it.
-pub(super) fn commit() -> String {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(env!("CARGO_MANIFEST_DIR")).args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    match (git(&["rev-parse", "--short=12", "HEAD"]), git(&["status", "--porcelain"])) {
-        (Some(commit), Some(changes)) if changes.is_empty() => commit,
-        (Some(commit), _) => format!("{commit}, with changes"),
-        (None, _) => "not known".to_owned(),
-    }
 }
 
 /// Processors, memory and system.

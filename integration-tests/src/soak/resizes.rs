@@ -131,7 +131,7 @@ struct Run {
 /// # Errors
 /// When it cannot even begin. What goes wrong later is in the result.
 pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<Output = ()>) -> Result<Ended> {
-    let commit = super::report::commit();
+    let commit = super::commit::commit();
     let programs = Programs::build(supervisor).await?;
     let progress = Progress::begin("control plane and services");
     let control_plane = ControlPlane::start(

@@ -5,14 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest as _, Sha256};
 use streams_api::{HostPool, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition, names};
 
-use super::job::ObservedJob;
 use super::snapshot::Snapshot;
 use crate::sample::Widths;
 
@@ -37,18 +35,6 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    pub(super) async fn take(job: &ObservedJob) -> Result<Self> {
-        Ok(Self {
-            // First: a pod whose PE is created in between is not there, one whose PE goes away is left over.
-            pods: job.list().await?,
-            processing_elements: job.list().await?,
-            services: job.list().await?,
-            config_maps: job.list().await?,
-            regions: job.list().await?,
-            host_pools: job.list().await?,
-        })
-    }
-
     /// Kind and name of each object.
     pub fn names(&self) -> Vec<String> {
         fn of<K: Resource<DynamicType = ()>>(objects: &[K]) -> impl Iterator<Item = String> {

@@ -118,7 +118,15 @@ impl ObservedJob {
     /// # Errors
     /// When they cannot be listed.
     pub async fn inventory(&self) -> Result<Inventory> {
-        Inventory::take(self).await
+        Ok(Inventory {
+            // First: a pod whose PE is created in between is not there, one whose PE goes away is left over.
+            pods: self.list().await?,
+            processing_elements: self.list().await?,
+            services: self.list().await?,
+            config_maps: self.list().await?,
+            regions: self.list().await?,
+            host_pools: self.list().await?,
+        })
     }
 
     /// Names of the operators of each PE, joined by blanks, by PE id.
