@@ -4,14 +4,15 @@
 //! stage's type:
 //!
 //! ```text
-//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --aadl--> text
-//!                                  \______________________ plan: submit, resize, layout ______________________/
+//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --> Elements --aadl--> text
+//!                                  \__________________________ plan: submit, resize, layout ________________________/
 //! ```
 //!
 //! * [`adl`] knows XML and both dialects, nothing of what the elements mean together.
 //! * [`logical`] is the application as written.
 //! * [`topology`] is the application as it runs: one operator per channel, splitters, connections.
 //! * [`fuser`] groups operators into PEs; it knows nothing of XML.
+//! * [`elements`] gives PEs their ports and threads, and tells which PEs a resize leaves as they are.
 //! * [`aadl`] writes one document per PE.
 //! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
 //! * [`explain`] says of a compiled job why it is as it is, in words.
@@ -25,6 +26,7 @@
 pub mod aadl;
 pub mod adl;
 pub mod budget;
+pub mod elements;
 pub mod error;
 pub mod explain;
 pub mod fuser;

@@ -7,7 +7,6 @@
 use super::element::{Attribute, Element};
 use super::fragments::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter, StartTag};
-use super::same::{Generations, refers_to_distant_operators};
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,
     CoLocation, EVENT_TIME, ExLocation, HostLocation, PoolLocation, Resources as ResourcesElement, RuntimeConstant,
@@ -16,9 +15,9 @@ use super::vocabulary::{
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
 use crate::heap::heap_fields;
-use crate::logical::Resources;
+use crate::logical::{Application, Resources};
 use crate::shared::Shared;
-use crate::topology::{Annotation, AnnotationValue, Node, Topology};
+use crate::topology::{Annotation, AnnotationValue, Generations, Node, Topology};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,29 +35,27 @@ pub(super) struct Channels {
 heap_fields! { Channels { pieces, of } }
 
 impl Channels {
-    /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
-    pub(super) fn new(topology: &Topology, budget: &Budget) -> Result<Self, Error> {
-        Self::make(topology, None, budget)
-    }
-
-    /// The same for another generation; what it shares with the one before has the pieces that it had.
-    pub(super) fn again(&self, generations: &Generations<'_>, budget: &Budget) -> Result<Self, Error> {
-        Self::make(generations.now, Some((self, generations)), budget)
-    }
-
-    fn make(topology: &Topology, before: Option<(&Self, &Generations<'_>)>, budget: &Budget) -> Result<Self, Error> {
+    /// Makes the pieces, or takes them over: an operator that is the same as in the generation `before` has the pieces
+    /// that it had. Errors: a text that XML cannot hold (stage `aadl`).
+    pub(super) fn new(
+        topology: &Topology,
+        before: Option<(&Self, &Generations<'_>)>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let before = before.filter(|_| !names_distant_operators(&topology.application));
         let mut pieces = Vec::new();
         let copies = Copies::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
         // Pieces of the generation before that are here as well.
         let mut taken: Vec<Option<u32>> = before.map_or_else(Vec::new, |(before, _)| vec![None; before.pieces.len()]);
-        let mut known: HashMap<usize, u32> = HashMap::new();
+        let mut numbers: HashMap<usize, u32> = HashMap::new();
         // Neighbouring channels mostly share a value: look there before asking the table.
         let mut last: SecondaryMap<_, [(usize, u32); 3]> = SecondaryMap::new();
         let mut pace = budget.pace();
         for (node, operator) in &topology.operators {
             pace.steps(4)?;
-            if let Some((before, earlier)) = before.and_then(|(all, both)| Some((all, both.same(node)?))) {
+            let known = before.and_then(|(before, generations)| Some((before, generations.same(node)?)));
+            if let Some((before, earlier)) = known {
                 of.push(before.of[earlier].map(|piece| {
                     *taken[piece as usize].get_or_insert_with(|| {
                         pieces.push(before.pieces[piece as usize].clone());
@@ -76,7 +73,7 @@ impl Channels {
             ];
             for (kind, address) in addresses.into_iter().enumerate() {
                 if before[kind].0 != address {
-                    let number = match known.get(&address) {
+                    let number = match numbers.get(&address) {
                         Some(number) => *number,
                         None => {
                             let piece = match kind {
@@ -88,7 +85,7 @@ impl Channels {
                                 unwritable(&format!("operator {}", excerpt(&operator.name)), illegal)
                             })?));
                             let number = pieces.len() as u32 - 1;
-                            known.insert(address, number);
+                            numbers.insert(address, number);
                             number
                         }
                     };
@@ -170,7 +167,7 @@ impl Copies {
     fn new(topology: &Topology) -> Self {
         let mut copies: HashMap<u64, Vec<u32>> = HashMap::new();
         let written = &topology.application.operators;
-        if refers_to_distant_operators(&topology.application) {
+        if names_distant_operators(&topology.application) {
             for operator in topology.operators.values() {
                 copies.entry(written[operator.logical].index).or_default().push(operator.index);
             }
@@ -190,6 +187,11 @@ impl Copies {
         let triples = self.0.get(&operator)?.iter().map(|index| format!("[{input},{index},{output}]"));
         Some(format!("[{}]", triples.collect::<Vec<_>>().join(",")))
     }
+}
+
+/// Whether annotations of some operator name operators that are anywhere in the job.
+fn names_distant_operators(application: &Application) -> bool {
+    application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
 }
 
 fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, char> {

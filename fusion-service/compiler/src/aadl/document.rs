@@ -1,7 +1,6 @@
 //! One PE: `aug:augmentedPE` (rule aadl-6).
 
 use super::element::Has;
-use super::elements::{Elements, Slot};
 use super::fragments::Fragments;
 use super::hashing_writer::{HashingWriter, OnlyWord, StartTag};
 use super::operator;
@@ -13,6 +12,7 @@ use super::vocabulary::{
     PropertyValue, StaticConnection, StaticConnections, TracingUpdate, TracingUpdateNumber, Wrapper,
 };
 use crate::budget::Budget;
+use crate::elements::{Elements, Slot};
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::fuser::{Pe, PeInput, PeOutput};
 use crate::logical::{self, TraceLevel};

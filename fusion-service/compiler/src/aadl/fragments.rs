@@ -7,7 +7,6 @@
 use super::channels::Channels;
 use super::hashing_writer::{Fragment, HashingWriter, Word};
 use super::operator_fragments::Operator;
-use super::same::{Generations, refers_to_distant_operators};
 use super::tuple_type;
 use super::vocabulary::{
     AugmentedPe, Capability, CustomMetric, CustomMetricIndex, CustomMetricIndexes, EnvironmentVariables, HostPool,
@@ -19,7 +18,7 @@ use crate::error::{Error, Problem, Stage, excerpt};
 use crate::heap::heap_fields;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
-use crate::topology::Topology;
+use crate::topology::{Generations, Topology};
 use cranelift_entity::PrimaryMap;
 use std::ops::Deref;
 
@@ -59,20 +58,21 @@ heap_fields! {
 }
 
 impl Fragments {
-    /// Makes the pieces. Errors: a text that XML cannot hold (stage `aadl`).
-    pub(super) fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
-        let job = Shared::new(Job::new(topology, job_name, job_id, budget)?);
-        Ok(Self { job, channels: Channels::new(topology, budget)? })
-    }
-
-    /// The pieces for another generation of the same job.
-    pub(super) fn again(&self, generations: &Generations<'_>, budget: &Budget) -> Result<Self, Error> {
-        let topology = generations.now;
-        let channels = match refers_to_distant_operators(&topology.application) {
-            true => Channels::new(topology, budget)?,
-            false => self.channels.again(generations, budget)?,
+    /// Makes the pieces, or takes over those of the generation `before` that are the same. Errors: a text that XML
+    /// cannot hold (stage `aadl`).
+    pub(super) fn new(
+        topology: &Topology,
+        job_name: &str,
+        job_id: u64,
+        before: Option<(&Self, &Generations<'_>)>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let job = match before.filter(|(_, generations)| generations.share_surroundings()) {
+            Some((before, _)) => before.job.clone(),
+            None => Shared::new(Job::new(topology, job_name, job_id, budget)?),
         };
-        Ok(Self { job: self.job.clone(), channels })
+        let before = before.map(|(before, generations)| (&before.channels, generations));
+        Ok(Self { job, channels: Channels::new(topology, before, budget)? })
     }
 
     /// What an operator shares with some of its channels.

@@ -14,25 +14,23 @@ mod channels;
 mod difference;
 mod document;
 mod element;
-mod elements;
 mod escape;
 mod fragments;
 mod hashing_writer;
 mod operator;
 mod operator_fragments;
-mod same;
 mod tuple_type;
 mod vocabulary;
 
 pub use difference::{Difference, Key, Step, What, differences};
 pub use document::WriteError;
-pub use elements::Elements;
-pub use same::{Generations, refers_to_distant_operators, same_document, same_job};
 
 use crate::budget::Budget;
+use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
 use crate::heap::heap_fields;
+use crate::topology::{Generations, Operator};
 use fragments::Fragments;
 use hashing_writer::HashingWriter;
 use std::io;
@@ -58,18 +56,19 @@ pub struct Writer {
 heap_fields! { Writer { fragments } }
 
 impl Writer {
-    /// Prepares what all documents share. Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the
-    /// documents would be larger than the budget allows, as far as that can be said without writing them.
-    pub fn new(e: &Elements, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
-        Self::within(Fragments::new(e.topology(), job_name, job_id, budget)?, e, budget)
-    }
-
-    /// The same for another generation of a job, for which [`same_job`] holds.
-    pub fn again(&self, generations: &Generations<'_>, e: &Elements, budget: &Budget) -> Result<Self, Error> {
-        Self::within(self.fragments.again(generations, budget)?, e, budget)
-    }
-
-    fn within(fragments: Fragments, e: &Elements, budget: &Budget) -> Result<Self, Error> {
+    /// Prepares what documents share. What is the same as in the generation `before` is taken over; the job is the same.
+    ///
+    /// Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the documents would be larger than the
+    /// budget allows, as far as that can be said without writing them.
+    pub(crate) fn new(
+        e: &Elements,
+        job_name: &str,
+        job_id: u64,
+        before: Option<(&Self, &Generations<'_>)>,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let before = before.map(|(before, generations)| (&before.fragments, generations));
+        let fragments = Fragments::new(e.topology(), job_name, job_id, before, budget)?;
         let least = fragments.bytes_per_document().saturating_mul(e.pes().len() as u64)
             + e.topology().connections.len() as u64 * BYTES_PER_CONNECTION
             + e.topology().operators.len() as u64 * BYTES_PER_OPERATOR;
@@ -79,12 +78,12 @@ impl Writer {
         Ok(Self { fragments })
     }
 
-    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order and
-    /// PE, is not measured again.
+    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order, is
+    /// not measured again.
     pub fn measure_all(
         &self,
         e: &Elements,
-        mut known: impl FnMut(usize, Pe) -> Option<Measure>,
+        known: impl Fn(usize) -> Option<Measure>,
         budget: &Budget,
     ) -> Result<Vec<Measure>, Error> {
         let (mut problems, mut refused) = (Problems::default(), 0);
@@ -94,7 +93,7 @@ impl Writer {
         let mut pace = budget.pace();
         for (position, &pe) in e.pes().iter().enumerate() {
             pace.steps(16)?;
-            let measure = match known(position, pe) {
+            let measure = match known(position) {
                 Some(measure) => measure,
                 None => match self.measure_with(&mut writer, e, pe, left, budget) {
                     // Others may have problems of their own; not so if there is too much text.
@@ -173,9 +172,9 @@ impl Writer {
 /// Number of PEs whose documents cannot be written after which no further PE is tried (rule aadl-21).
 const MOST_REFUSED: usize = 20;
 
-/// Annotations that name operators anywhere in the job.
-fn is_event_time(annotation: &crate::topology::Annotation) -> bool {
-    annotation.tag == vocabulary::EVENT_TIME
+/// Whether the document of an operator names operators that are anywhere in the job: by event time (rule aadl-13).
+pub(crate) fn refers_to_distant_operators(operator: &Operator) -> bool {
+    operator.annotations.iter().any(|annotation| annotation.tag == vocabulary::EVENT_TIME)
 }
 
 /// A connection is named at both of its ends, with at least this markup.

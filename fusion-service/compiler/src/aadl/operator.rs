@@ -1,7 +1,6 @@
 //! One operator: `app:operInstance` (rule aadl-10).
 
 use super::element::Has;
-use super::elements::Elements;
 use super::fragments::Fragments;
 use super::hashing_writer::{HashingWriter, StartTag};
 use super::operator_fragments::Port;
@@ -10,6 +9,7 @@ use super::vocabulary::{
     OutgoingInterPeConnection, OutgoingIntraPeConnection, OutputPort, OutputPorts, ParallelChannel, ParallelRegion,
     ParallelRegions, Splitter, SplitterAttribute, SplitterAttributes, ThreadedPort,
 };
+use crate::elements::Elements;
 use crate::logical::SplitterKind;
 use crate::topology::{self, Connection, Node, Operator, Via};
 use std::io;

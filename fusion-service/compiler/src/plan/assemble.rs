@@ -1,12 +1,12 @@
 //! From a topology and its PEs to a compiled job.
 
+use super::change::Prior;
 use super::element::{PodNeeds, pod_needs, processing_elements};
-use super::ports::{self, InUse, KnownPorts};
 use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
-use super::settled::{Earlier, Settled};
-use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, change, consistent, placement};
-use crate::aadl::{Elements, Measure, Writer};
+use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, consistent, placement};
+use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
+use crate::elements::{Elements, InUse, PriorPorts};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
 use crate::topology::Topology;
@@ -20,7 +20,7 @@ pub(super) struct Assembled<'b> {
     pub(super) elements: Elements,
     pub(super) found: Option<u32>,
     pub(super) automatic: Option<Automatic>,
-    settled: Settled<'b>,
+    pub(super) prior: Prior<'b>,
 }
 
 /// Which operators share a PE, and what the PEs are called.
@@ -46,87 +46,41 @@ pub(super) fn from_scratch(
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let ids = partition.pes().map(|pe| pe.index() as u64).collect();
     let grouping = Grouping { partition, ids, found, automatic };
-    Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)
+    grouping.assemble(bound, &topology, &graph, Prior::None, None, budget)
 }
 
 impl Grouping {
-    /// The PEs, with nothing known about them.
-    pub(super) fn elements(self, topology: &Arc<Topology>) -> Grouped<'static> {
-        let Self { partition, ids, found, automatic } = self;
-        let elements = Elements::new(Arc::clone(topology), partition, ids);
-        Grouped { elements, found, automatic, settled: Settled::default() }
-    }
-
-    /// The same with what is known from a job whose operators were `earlier`.
-    pub(super) fn elements_after<'b>(
+    /// Numbers the PEs of a job without a generation before it. Ports have the ids that `ports` knows.
+    pub(super) fn assemble<'b>(
         self,
-        topology: &Arc<Topology>,
-        before: &'b Compiled,
-        earlier: &Earlier,
-    ) -> Grouped<'b> {
-        let Self { partition, ids, found, automatic } = self;
-        let elements = Elements::again(Arc::clone(topology), partition, ids, &before.elements, earlier);
-        let settled = Settled::find(before, earlier, &elements);
-        Grouped { elements, found, automatic, settled }
-    }
-}
-
-/// PEs, and what is known about them from before.
-pub(super) struct Grouped<'b> {
-    elements: Elements,
-    found: Option<u32>,
-    automatic: Option<Automatic>,
-    settled: Settled<'b>,
-}
-
-impl<'b> Assembled<'b> {
-    /// Numbers the ports and finds out about threads.
-    pub(super) fn new(
         bound: Bound,
+        topology: &Arc<Topology>,
         graph: &Graph<'_>,
-        grouped: Grouped<'b>,
-        prior: Option<KnownPorts<'_>>,
-        in_use: &InUse,
+        prior: Prior<'b>,
+        ports: Option<&dyn PriorPorts>,
         budget: &Budget,
-    ) -> Result<Self, Error> {
-        let Grouped { mut elements, found, automatic, settled } = grouped;
-        let open = unsettled(&elements, &settled);
-        open.iter().for_each(|&pe| elements.forget(pe));
-        ports::assign(&mut elements, &open, graph, prior.as_ref(), in_use, budget)?;
-        let mut pace = budget.pace();
-        for pe in open {
-            pace.steps(u32::try_from(elements.members(pe).len()).unwrap_or(u32::MAX))?;
-            let threads = fuser::threads(graph, elements.partition(), pe);
-            elements.set_threads(pe, &threads);
-        }
-        Ok(Self { bound, elements, found, automatic, settled })
+    ) -> Result<Assembled<'b>, Error> {
+        let Self { partition, ids, found, automatic } = self;
+        let mut elements = Elements::new(Arc::clone(topology), partition, ids);
+        elements.number(&prior.open(&elements), graph, ports, &InUse::default(), budget)?;
+        Ok(Assembled { bound, elements, found, automatic, prior })
     }
+}
 
+impl Assembled<'_> {
     /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the
     /// problems of all are told.
-    pub(super) fn finish(
-        self,
-        source: &Source,
-        request: &Arc<Request>,
-        prior: Option<change::Prior<'_>>,
-        budget: &Budget,
-    ) -> Result<Compiled, Error> {
-        let known = prior.as_ref().and_then(|prior| prior.known(&self.elements));
-        let writer = match &known {
-            Some(known) => known.writer(budget),
-            None => Writer::new(&self.elements, &request.job_name, request.job_id, budget),
-        };
+    pub(super) fn finish(self, source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
+        let before = self.prior.job().map(|predecessor| (&predecessor.job.writer, predecessor.generations));
+        let writer = Writer::new(&self.elements, &request.job_name, request.job_id, before, budget);
         let measured = writer.and_then(|writer| {
-            let known = |position, pe| match self.settled.get(position) {
-                Some((before, earlier)) => before.plan.elements.get(earlier).map(|element| element.measure()),
-                None => known.as_ref()?.measure(pe),
-            };
+            let known = |position| Some(self.prior.job()?.unchanged(position)?.measure());
             let measures = writer.measure_all(&self.elements, known, budget)?;
             Ok((writer, measures))
         });
         let mut problems = Problems::default();
         match problems.keep(measured)? {
-            Some((writer, measures)) => self.with_measures(source, request, writer, &measures, prior, budget),
+            Some((writer, measures)) => self.with_measures(source, request, writer, &measures, budget),
             None => {
                 problems.keep(self.around())?;
                 Err(Error::Rejected(problems.into_vec()))
@@ -138,7 +92,7 @@ impl<'b> Assembled<'b> {
     fn around(&self) -> Result<(Vec<ConsistentRegion>, Vec<PodNeeds>), Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
-        let needs = problems.keep(pod_needs(&self.elements, &unsettled(&self.elements, &self.settled)))?;
+        let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements)))?;
         problems.into_result()?;
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
@@ -150,14 +104,13 @@ impl<'b> Assembled<'b> {
         request: &Arc<Request>,
         writer: Writer,
         measures: &[Measure],
-        prior: Option<change::Prior<'_>>,
         budget: &Budget,
     ) -> Result<Compiled, Error> {
         let (consistent_regions, needs) = self.around()?;
-        let Self { bound, elements, found, automatic, settled } = self;
-        let mut list = processing_elements(&elements, &settled, measures, needs, budget)?;
+        let Self { bound, elements, found, automatic, prior } = self;
+        let mut list = processing_elements(&elements, &prior, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
-        let change = prior.map(|prior| change::change(prior, &elements, &settled, &mut list));
+        let change = prior.change(&elements, &mut list);
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
@@ -182,11 +135,6 @@ impl<'b> Assembled<'b> {
             plan,
         })
     }
-}
-
-/// PEs about which something has to be found out, ascending id.
-fn unsettled(elements: &Elements, settled: &Settled<'_>) -> Vec<Pe> {
-    elements.pes().iter().enumerate().filter(|(at, _)| settled.get(*at).is_none()).map(|(_, &pe)| pe).collect()
 }
 
 fn regions(elements: &Elements) -> Vec<PlannedRegion> {

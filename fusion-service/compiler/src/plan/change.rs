@@ -2,80 +2,94 @@
 
 use super::element::{Fate, PlannedElement};
 use super::reason::Reason;
-use super::settled::{Earlier, Settled};
-use super::{COMPILER, Change, Compiled, Plan, RemovedElement};
-use crate::aadl::{self, Elements, Measure};
+use super::{COMPILER, Change, Compiled, RemovedElement};
+use crate::aadl::{self, Measure};
 use crate::budget::Budget;
+use crate::elements::{Elements, Unchanged};
 use crate::error::Error;
 use crate::fuser::Pe;
-use crate::topology::Difference;
+use crate::topology::{Changes, Difference, Generations};
 use std::collections::BTreeSet;
 
-/// What was before.
-pub(super) struct Prior<'a> {
+/// What a compilation goes on from.
+pub(super) enum Prior<'b> {
+    /// Nothing: the job is new, or as its layout says.
+    None,
+    /// A compiled job, which is resized.
+    Job(Predecessor<'b>),
+    /// PEs of which only the ids are known, and what the resize does to operators.
+    Ids(BTreeSet<u64>, Difference),
+}
+
+/// The generation that a resize starts from, seen from the one that it makes.
+pub(super) struct Predecessor<'b> {
+    pub(super) job: &'b Compiled,
+    pub(super) generations: &'b Generations<'b>,
     /// What the resize does to operators.
-    pub(super) difference: Difference,
-    /// PEs before.
-    pub(super) elements: PriorElements<'a>,
+    changes: Changes,
+    /// PEs of the new generation that are as they were.
+    pub(super) unchanged: Unchanged,
+    /// If another compiler made the job: what its documents are as this one writes them, in order of ids.
+    measured: Option<Vec<Measure>>,
 }
 
-impl<'a> Prior<'a> {
-    /// Documents that need not be made again, if there can be any.
-    pub(super) fn known<'e>(&'e self, now: &'e Elements) -> Option<Known<'e>> {
-        let PriorElements::Compiled { before, measured: _, earlier } = &self.elements else { return None };
-        let comparable = !by_another_compiler(before.plan()) && aadl::same_job(before.elements(), now);
-        comparable.then_some(Known { before, now, earlier })
+impl<'b> Predecessor<'b> {
+    /// Finds out which PEs of `now` are as they were.
+    pub(super) fn new(
+        job: &'b Compiled,
+        generations: &'b Generations<'b>,
+        changes: Changes,
+        now: &Elements,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        // Another compiler made the plan: write its documents again, to compare what this compiler writes
+        // (rule layout-8).
+        let measured = match job.plan.compiler != COMPILER {
+            true => Some(job.writer.measure_all(&job.elements, |_| None, budget)?),
+            false => None,
+        };
+        let unchanged = match measured.is_none() && generations.share_surroundings() {
+            true => Unchanged::find(&job.elements, generations, now, aadl::refers_to_distant_operators),
+            false => Unchanged::default(),
+        };
+        Ok(Self { job, generations, changes, unchanged, measured })
+    }
+
+    /// What the plan before says of the PE at this position, if it is unchanged.
+    pub(super) fn unchanged(&self, position: usize) -> Option<&'b PlannedElement> {
+        self.job.plan.elements.get(self.unchanged.get(position)?)
     }
 }
 
-/// Documents of a job that is resized.
-pub(super) struct Known<'e> {
-    before: &'e Compiled,
-    now: &'e Elements,
-    earlier: &'e Earlier,
-}
-
-impl Known<'_> {
-    /// What writes the documents now.
-    pub(super) fn writer(&self, budget: &Budget) -> Result<aadl::Writer, Error> {
-        let (before, now) = (self.before.topology(), self.now.topology());
-        let generations = aadl::Generations { before, now, earlier: self.earlier };
-        self.before.writer.again(&generations, self.now, budget)
-    }
-
-    /// Ids and size of the document of a PE, if it is the same as before.
-    pub(super) fn measure(&self, pe: Pe) -> Option<Measure> {
-        let id = self.now.id(pe);
-        let before = self.before.elements();
-        let same = aadl::same_document(before, before.find(id)?, self.now, pe);
-        Some(self.before.plan().element(id).filter(|_| same)?.measure())
-    }
-}
-
-/// PEs before a resize.
-pub(super) enum PriorElements<'a> {
-    /// Of a compiled job.
-    Compiled {
-        /// The job.
-        before: &'a Compiled,
-        /// If another compiler made it: what their documents are as this one writes them, in order of ids.
-        measured: Option<Vec<Measure>>,
-        /// What every operator was, if it was there.
-        earlier: Earlier,
-    },
-    /// Only their ids are known.
-    Ids(BTreeSet<u64>),
-}
-
-/// Says what becomes of each PE; `list` has them by ascending id, and knows it of those that are settled.
-pub(super) fn change(prior: Prior<'_>, now: &Elements, settled: &Settled<'_>, list: &mut [PlannedElement]) -> Change {
-    let removed = match &prior.elements {
-        PriorElements::Ids(ids) => change_of_ids(ids, list),
-        PriorElements::Compiled { before, measured, earlier: _ } => {
-            change_of_compiled(before, measured.as_deref(), now, settled, list)
+impl<'b> Prior<'b> {
+    /// The job before, if there is one.
+    pub(super) fn job(&self) -> Option<&Predecessor<'b>> {
+        match self {
+            Self::Job(predecessor) => Some(predecessor),
+            Self::None | Self::Ids(..) => None,
         }
-    };
-    Change { operators: prior.difference, removed }
+    }
+
+    /// PEs about which something has to be found out, ascending id.
+    pub(super) fn open(&self, now: &Elements) -> Vec<Pe> {
+        self.job().map_or_else(|| now.pes().to_vec(), |predecessor| predecessor.unchanged.others(now))
+    }
+
+    /// Says what becomes of each PE; `list` has them by ascending id, and knows it of those that are unchanged. None if
+    /// there was nothing before.
+    pub(super) fn change(&self, now: &Elements, list: &mut [PlannedElement]) -> Option<Change> {
+        match self {
+            Self::None => None,
+            Self::Ids(ids, difference) => {
+                Some(Change { operators: difference.clone(), removed: change_of_ids(ids, list) })
+            }
+            Self::Job(predecessor) => {
+                let Predecessor { generations, changes, .. } = predecessor;
+                let removed = change_of_job(predecessor, now, list);
+                Some(Change { operators: changes.names(generations.before(), generations.now()), removed })
+            }
+        }
+    }
 }
 
 /// Marks every PE that was there before as restarted, because nobody knows its document. Gives what is gone.
@@ -88,17 +102,12 @@ fn change_of_ids(ids: &BTreeSet<u64>, list: &mut [PlannedElement]) -> Vec<Remove
     ids.iter().filter(is_gone).map(gone).collect()
 }
 
-/// Compares the documents of what is not settled. Gives what is gone.
-fn change_of_compiled(
-    before: &Compiled,
-    measured: Option<&[Measure]>,
-    now: &Elements,
-    settled: &Settled<'_>,
-    list: &mut [PlannedElement],
-) -> Vec<RemovedElement> {
-    let recorded = &before.plan().elements;
+/// Compares the documents of PEs that are not unchanged. Gives what is gone.
+fn change_of_job(predecessor: &Predecessor<'_>, now: &Elements, list: &mut [PlannedElement]) -> Vec<RemovedElement> {
+    let before = predecessor.job;
+    let recorded = &before.plan.elements;
     for (position, element) in list.iter_mut().enumerate() {
-        if settled.get(position).is_some() {
+        if predecessor.unchanged.get(position).is_some() {
             continue;
         }
         let Ok(position) = recorded.binary_search_by_key(&element.id, |recorded| recorded.id) else {
@@ -106,7 +115,7 @@ fn change_of_compiled(
             continue;
         };
         let recorded = &recorded[position];
-        let known = measured.and_then(|measured| measured.get(position).copied());
+        let known = predecessor.measured.as_ref().and_then(|measured| measured.get(position).copied());
         let known = known.unwrap_or_else(|| recorded.measure());
         element.fate = if known.runtime_id != element.runtime_id {
             Fate::Restarted
@@ -137,9 +146,4 @@ fn removed(before: &Compiled, now: &Elements, list: &[PlannedElement]) -> Vec<Re
         reason: Reason::of_removed(before, now, element.id),
     };
     before.plan().elements.iter().filter(is_gone).map(gone).collect()
-}
-
-/// Whether documents of this plan have to be made again to be compared (rule layout-8).
-pub(super) fn by_another_compiler(plan: &Plan) -> bool {
-    plan.compiler != COMPILER
 }

@@ -97,5 +97,5 @@ fn stages(
     let Some(assembled) = found.keep(assemble::from_scratch(bound, topology, &fusion, budget))? else {
         return Ok(None);
     };
-    found.keep(assembled.finish(&source, request, None, budget))
+    found.keep(assembled.finish(&source, request, budget))
 }

@@ -1,6 +1,6 @@
 //! What the controller of consistent regions needs to know (rule element-19).
 
-use crate::aadl::Elements;
+use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Annotation, OperatorId};

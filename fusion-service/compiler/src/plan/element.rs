@@ -1,10 +1,11 @@
 //! One PE of a plan: what its controller needs to know besides the document.
 
+use super::change::Prior;
 use super::placement::{self, Placement};
 use super::reason::Reason;
-use super::settled::Settled;
-use crate::aadl::{Elements, Measure};
+use crate::aadl::Measure;
 use crate::budget::Budget;
+use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::heap::heap_fields;
@@ -156,11 +157,11 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>
     Ok(placements.into_iter().zip(environments).map(needs).collect())
 }
 
-/// All PEs, ascending id: those that are settled as they were, and kept; the others as added, with what they need, in
+/// All PEs, ascending id: those that are unchanged as they were, and kept; the others as added, with what they need, in
 /// order.
 pub(super) fn processing_elements(
     elements: &Elements,
-    settled: &Settled<'_>,
+    prior: &Prior<'_>,
     measures: &[Measure],
     needs: Vec<PodNeeds>,
     budget: &Budget,
@@ -170,7 +171,7 @@ pub(super) fn processing_elements(
     let mut list = Vec::with_capacity(measures.len());
     let mut needs = needs.into_iter();
     for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
-        if let Some(known) = settled.get(position).and_then(|(before, earlier)| before.plan.elements.get(earlier)) {
+        if let Some(known) = prior.job().and_then(|predecessor| predecessor.unchanged(position)) {
             list.push(PlannedElement { fate: Fate::Kept, reason: None, element: known.element.clone(), ..*known });
             continue;
         }

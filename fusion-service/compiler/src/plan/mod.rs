@@ -25,29 +25,28 @@ mod element;
 mod layout;
 mod layout_bytes;
 mod placement;
-mod ports;
 mod reason;
 mod record;
 mod request;
 mod resize;
 mod restore;
-mod settled;
 #[cfg(test)]
 mod tests;
 
+pub use crate::elements::{InUse, PortsInUse};
 pub use check::{Checked, check};
 pub use consistent::{ConsistentRegion, Member, Trigger};
 pub use element::{ExportedPort, Fate, ImportedPort, PlannedElement, PortLabel, ProcessingElement};
 pub use layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree};
 pub use placement::Placement;
-pub use ports::{InUse, PortsInUse};
 pub use reason::{Reason, SomeOperators};
 pub use request::{FusionOption, Request, Source};
 pub use resize::{Policy, Replay, replay, resize};
 pub use restore::{RestoreError, restore};
 
-use crate::aadl::{Elements, WriteError, Writer};
+use crate::aadl::{WriteError, Writer};
 use crate::budget::Budget;
+use crate::elements::Elements;
 use crate::error::Error;
 use crate::fuser::{Automatic, Fusion, Graph};
 use crate::heap::Heap;
@@ -238,5 +237,5 @@ pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Resul
     let bound = request::Bound::new(source, request)?;
     let topology = bound.expand(source, request.widths.clone(), budget)?;
     let compiled = assemble::from_scratch(bound, topology, &fusion, budget)?;
-    compiled.finish(source, request, None, budget)
+    compiled.finish(source, request, budget)
 }

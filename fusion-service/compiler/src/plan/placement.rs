@@ -1,6 +1,6 @@
 //! Where the pod of a PE may run, from the placement of its operators (rule element-17).
 
-use crate::aadl::Elements;
+use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::logical::{HostPool, OperatorKind, PoolLocation};

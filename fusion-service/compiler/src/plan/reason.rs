@@ -4,7 +4,7 @@
 //! document.
 
 use super::Compiled;
-use crate::aadl::Elements;
+use crate::elements::Elements;
 use crate::error::excerpt;
 use crate::fuser::Pe;
 use crate::heap::{Heap, heap_fields};

@@ -4,7 +4,7 @@
 
 use super::Compiled;
 use super::layout::{Element, InputPort, Layout, OutputPort, SplitterTree};
-use crate::aadl::Elements;
+use crate::elements::Elements;
 use crate::fuser::Pe;
 use crate::topology::{Node, Numbering, Splitter, Topology};
 use std::collections::BTreeSet;

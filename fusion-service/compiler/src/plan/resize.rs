@@ -2,13 +2,13 @@
 
 use super::Compiled;
 use super::assemble::{Assembled, Grouping};
-use super::change::{self, Prior, PriorElements};
-use super::ports::{InUse, KnownPorts};
+use super::change::{Predecessor, Prior};
 use super::request::{Bound, Request, ResolvedFusion, Source};
 use crate::budget::Budget;
+use crate::elements::{Elements, InUse, KeptPorts};
 use crate::error::{Error, Problems};
 use crate::fuser::{self, Graph, Identified, Running};
-use crate::topology::{self, Numbering, find_region, relabel};
+use crate::topology::{self, Generations, Numbering, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,16 +53,16 @@ pub fn resize(
     let bound = Bound { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
-    let earlier = topology::earlier(before, &topology);
-    let changes = topology::changes(before, &topology, &earlier);
+    let generations = Generations::new(before, &topology);
+    let changes = topology::changes(&generations);
     let graph = Graph::from_topology(&topology)?;
     let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
     let grouping = match policy {
         Policy::Sticky => {
             let pe = |node| prior.elements.pe(node);
-            let pe_of = earlier.values().map(|earlier| earlier.map(pe).into()).collect();
+            let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
             // They hold an operator that is gone or sees other neighbours (rule fusion-25).
-            let changed = changes.changed.iter().filter_map(|&node| earlier[node]);
+            let changed = changes.changed.iter().filter_map(|&node| generations.earlier(node));
             let restarting = changed.chain(changes.removed.iter().copied());
             let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
             let (ids, taken) = (prior.elements.ids(), &in_use.elements);
@@ -77,19 +77,16 @@ pub fn resize(
             Grouping { partition, ids, found, automatic }
         }
     };
-    let grouped = grouping.elements_after(&topology, prior, &earlier);
-    let assembled = Assembled::new(bound, &graph, grouped, Some(KnownPorts::Compiled(prior)), in_use, budget)?;
+    let Grouping { partition, ids, found, automatic } = grouping;
+    let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids);
+    let predecessor = Predecessor::new(prior, &generations, changes, &elements, budget)?;
+    let open = predecessor.unchanged.others(&elements);
+    let ports = KeptPorts { before: &prior.elements, generations: &generations };
+    elements.number(&open, &graph, Some(&ports), in_use, budget)?;
     // What follows takes memory of its own.
     drop(graph);
-    // Another compiler made the plan: write its documents again, to compare what this compiler writes (rule layout-8).
-    let measured = if change::by_another_compiler(&prior.plan) {
-        Some(prior.writer.measure_all(&prior.elements, |_, _| None, budget)?)
-    } else {
-        None
-    };
-    let difference = changes.names(before, &topology);
-    let elements = PriorElements::Compiled { before: prior, measured, earlier };
-    assembled.finish(source, request, Some(Prior { difference, elements }), budget)
+    let assembled = Assembled { bound, elements, found, automatic, prior: Prior::Job(predecessor) };
+    assembled.finish(source, request, budget)
 }
 
 /// A resize alone, with a prior state given from outside (rule layout-17).
@@ -124,9 +121,8 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let previous = replay.previous_elements.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));
     let ids = fuser::match_ids(&graph, &partition, previous, &BTreeSet::new())?;
     let grouping = Grouping { partition, ids, found, automatic };
-    let assembled = Assembled::new(bound, &graph, grouping.elements(&topology), None, &InUse::default(), budget)?;
-    let elements = PriorElements::Ids(replay.previous_elements.keys().copied().collect());
-    assembled.finish(source, request, Some(Prior { difference, elements }), budget)
+    let prior = Prior::Ids(replay.previous_elements.keys().copied().collect(), difference);
+    grouping.assemble(bound, &topology, &graph, prior, None, budget)?.finish(source, request, budget)
 }
 
 /// The widths of regions that there are; others are ignored.

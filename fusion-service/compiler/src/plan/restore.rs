@@ -1,15 +1,16 @@
 //! A compiled job from its layout alone: on another replica, after a crash, for a resize.
 
 use super::Compiled;
-use super::assemble::{Assembled, Grouping};
+use super::assemble::Grouping;
+use super::change::Prior;
 use super::layout::{Layout, LayoutError};
-use super::ports::{InUse, KnownPorts};
 use super::record::pre_order;
 use super::request::{Bound, Request, Source};
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
+use crate::elements::PriorPorts;
 use crate::error::Error;
-use crate::fuser::{Graph, Partition, PeId};
+use crate::fuser::{Graph, Partition, PeId, PeInput, PeOutput};
 use crate::logical::Application;
 use crate::shared::Shared;
 use crate::topology::{Connection, Identity, Numbering, Splitter, Topology, Via, relabel};
@@ -61,25 +62,41 @@ pub fn restore(
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
     let grouping = Grouping { partition, ids, automatic: None, found: layout.automatic };
-    let assembled = Assembled::new(
-        bound,
-        &graph,
-        grouping.elements(&topology),
-        Some(KnownPorts::Layout(&layout)),
-        &InUse::default(),
-        budget,
-    )?;
-    let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, budget)?;
+    let ports = Recorded { layout: &layout, topology: &topology };
+    let assembled = grouping.assemble(bound, &topology, &graph, Prior::None, Some(&ports), budget)?;
+    let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, None, budget)?;
     let measures: Vec<Measure> = (layout.elements.iter())
         .map(|e| Measure { content_id: e.content_id, runtime_id: e.runtime_id, bytes: e.bytes })
         .collect();
-    let mut compiled = assembled.with_measures(source, request, writer, &measures, None, budget)?;
+    let mut compiled = assembled.with_measures(source, request, writer, &measures, budget)?;
     // Everything that the layout says has been found again, ports included.
     compiled.plan.compiler.clone_from(&layout.compiler);
     if compiled.layout() != layout {
         return Err(foreign("it has other PE ports"));
     }
     Ok(compiled)
+}
+
+/// The ports of a layout.
+struct Recorded<'a> {
+    layout: &'a Layout,
+    topology: &'a Topology,
+}
+
+impl PriorPorts for Recorded<'_> {
+    fn input(&self, pe: PeId, port: PeInput) -> Option<u32> {
+        let ports = &self.layout.element(pe)?.inputs;
+        let key = (self.topology.operators[port.operator].index, port.port);
+        let found = ports.binary_search_by_key(&key, |known| (known.operator, known.port)).ok()?;
+        ports.get(found).map(|known| known.id)
+    }
+
+    fn output(&self, pe: PeId, port: PeOutput) -> Option<u32> {
+        let ports = &self.layout.element(pe)?.outputs;
+        let key = (self.topology.operators[port.operator].index, port.port, port.via);
+        let found = ports.binary_search_by_key(&key, |known| (known.operator, known.port, known.via)).ok()?;
+        ports.get(found).map(|known| known.id)
+    }
 }
 
 fn foreign(what: &str) -> RestoreError {

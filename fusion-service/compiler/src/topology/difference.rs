@@ -3,7 +3,7 @@
 //! Compares two topologies of one application whose numbers agree, as [`super::relabel()`] and [`super::expand_again`]
 //! give them: an operator index that both have belongs to the same operator.
 
-use super::{Node, Topology};
+use super::{Generations, Node, Topology};
 use crate::logical::OperatorId;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
@@ -31,22 +31,10 @@ pub struct Difference {
     pub removed: Vec<String>,
 }
 
-/// What every operator was before, if it was there. `after` has the numbers of `before`, as [`super::relabel()`] gives
-/// them.
-pub fn earlier(before: &Topology, after: &Topology) -> PrimaryMap<Node, Option<Node>> {
-    // Both ascend by index, and an index that existed belongs to the same operator.
-    let mut known = before.operators.keys().zip(&before.numbered).peekable();
-    let earlier = after.numbered.iter().map(|(index, _, _)| {
-        while known.next_if(|(_, (known, _, _))| known < index).is_some() {}
-        known.next_if(|(_, (known, _, _))| known == index).map(|(node, _)| node)
-    });
-    earlier.collect()
-}
-
-/// What becomes of operators when a topology is replaced by one with other widths and the same numbers, as
-/// [`super::relabel()`] gives them (rule expansion-34). Nothing when the widths are the same. `earlier` is what
-/// [`earlier`] says of the two.
-pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, Option<Node>>) -> Changes {
+/// What becomes of operators when a topology is replaced by one with other widths (rule expansion-34). Nothing when the
+/// widths are the same.
+pub fn changes(generations: &Generations<'_>) -> Changes {
+    let (before, after) = (generations.before(), generations.now());
     let both = before.regions.iter().zip(&after.regions);
     let resized: BTreeSet<u64> = both.filter(|(old, new)| old.width != new.width).map(|(old, _)| old.index).collect();
     let mut changes = Changes::default();
@@ -70,19 +58,17 @@ pub fn changes(before: &Topology, after: &Topology, earlier: &PrimaryMap<Node, O
         changed[connection.target] |= source.iter().any(|region| !target.contains(region));
         changed[connection.source] |= target.iter().any(|region| !source.contains(region));
     }
-    let mut stays: PrimaryMap<Node, bool> = before.operators.keys().map(|_| false).collect();
-    for (node, earlier) in earlier {
-        let Some(earlier) = *earlier else {
+    for (node, is) in &after.operators {
+        let Some(earlier) = generations.earlier(node) else {
             changes.added.push(node);
             continue;
         };
-        stays[earlier] = true;
-        let (was, is) = (&before.operators[earlier], &after.operators[node]);
-        if changed[node] || (!is.is(was) && is.name != was.name) {
+        let is_renamed = || generations.same(node).is_none() && is.name != before.operators[earlier].name;
+        if changed[node] || is_renamed() {
             changes.changed.push(node);
         }
     }
-    changes.removed = stays.iter().filter(|(_, stays)| !**stays).map(|(node, _)| node).collect();
+    changes.removed = generations.removed().collect();
     changes
 }
 
@@ -104,5 +90,5 @@ impl Changes {
 
 /// [`changes`] by name.
 pub fn difference(before: &Topology, after: &Topology) -> Difference {
-    changes(before, after, &earlier(before, after)).names(before, after)
+    changes(&Generations::new(before, after)).names(before, after)
 }

@@ -17,12 +17,12 @@ use super::links::Links;
 use super::locations::{HostPools, may_replicate};
 use super::operators::Resolved;
 use super::order::{Numbered, Order};
-use super::regrow::Before;
+use super::regrow::Previous;
 use super::relabel::{Numbering, relabel};
 use super::shape::{ScopeId, Shape};
 use super::texts::Texts;
 use super::widths::Overrides;
-use super::{Connection, Groundwork, Node, Operator, Parameters, Region, Topology};
+use super::{Connection, Node, Operator, Parameters, Region, Topology, WidthIndependent};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
@@ -58,8 +58,8 @@ fn make(
     budget.check()?;
     let mut problems = Problems::default();
     let overrides = Overrides::parse(&parameters.widths, &mut problems)?;
-    let groundwork = before.map(|before| &before.groundwork);
-    let wiring = groundwork.map(|groundwork| Arc::clone(&groundwork.wiring));
+    let width_independent = before.map(|before| &before.width_independent);
+    let wiring = width_independent.map(|width_independent| Arc::clone(&width_independent.wiring));
     let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);
     let mut texts = Texts::new(&budget.limits);
     let order = if problems.is_empty() { problems.keep(Order::new(&shape, &budget.limits))? } else { None };
@@ -68,11 +68,11 @@ fn make(
     let ports = Ports::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
-    let mut running = before.and_then(|before| Before::new(&shape, before, &mut numbered));
+    let mut running = before.and_then(|before| Previous::new(&shape, before, &mut numbered));
     let copies = Copies::new(&numbered);
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
-    let resolved = match groundwork {
-        Some(Groundwork { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
+    let resolved = match width_independent {
+        Some(WidthIndependent { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
         None => Resolved::new(&shape, parameters, &mut texts, &mut problems).map(Arc::new),
     };
     let Some(resolved) = problems.keep(resolved)?.filter(|_| problems.is_empty()) else {
@@ -121,7 +121,7 @@ fn make(
         operators,
         connections,
         numbered,
-        groundwork: Groundwork { wiring: shape.wiring, resolved },
+        width_independent: WidthIndependent { wiring: shape.wiring, resolved },
     };
     Ok(match (before, running) {
         (None, _) => topology,
@@ -153,7 +153,7 @@ impl<'s, 'a> Counted<'_, 's, 'a> {
     fn copy(
         &self,
         imported: Imported,
-        mut running: Option<&mut Before<'_>>,
+        mut running: Option<&mut Previous<'_>>,
         texts: &mut Texts,
         problems: &mut Problems,
         budget: &Budget,

@@ -42,6 +42,7 @@ mod copies;
 mod difference;
 mod display;
 mod expand;
+mod generations;
 mod imports;
 mod links;
 mod locations;
@@ -62,8 +63,9 @@ mod verify;
 mod widths;
 mod wiring;
 
-pub use difference::{Changes, Difference, changes, difference, earlier};
+pub use difference::{Changes, Difference, changes, difference};
 pub use expand::{expand, expand_again};
+pub use generations::Generations;
 pub use parameters::{Configuration, Parameters};
 pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
@@ -108,12 +110,12 @@ pub struct Topology {
     /// them here, where they lie close together, without waiting for memory each time.
     numbered: Numbered,
     /// What an expansion for other widths begins with.
-    groundwork: Groundwork,
+    width_independent: WidthIndependent,
 }
 
 /// What all expansions of an application with the same parameters share, whatever the widths.
 #[derive(Clone, Debug)]
-struct Groundwork {
+struct WidthIndependent {
     wiring: Arc<Wiring>,
     resolved: Arc<Resolved>,
 }
@@ -372,9 +374,32 @@ pub struct ConsistentRegion {
 heap_fields! {
     Topology {
         application, data_directory, display, host_pools, regions, consistent_regions, operators, connections,
-        numbered, groundwork,
+        numbered, width_independent,
     }
-    Groundwork { wiring, resolved }
+    WidthIndependent { wiring, resolved }
+}
+
+impl Topology {
+    /// Whether what every PE repeats of its job is the same.
+    fn has_surroundings_of(&self, other: &Self) -> bool {
+        let Self {
+            application,
+            data_directory,
+            display,
+            host_pools,
+            // PEs have these by their operators only.
+            regions: _,
+            consistent_regions: _,
+            operators: _,
+            connections: _,
+            numbered: _,
+            width_independent: _,
+        } = self;
+        Arc::ptr_eq(application, &other.application)
+            && *data_directory == other.data_directory
+            && *display == other.display
+            && *host_pools == other.host_pools
+    }
 }
 
 impl Operator {

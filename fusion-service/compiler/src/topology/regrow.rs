@@ -28,7 +28,7 @@ use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::BTreeMap;
 
 /// The topology before, seen from the one that is being made.
-pub(super) struct Before<'b> {
+pub(super) struct Previous<'b> {
     topology: &'b Topology,
     /// What each operator was, if it was there.
     earlier: PrimaryMap<Node, PackedOption<Node>>,
@@ -40,7 +40,7 @@ pub(super) struct Before<'b> {
     passed: usize,
 }
 
-impl<'b> Before<'b> {
+impl<'b> Previous<'b> {
     /// Gives the operators of `numbered` the indexes that they had; new ones get one that no operator had
     /// (rule expansion-10).
     ///

@@ -124,7 +124,7 @@ fn too_much_text_is_refused_early() {
     let all: u64 = job.plan().elements.iter().map(|element| element.bytes).sum();
     for (aadl_bytes, expected) in [(all / 2, Err((Stage::Topology, None))), (all, Ok(()))] {
         let budget = Budget::with_limits(Limits { aadl_bytes, ..Limits::default() });
-        let before_any = Writer::new(job.elements(), "job", 0, &budget).map(|_| ()).map_err(first);
+        let before_any = Writer::new(job.elements(), "job", 0, None, &budget).map(|_| ()).map_err(first);
         assert_eq!(before_any, expected, "{aadl_bytes} of {all} bytes");
         let whole = submit(&source(&sketch), &request(FusionOption::Manual(1)), &budget).map(|_| ()).map_err(first);
         assert_eq!(whole, expected, "{aadl_bytes} of {all} bytes");

@@ -1,18 +1,27 @@
-//! The PEs of a job with every number that a document needs: what [`super::Writer`] reads.
+//! The stage between fusion and documents: the PEs of a job with their ids, their ports and what threads do in them.
 //!
-//! Built once per compilation from the topology, the partition, the threads and the ids; then only read. Everything is
-//! in dense arrays, and the connections of every splitter channel and input port are contiguous, so that writing is
+//! [`Elements`] are built once per compilation from the topology, the partition and the ids of PEs, then numbered
+//! ([`Elements::number`]), then only read. Everything is in dense arrays, and the connections of every splitter channel and input port are contiguous, so that writing is
 //! linear in what is written.
 //!
 //! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of
 //! its splitters.
 
-use super::same::Generations;
-use crate::fuser::{OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
+mod ports;
+mod rows;
+mod unchanged;
+
+pub use ports::{InUse, PortsInUse};
+pub(crate) use ports::{KeptPorts, PriorPorts};
+pub(crate) use unchanged::Unchanged;
+
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fuser::{self, Graph, OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
 use crate::heap::{heap_fields, no_heap};
-use crate::logical::Application;
-use crate::topology::{Connection, Node, Operator, Splitter, Topology, Via};
+use crate::topology::{Connection, Generations, Node, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
+use rows::Rows;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -47,10 +56,10 @@ pub struct Elements {
 
 /// What threads do at an operator (rule element-12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OperatorFlags {
-    pub(super) single_threaded_on_inputs: bool,
-    pub(super) single_threaded_on_outputs: bool,
-    pub(super) single_threaded_to_others: bool,
+pub(crate) struct OperatorFlags {
+    pub(crate) single_threaded_on_inputs: bool,
+    pub(crate) single_threaded_on_outputs: bool,
+    pub(crate) single_threaded_to_others: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,10 +97,10 @@ no_heap!(OperatorFlags, Input, Output, SplitterSlots);
 
 /// A slot, by position in [`Elements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot(u32);
+pub(crate) struct Slot(u32);
 
 impl Elements {
-    /// Indexes the connections. PE ports have no ids yet, threads are not known.
+    /// The PEs of a partition. Their ports have no ids yet, threads are not known: [`Elements::number`] is next.
     ///
     /// The partition is one of the topology's operators; ids are different. Operators and ports of connections exist,
     /// as [`Topology`] promises.
@@ -99,31 +108,29 @@ impl Elements {
         Self::make(topology, partition, ids, None)
     }
 
-    /// The same for another generation. Operators that it shares with `before` have the port ids and threads that they
-    /// had, which may not be right any more: see [`Elements::forget`].
-    pub fn again(
+    /// The same for another generation. `generations` are the topology of `before` and this one. Operators that are the
+    /// same have the port ids and threads that they had; for PEs that changed, [`Elements::number`] makes them again.
+    pub(crate) fn after(
+        before: &Self,
+        generations: &Generations<'_>,
         topology: Arc<Topology>,
         partition: Partition,
         ids: PrimaryMap<Pe, PeId>,
-        before: &Self,
-        earlier: &PrimaryMap<Node, Option<Node>>,
     ) -> Self {
-        Self::make(topology, partition, ids, Some((before, earlier)))
+        Self::make(topology, partition, ids, Some((before, generations)))
     }
 
     fn make(
         topology: Arc<Topology>,
         partition: Partition,
         ids: PrimaryMap<Pe, PeId>,
-        before: Option<(&Self, &PrimaryMap<Node, Option<Node>>)>,
+        before: Option<(&Self, &Generations<'_>)>,
     ) -> Self {
         let mut by_id: Vec<Pe> = partition.pes().collect();
         by_id.sort_unstable_by_key(|&pe| ids[pe]);
-        let generations =
-            before.map(|(before, earlier)| (before, Generations { before: &before.topology, now: &topology, earlier }));
         let mut rows = Rows::with_capacity(topology.operators.len());
         for (node, operator) in &topology.operators {
-            match generations.as_ref().and_then(|(before, both)| Some((before, both.same(node)?))) {
+            match before.and_then(|(before, generations)| Some((before, generations.same(node)?))) {
                 Some((before, earlier)) => rows.copy(before, earlier),
                 None => rows.add(operator, &topology.application),
             }
@@ -184,8 +191,42 @@ impl Elements {
         (self.outgoing_start, self.outgoing) = (out_of, outgoing);
     }
 
+    /// Gives the ports of these PEs their ids, and finds out what threads do in them. A port keeps the id that it had
+    /// according to `prior`; no new one gets an id that is `in_use`.
+    pub(crate) fn number(
+        &mut self,
+        pes: &[Pe],
+        graph: &Graph<'_>,
+        prior: Option<&dyn PriorPorts>,
+        in_use: &InUse,
+        budget: &Budget,
+    ) -> Result<(), Error> {
+        pes.iter().for_each(|&pe| self.forget(pe));
+        ports::assign(self, pes, graph, prior, in_use, budget)?;
+        let mut pace = budget.pace();
+        for &pe in pes {
+            pace.steps(u32::try_from(self.members(pe).len()).unwrap_or(u32::MAX))?;
+            let threads = fuser::threads(graph, &self.partition, pe);
+            self.set_threads(pe, &threads);
+        }
+        Ok(())
+    }
+
+    /// Takes the port ids and threads of a PE away.
+    fn forget(&mut self, pe: Pe) {
+        for &operator in self.partition.operators(pe) {
+            self.flags[operator] = OperatorFlags::default();
+            let inputs = self.input_range(operator);
+            for input in &mut self.inputs[inputs] {
+                (input.pe_port, input.threaded) = (NONE, None);
+            }
+            let slots = self.slot_range(operator);
+            self.slots[slots].fill(NONE);
+        }
+    }
+
     /// Says what threads do in a PE: the result of [`crate::fuser::threads`].
-    pub fn set_threads(&mut self, pe: Pe, threads: &[OperatorThreads]) {
+    fn set_threads(&mut self, pe: Pe, threads: &[OperatorThreads]) {
         for (&operator, threads) in self.partition.operators(pe).iter().zip(threads) {
             self.flags[operator] = OperatorFlags {
                 single_threaded_on_inputs: threads.single_threaded_on_inputs,
@@ -199,27 +240,14 @@ impl Elements {
         }
     }
 
-    /// Takes the port ids and threads of a PE away.
-    pub fn forget(&mut self, pe: Pe) {
-        for &operator in self.partition.operators(pe) {
-            self.flags[operator] = OperatorFlags::default();
-            let inputs = self.input_range(operator);
-            for input in &mut self.inputs[inputs] {
-                (input.pe_port, input.threaded) = (NONE, None);
-            }
-            let slots = self.slot_range(operator);
-            self.slots[slots].fill(NONE);
-        }
-    }
-
     /// Gives a PE input port its id.
-    pub fn set_input_id(&mut self, port: PeInput, id: u32) {
+    fn set_input_id(&mut self, port: PeInput, id: u32) {
         let input = self.input(port.operator, port.port);
         self.inputs[input].pe_port = id;
     }
 
     /// Gives a PE output port its id.
-    pub fn set_output_id(&mut self, port: PeOutput, id: u32) {
+    fn set_output_id(&mut self, port: PeOutput, id: u32) {
         let slot = self.slot(port.operator, port.port, port.via);
         self.slots[slot.0 as usize] = id;
     }
@@ -265,11 +293,11 @@ impl Elements {
         self.partition.pe(operator)
     }
 
-    pub(super) fn flags(&self, operator: Node) -> OperatorFlags {
+    pub(crate) fn flags(&self, operator: Node) -> OperatorFlags {
         self.flags[operator]
     }
 
-    pub(super) fn threaded_port(&self, operator: Node, port: u32) -> Option<ThreadedPort> {
+    pub(crate) fn threaded_port(&self, operator: Node, port: u32) -> Option<ThreadedPort> {
         self.inputs[self.input(operator, port)].threaded
     }
 
@@ -284,12 +312,12 @@ impl Elements {
     }
 
     /// Id of the PE input port of an operator's input port.
-    pub(super) fn input_id(&self, operator: Node, port: u32) -> u32 {
+    pub(crate) fn input_id(&self, operator: Node, port: u32) -> u32 {
         self.inputs[self.input(operator, port)].pe_port
     }
 
     /// Id of the PE output port that a connection between PEs leaves by.
-    pub(super) fn output_id(&self, connection: &Connection) -> u32 {
+    pub(crate) fn output_id(&self, connection: &Connection) -> u32 {
         self.slots[self.slot_of(connection).0 as usize]
     }
 
@@ -307,7 +335,7 @@ impl Elements {
         self.output_slots(pe).map(|(id, port, _)| (id, port))
     }
 
-    pub(super) fn output_slots(&self, pe: Pe) -> impl Iterator<Item = (u32, PeOutput, Slot)> + '_ {
+    pub(crate) fn output_slots(&self, pe: Pe) -> impl Iterator<Item = (u32, PeOutput, Slot)> + '_ {
         self.members(pe).iter().flat_map(move |&operator| {
             (0..).zip(&self.outputs[self.output_range(operator)]).flat_map(move |(port, output)| {
                 let direct = std::iter::once((None, output.first_slot));
@@ -324,15 +352,20 @@ impl Elements {
     }
 
     /// The slot of an operator's output port, or of a channel of one of its splitters.
-    pub(super) fn slot(&self, operator: Node, port: u32, via: Option<Via>) -> Slot {
-        let output = &self.outputs[self.output(operator, port)];
+    pub(crate) fn slot(&self, operator: Node, port: u32, via: Option<Via>) -> Slot {
         // A connection through a splitter that is not there would be a broken topology; it counts as direct.
-        let channel = via.and_then(|via| {
-            let splitters = self.splitters_of(output);
-            let found = splitters.binary_search_by_key(&via.splitter, |s| s.index).ok()?;
-            splitters.get(found).filter(|s| via.channel < s.width).map(|s| s.first_slot + via.channel)
-        });
-        Slot(channel.unwrap_or(output.first_slot))
+        let direct = || Slot(self.outputs[self.output(operator, port)].first_slot);
+        self.existing_slot(operator, port, via).unwrap_or_else(direct)
+    }
+
+    /// The same, if there is such a channel.
+    fn existing_slot(&self, operator: Node, port: u32, via: Option<Via>) -> Option<Slot> {
+        let output = &self.outputs[self.output(operator, port)];
+        let Some(via) = via else { return Some(Slot(output.first_slot)) };
+        let splitters = self.splitters_of(output);
+        let found = splitters.binary_search_by_key(&via.splitter, |splitter| splitter.index).ok()?;
+        let splitter = splitters.get(found).filter(|splitter| via.channel < splitter.width)?;
+        Some(Slot(splitter.first_slot + via.channel))
     }
 
     fn slot_of(&self, connection: &Connection) -> Slot {
@@ -340,21 +373,21 @@ impl Elements {
     }
 
     /// Connections that leave through a slot, by target.
-    pub(super) fn outgoing(&self, slot: Slot) -> impl ExactSizeIterator<Item = &Connection> + Clone {
+    pub(crate) fn outgoing(&self, slot: Slot) -> impl ExactSizeIterator<Item = &Connection> + Clone {
         let at = slot.0 as usize;
         let range = self.outgoing_start[at] as usize..self.outgoing_start[at + 1] as usize;
         self.outgoing[range].iter().map(|&number| &self.topology.connections[number as usize])
     }
 
     /// Connections into an input port, by source.
-    pub(super) fn incoming(&self, operator: Node, port: u32) -> impl ExactSizeIterator<Item = &Connection> + Clone {
+    pub(crate) fn incoming(&self, operator: Node, port: u32) -> impl ExactSizeIterator<Item = &Connection> + Clone {
         let at = self.input(operator, port);
         let range = self.incoming_start[at] as usize..self.incoming_start[at + 1] as usize;
         self.incoming[range].iter().map(|&number| &self.topology.connections[number as usize])
     }
 
     /// Connections that begin at an operator, by port and target.
-    pub(super) fn leaving(&self, operator: Node) -> &[Connection] {
+    pub(crate) fn leaving(&self, operator: Node) -> &[Connection] {
         let slots = self.slot_range(operator);
         // Slots are in order of operators, and `outgoing_start` counts connections in order of slots.
         let (start, end) = (self.outgoing_start[slots.start], self.outgoing_start[slots.end]);
@@ -365,11 +398,6 @@ impl Elements {
     pub fn connections_of(&self, operator: Node) -> impl Iterator<Item = &Connection> {
         let inputs = self.input_range(operator).len();
         self.leaving(operator).iter().chain((0..inputs).flat_map(move |port| self.incoming(operator, port as u32)))
-    }
-
-    /// Id of the PE output port of an output port taken directly.
-    pub(super) fn direct_id(&self, operator: Node, port: u32) -> u32 {
-        self.slots[self.outputs[self.output(operator, port)].first_slot as usize]
     }
 
     fn input(&self, operator: Node, port: u32) -> usize {
@@ -398,86 +426,5 @@ impl Elements {
     fn splitters_of(&self, output: &Output) -> &[SplitterSlots] {
         let first = output.first_splitter as usize;
         &self.splitters[first..first + output.splitters as usize]
-    }
-}
-
-/// What [`Elements`] has of each operator, while it is put together.
-struct Rows {
-    flags: PrimaryMap<Node, OperatorFlags>,
-    first_input: Vec<u32>,
-    inputs: Vec<Input>,
-    first_output: Vec<u32>,
-    outputs: Vec<Output>,
-    splitters: Vec<SplitterSlots>,
-    slots: Vec<u32>,
-}
-
-impl Rows {
-    /// For so many operators; most have one port of each kind.
-    fn with_capacity(count: usize) -> Self {
-        Self {
-            flags: PrimaryMap::with_capacity(count),
-            first_input: Vec::with_capacity(count + 1),
-            inputs: Vec::with_capacity(count),
-            first_output: Vec::with_capacity(count + 1),
-            outputs: Vec::with_capacity(count),
-            splitters: Vec::new(),
-            slots: Vec::with_capacity(count),
-        }
-    }
-
-    fn add(&mut self, operator: &Operator, application: &Application) {
-        self.flags.push(OperatorFlags::default());
-        self.first_input.push(self.inputs.len() as u32);
-        self.first_output.push(self.outputs.len() as u32);
-        // Ports of an operator are those of the ADL; where they are not, the position stands for the index.
-        let written = operator.primitive(application);
-        self.inputs.extend((0_u32..).zip(&operator.inputs).map(|(port, _)| {
-            let index = written.and_then(|w| w.inputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
-            Input { index, pe_port: NONE, threaded: None }
-        }));
-        for (port, output) in (0_u32..).zip(&operator.outputs) {
-            let first_slot = self.slots.len() as u32;
-            let first_splitter = self.splitters.len();
-            let mut next = first_slot + 1;
-            for splitter in &output.splitters {
-                collect_splitters(splitter, &mut self.splitters);
-            }
-            let own = self.splitters.get_mut(first_splitter..).unwrap_or_default();
-            own.sort_unstable_by_key(|s: &SplitterSlots| s.index);
-            for splitter in own.iter_mut() {
-                splitter.first_slot = next;
-                next += splitter.width;
-            }
-            let splitters = own.len() as u32;
-            self.slots.resize(next as usize, NONE);
-            let index = written.and_then(|w| w.outputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
-            self.outputs.push(Output { index, first_slot, first_splitter: first_splitter as u32, splitters });
-        }
-    }
-
-    fn copy(&mut self, from: &Elements, operator: Node) {
-        self.flags.push(from.flags[operator]);
-        self.first_input.push(self.inputs.len() as u32);
-        self.inputs.extend_from_slice(&from.inputs[from.input_range(operator)]);
-        self.first_output.push(self.outputs.len() as u32);
-        let slots = from.slot_range(operator);
-        let (was, is) = (slots.start as u32, self.slots.len() as u32);
-        for output in &from.outputs[from.output_range(operator)] {
-            let first_splitter = self.splitters.len() as u32;
-            let moved =
-                |splitter: &SplitterSlots| SplitterSlots { first_slot: splitter.first_slot - was + is, ..*splitter };
-            self.splitters.extend(from.splitters_of(output).iter().map(moved));
-            self.outputs.push(Output { first_slot: output.first_slot - was + is, first_splitter, ..*output });
-        }
-        self.slots.extend_from_slice(&from.slots[slots]);
-    }
-}
-
-/// A splitter and those under its channels. The nesting is that of parallel regions, which the depth of the ADL bounds.
-fn collect_splitters(splitter: &Splitter, into: &mut Vec<SplitterSlots>) {
-    into.push(SplitterSlots { index: splitter.index, first_slot: 0, width: splitter.width });
-    for (_, nested) in &splitter.nested {
-        collect_splitters(nested, into);
     }
 }

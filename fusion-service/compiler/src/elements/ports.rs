@@ -5,13 +5,11 @@
 //! are free, in order, because a PE listens on 10000 plus the id (rule element-8). At a submission that is the position
 //! of the port (rule element-6).
 
-use super::layout::{InputPort, Layout, OutputPort};
-use super::{Compiled, record};
-use crate::aadl::Elements;
+use super::{Elements, NONE};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage};
-use crate::fuser::{self, Graph, Pe, PeId};
-use std::borrow::Cow;
+use crate::fuser::{self, Graph, Pe, PeId, PeInput, PeOutput};
+use crate::topology::{Generations, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids of ports of one PE that must not be given to anybody else.
@@ -32,25 +30,37 @@ pub struct InUse {
     pub ports: BTreeMap<u64, PortsInUse>,
 }
 
-/// Ports that have ids already.
-pub(super) enum KnownPorts<'a> {
-    /// Those of a layout.
-    Layout(&'a Layout),
-    /// Those of a job before it is resized.
-    Compiled(&'a Compiled),
+/// Ids that ports had.
+pub(crate) trait PriorPorts {
+    /// The id of an input port of the PE with this id.
+    fn input(&self, pe: PeId, port: PeInput) -> Option<u32>;
+
+    /// The id of an output port of the PE with this id.
+    fn output(&self, pe: PeId, port: PeOutput) -> Option<u32>;
 }
 
-impl<'a> KnownPorts<'a> {
-    /// The ports of the PE of this id, in ascending order.
-    fn of(&self, id: PeId) -> (Cow<'a, [InputPort]>, Cow<'a, [OutputPort]>) {
-        match *self {
-            Self::Layout(layout) => layout.element(id).map_or_else(Default::default, |element| {
-                (Cow::Borrowed(element.inputs.as_slice()), Cow::Borrowed(element.outputs.as_slice()))
-            }),
-            Self::Compiled(job) => job.elements.find(id).map_or_else(Default::default, |pe| {
-                (Cow::Owned(record::inputs(&job.elements, pe)), Cow::Owned(record::outputs(&job.elements, pe)))
-            }),
-        }
+/// The ports of a generation before.
+pub(crate) struct KeptPorts<'a> {
+    pub(crate) before: &'a Elements,
+    pub(crate) generations: &'a Generations<'a>,
+}
+
+impl KeptPorts<'_> {
+    /// What an operator was, if it was in the PE with this id.
+    fn earlier(&self, pe: PeId, operator: Node) -> Option<Node> {
+        self.generations.earlier(operator).filter(|&earlier| self.before.id(self.before.pe(earlier)) == pe)
+    }
+}
+
+impl PriorPorts for KeptPorts<'_> {
+    fn input(&self, pe: PeId, port: PeInput) -> Option<u32> {
+        let id = self.before.input_id(self.earlier(pe, port.operator)?, port.port);
+        (id != NONE).then_some(id)
+    }
+
+    fn output(&self, pe: PeId, port: PeOutput) -> Option<u32> {
+        let slot = self.before.existing_slot(self.earlier(pe, port.operator)?, port.port, port.via)?;
+        self.before.slots.get(slot.0 as usize).copied().filter(|id| *id != NONE)
     }
 }
 
@@ -62,7 +72,7 @@ pub(super) fn assign(
     elements: &mut Elements,
     pes: &[Pe],
     graph: &Graph<'_>,
-    prior: Option<&KnownPorts<'_>>,
+    prior: Option<&dyn PriorPorts>,
     in_use: &InUse,
     budget: &Budget,
 ) -> Result<(), Error> {
@@ -73,29 +83,13 @@ pub(super) fn assign(
         let ports = fuser::ports(graph, elements.partition(), pe);
         pace.steps(u32::try_from(ports.inputs.len() + ports.outputs.len()).unwrap_or(u32::MAX))?;
         let taken = in_use.ports.get(&id).unwrap_or(&nobody);
-        let (inputs, outputs) = prior.map_or_else(Default::default, |prior| prior.of(id));
-        let index = |node| graph.operators()[node].index;
-
-        let mut known = inputs.iter().peekable();
-        let kept: Vec<Option<u32>> = (ports.inputs.iter())
-            .map(|port| {
-                let key = (index(port.operator), port.port);
-                while known.next_if(|k| (k.operator, k.port) < key).is_some() {}
-                known.next_if(|k| (k.operator, k.port) == key).map(|k| k.id)
-            })
-            .collect();
+        let kept = |port: &PeInput| prior.and_then(|prior| prior.input(id, *port));
+        let kept: Vec<Option<u32>> = ports.inputs.iter().map(kept).collect();
         for (port, id) in ports.inputs.iter().zip(fill(&kept, &taken.inputs)?) {
             elements.set_input_id(*port, id);
         }
-
-        let mut known = outputs.iter().peekable();
-        let kept: Vec<Option<u32>> = (ports.outputs.iter())
-            .map(|port| {
-                let key = (index(port.operator), port.port, port.via);
-                while known.next_if(|k| (k.operator, k.port, k.via) < key).is_some() {}
-                known.next_if(|k| (k.operator, k.port, k.via) == key).map(|k| k.id)
-            })
-            .collect();
+        let kept = |port: &PeOutput| prior.and_then(|prior| prior.output(id, *port));
+        let kept: Vec<Option<u32>> = ports.outputs.iter().map(kept).collect();
         for (port, id) in ports.outputs.iter().zip(fill(&kept, &taken.outputs)?) {
             elements.set_output_id(*port, id);
         }
