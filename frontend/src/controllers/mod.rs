@@ -41,7 +41,7 @@ use streams_kubernetes::{
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 
-use self::job::{memory::Memory, work::Piece};
+use self::job::{memory::Memory, work::WorkItem};
 use self::reconciler::{Reconciler, reconcile};
 
 /// What the controllers need of the process.
@@ -73,7 +73,7 @@ pub(crate) struct Context {
     pub(crate) bundles: Fetcher,
     pub(crate) jobs: JobSettings,
     pub(crate) memory: Memory,
-    pub(crate) long_work: Queue<Piece>,
+    pub(crate) long_work: Queue<WorkItem>,
 }
 
 /// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next

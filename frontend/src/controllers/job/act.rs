@@ -1,7 +1,9 @@
-//! Doing what was decided.
+//! Does what was decided.
 //!
-//! Objects are written in the name of one field manager, by apply; texts and chunks are written by long work. The
-//! status is written whole, if nobody wrote the job since it was observed. What fails is tried again by deciding again.
+//! Objects are written in the name of one field manager, by apply; long work writes texts and chunks. The status is
+//! written whole, if nobody wrote the job since it was observed. What fails is tried again by deciding again.
+//!
+//! Knows: the API server. Must not know: why something was decided.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,21 +26,20 @@ use streams_kubernetes::{
 };
 
 use super::{
+    MANAGER,
     chunks::Document,
-    decide::{Action, Change, Child, Decision, Propagation, Stored, Which},
+    decide::{Action, Change, Child, Decision, Owned, Propagation, Report, Step, Stored, WhichGeneration},
+    describe::{describe, is_significant},
     documents, events,
     generation::Generation,
     job_id,
-    observe::Scene,
-    observed::{Failure, Loaded, Observed, Remedy},
-    present::{is_significant, present},
-    transition,
-    wanted::which,
-    work,
+    memory::Entry,
+    observe::JobSnapshot,
+    observed::{Loaded, Observed, Wanted},
+    tasks::{Failure, Remedy},
+    transition, work,
 };
 
-/// Field manager of the job controller.
-pub(crate) const MANAGER: &str = "streams-job-controller";
 /// Actions that are done at the same time.
 const CONCURRENT: usize = 16;
 /// Least time between two writes of the status that only count.
@@ -48,7 +49,7 @@ const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acted {
     /// A step was recorded in the status. Decide again at once.
-    Moved,
+    StepTaken,
     /// Look again after this time, at the latest.
     Again(Duration),
     /// Everything is done.
@@ -61,40 +62,24 @@ pub(crate) enum Acted {
 /// Something could not be done; the rest was done nevertheless.
 pub(crate) async fn act(
     context: &Context,
-    scene: &Scene,
+    snapshot: &JobSnapshot,
     observed: &Observed,
     decision: &Decision,
+    report: &Report,
 ) -> Result<Acted, Error> {
-    let actor = Actor { context, scene, observed, decision };
-    // A step is always alone (rule job-3).
-    match decision.actions.as_slice() {
-        [Action::AllocateJobId] => {
-            let used = context.mirrors.jobs.of_namespace(&scene.key.namespace);
-            let used = used.iter().filter_map(|job| job.status.as_ref()?.job_id).max();
-            let id =
-                job_id::next(&context.client, &scene.key.namespace, used.map_or(0, |id| id.saturating_add(1))).await?;
-            actor.record(&Change::JobId(id)).await?;
-            return Ok(Acted::Moved);
+    let actor = Actor { context, snapshot, observed, report };
+    match decision {
+        Decision::Step(step) => {
+            actor.step(step).await?;
+            Ok(Acted::StepTaken)
         }
-        [Action::Record(change)] => {
-            actor.record(change).await?;
-            return Ok(Acted::Moved);
-        }
-        _ => {}
-    }
-    let pending: Vec<_> = decision.actions.iter().map(|action| actor.one(action)).collect();
-    let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
-    let failed = results.into_iter().filter_map(Result::err).find(|error| !matches!(error, Error::Terminating { .. }));
-    context.memory.with(&scene.key, scene.uid(), |entry| entry.obstacle = failed.as_ref().and_then(obstacle));
-    let described = actor.describe().await?;
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(described),
+        Decision::Work(actions) => actor.work(actions).await,
     }
 }
 
-/// What a user should be told about a failed action; among others that a name is taken (rule job-30).
-fn obstacle(error: &Error) -> Option<Failure> {
+/// What a user should hear about a failed action, among others that a name is taken (rule job-30); `None` for what
+/// passes by itself.
+fn failure_of(error: &Error) -> Option<Failure> {
     let reason = match error {
         Error::Conflict { .. } | Error::Terminating { .. } => return None,
         Error::Foreign { .. } => "NameTaken",
@@ -113,9 +98,9 @@ fn obstacle(error: &Error) -> Option<Failure> {
 
 struct Actor<'a> {
     context: &'a Context,
-    scene: &'a Scene,
+    snapshot: &'a JobSnapshot,
     observed: &'a Observed,
-    decision: &'a Decision,
+    report: &'a Report,
 }
 
 impl Actor<'_> {
@@ -123,34 +108,67 @@ impl Actor<'_> {
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        Api::namespaced(self.context.client.clone(), &self.scene.key.namespace)
+        Api::namespaced(self.context.client.clone(), &self.snapshot.key.namespace)
+    }
+
+    /// Takes a step: one write of the status.
+    async fn step(&self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::AllocateJobId => {
+                let namespace = &self.snapshot.key.namespace;
+                let used = self.context.mirrors.jobs.of_namespace(namespace);
+                let used = used.iter().filter_map(|job| job.status.as_ref()?.job_id).max();
+                let least = used.map_or(0, |id| id.saturating_add(1));
+                let id = job_id::next(&self.context.client, namespace, least).await?;
+                self.record(&Change::JobId(id)).await
+            }
+            Step::Record(change) => self.record(change).await,
+        }
+    }
+
+    /// Does everything, several actions at the same time. What fails keeps nothing else from being done.
+    async fn work(&self, actions: &[Action]) -> Result<Acted, Error> {
+        let pending: Vec<_> = actions.iter().map(|action| self.one(action)).collect();
+        let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
+        let failed = results.into_iter().filter_map(Result::err);
+        let failed = failed.into_iter().find(|error| !matches!(error, Error::Terminating { .. }));
+        self.remember(|entry| entry.last_failure = failed.as_ref().and_then(failure_of));
+        let described = self.describe().await?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(described),
+        }
     }
 
     async fn one(&self, action: &Action) -> Result<(), Error> {
         match action {
-            // Steps are done before.
-            Action::AllocateJobId | Action::Record(_) => Ok(()),
             Action::Start(task) => {
                 // What a running job waits for goes before submissions.
                 let urgent = self.observed.status.generation.is_some();
-                work::start(self.context, &self.scene.key, self.scene.uid(), task, urgent);
+                work::start(self.context, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
             }
             Action::StoreAgain(stored) => self.store_again(*stored).await,
             Action::Apply(child, of) => match self.generation(*of) {
-                Some(generation) => self.apply(child, generation).await,
+                Some((generation, wanted)) => self.apply(*child, generation, wanted).await,
                 None => Ok(()),
             },
-            Action::Delete(child, propagation) => self.delete(child, *propagation).await,
+            Action::Delete(object, propagation) => self.delete(object, *propagation).await,
             Action::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
     }
 
-    fn generation(&self, of: Which) -> Option<&Arc<Generation>> {
-        match of {
-            Which::Committed => self.scene.committed.as_ref(),
-            Which::Proposed => self.scene.proposed.as_ref(),
-        }
+    /// A generation, and what should exist for it.
+    fn generation(&self, which: WhichGeneration) -> Option<(&Arc<Generation>, &Wanted)> {
+        let (generation, loaded) = match which {
+            WhichGeneration::Committed => (&self.snapshot.committed, &self.observed.committed),
+            WhichGeneration::Proposed => (&self.snapshot.proposed, &self.observed.proposed),
+        };
+        Some((generation.as_ref()?, loaded.as_ref()?.whole()?))
+    }
+
+    fn remember<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> T {
+        self.context.memory.with(&self.snapshot.key, self.snapshot.uid(), look)
     }
 
     async fn store_again(&self, stored: Stored) -> Result<(), Error> {
@@ -162,63 +180,62 @@ impl Actor<'_> {
                 (Document::Adl, content)
             }
             Stored::Plan(of) => {
-                let Some(generation) = self.generation(of) else { return Ok(()) };
+                let Some((generation, _)) = self.generation(of) else { return Ok(()) };
                 (Document::Plan { generation: generation.number }, bytes::Bytes::from(generation.encode()))
             }
         };
-        match documents::write(&self.api(), &document, &self.scene.owner, content).await {
+        match documents::write(&self.api(), &document, &self.snapshot.owner, content).await {
             Ok(_) => Ok(()),
             Err(documents::WriteError::Kubernetes(error)) => Err(error),
             Err(error) => Err(Error::Call(kube::Error::Service(error.into()))),
         }
     }
 
-    async fn apply(&self, child: &Child, generation: &Generation) -> Result<(), Error> {
-        let family = self.scene.family();
+    async fn apply(&self, child: Child, generation: &Generation, wanted: &Wanted) -> Result<(), Error> {
+        let builder = self.snapshot.builder();
         let mirrors = &self.context.mirrors;
-        let key = |name: &str| self.scene.key.sibling(name);
+        let key = |name: &str| self.snapshot.key.sibling(name);
         match child {
-            Child::ProcessingElement(id, config_map) => {
-                let Some((pe, origin)) = generation.members().find(|(pe, _)| pe.id == *id) else { return Ok(()) };
-                let text = which(&self.scene.key.name, *id, origin, config_map);
-                let desired = family.processing_element(generation, pe, origin, text);
-                let existing =
-                    mirrors.processing_elements.get(&key(&names::processing_element(&self.scene.key.name, *id)));
+            Child::ProcessingElement(id) => {
+                let Some((pe, origin)) = generation.members().find(|(pe, _)| pe.id == id) else { return Ok(()) };
+                let text = wanted.processing_elements.get(&id).and_then(|pe| pe.choose(&self.observed.children));
+                let Some((version, _)) = text else { return Ok(()) };
+                let desired = builder.processing_element(generation, pe, origin, version);
+                let name = names::processing_element(&self.snapshot.key.name, id);
+                let existing = mirrors.processing_elements.get(&key(&name));
                 self.put(&desired, existing.as_ref().map(|existing| &existing.metadata)).await
             }
             Child::Service(id) => {
-                let Some((pe, _)) = generation.members().find(|(pe, _)| pe.id == *id) else { return Ok(()) };
-                let desired: Service = family.service(pe);
-                let name = names::processing_element(&self.scene.key.name, *id);
+                let Some((pe, _)) = generation.members().find(|(pe, _)| pe.id == id) else { return Ok(()) };
+                let desired: Service = builder.service(pe);
+                let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.services.get(&key(&name)).map(|existing| existing.metadata.clone());
                 let existing = self.look::<Service>(&name, existing).await?;
                 self.put(&desired, existing.as_ref()).await
             }
             Child::Region(index) => {
-                let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == *index) else {
+                let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
                     return Ok(());
                 };
-                let desired: ParallelRegion = family.region(region);
+                let desired: ParallelRegion = builder.region(region);
                 let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
                 create_or_match(&self.api(), MANAGER, &desired, same).await.map(|_| ())
             }
             Child::HostPool(index) => {
-                let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == *index) else {
+                let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
                     return Ok(());
                 };
-                let desired: HostPool = family.host_pool(pool, &generation.nodes);
-                let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.scene.key.name, *index)));
+                let desired: HostPool = builder.host_pool(pool, &generation.nodes);
+                let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
                 self.put(&desired, existing.as_ref().map(|existing| &existing.metadata)).await
             }
             Child::JobConfigMap => {
-                let desired = self.scene.config_map();
-                let name = names::job_config_map(&self.scene.key.name);
+                let desired = self.snapshot.config_map();
+                let name = names::job_config_map(&self.snapshot.key.name);
                 let existing = mirrors.config_maps.get(&key(&name)).map(|existing| existing.metadata.clone());
                 let existing = self.look::<ConfigMap>(&name, existing).await?;
                 self.put(&desired, existing.as_ref()).await
             }
-            // Written by long work.
-            Child::ConfigMap(_) => Ok(()),
         }
     }
 
@@ -249,8 +266,8 @@ impl Actor<'_> {
         apply(&self.api(), manager, desired, existing).await.map(|_| ())
     }
 
-    async fn delete(&self, child: &Child, propagation: Propagation) -> Result<(), Error> {
-        let job = &*self.scene.key.name;
+    async fn delete(&self, object: &Owned, propagation: Propagation) -> Result<(), Error> {
+        let job = &*self.snapshot.key.name;
         let mirrors = &self.context.mirrors;
         let propagation = match propagation {
             Propagation::Background => PropagationPolicy::Background,
@@ -258,28 +275,28 @@ impl Actor<'_> {
         };
         // Only PEs have dependents; whatever else waits for none goes at once.
         let at_once = PropagationPolicy::Background;
-        match child {
-            Child::ProcessingElement(id, _) => {
+        match object {
+            Owned::Child(Child::ProcessingElement(id)) => {
                 let name = names::processing_element(job, *id);
                 self.delete_one::<ProcessingElement, _>(&mirrors.processing_elements, &name, propagation).await
             }
-            Child::Service(id) => {
+            Owned::Child(Child::Service(id)) => {
                 let name = names::processing_element(job, *id);
                 self.delete_one::<Service, _>(&mirrors.services, &name, at_once).await
             }
-            Child::Region(index) => {
+            Owned::Child(Child::Region(index)) => {
                 let name = names::parallel_region(job, *index);
                 self.delete_one::<ParallelRegion, _>(&mirrors.parallel_regions, &name, at_once).await
             }
-            Child::HostPool(index) => {
+            Owned::Child(Child::HostPool(index)) => {
                 let name = names::host_pool(job, *index);
                 self.delete_one::<HostPool, _>(&mirrors.host_pools, &name, at_once).await
             }
-            Child::JobConfigMap => {
+            Owned::Child(Child::JobConfigMap) => {
                 let name = names::job_config_map(job);
                 self.delete_one::<ConfigMap, _>(&mirrors.config_maps, &name, at_once).await
             }
-            Child::ConfigMap(name) => self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await,
+            Owned::ConfigMap(name) => self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await,
         }
     }
 
@@ -292,7 +309,7 @@ impl Actor<'_> {
             + serde::de::DeserializeOwned,
         M: Mirrored,
     {
-        match mirror.get(&self.scene.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
+        match mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
             Some(uid) => delete::<K>(&self.api(), name, Some(&uid), propagation).await,
             None => Ok(()),
         }
@@ -301,14 +318,15 @@ impl Actor<'_> {
     /// Writes the requested width into the region's spec (rule elasticity-5). If another client has changed the region
     /// since it was observed, nothing is written: that change starts a new reconcile.
     async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
-        let name = names::parallel_region(&self.scene.key.name, index);
-        let mirrored = self.context.mirrors.parallel_regions.get(&self.scene.key.sibling(&name));
-        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.scene.job)) else {
+        let name = names::parallel_region(&self.snapshot.key.name, index);
+        let mirrored = self.context.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
+        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
             return Ok(());
         };
-        let regions = self.context.mirrors.parallel_regions.of_job(&self.scene.key);
+        let regions = self.context.mirrors.parallel_regions.of_job(&self.snapshot.key);
         let ours = regions.iter().map(|region| &**region);
-        let request = RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.scene.job)));
+        let request =
+            RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));
         let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
         let patch = Patch::Merge(region.with_width(width, request.trace_parent.as_deref()));
         let parameters =
@@ -320,54 +338,54 @@ impl Actor<'_> {
         }
     }
 
-    /// Takes a step: one write of the status.
+    /// Records a change of what is wanted: one write of the status.
     async fn record(&self, change: &Change) -> Result<(), Error> {
-        let status = present(self.observed, self.decision, transition::apply(change, self.observed), true);
-        tracing::info!(job = %self.scene.key, step = change.name(), generation = status.generation, "step");
+        let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
+        tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
         self.write(status).await?;
-        self.context.memory.with(&self.scene.key, self.scene.uid(), |entry| {
-            entry.work.used(change);
-            entry.obstacle = None;
+        self.remember(|entry| {
+            transition::use_up(&mut entry.tasks, change);
+            entry.last_failure = None;
         });
         Ok(())
     }
 
-    /// Describes the job in its status, unless the status says so already. Counters are written at most every
-    /// [`DESCRIBE_INTERVAL`].
+    /// Describes the job in its status, unless the status says so already. Counters (ready, pending) are written at
+    /// most every 500 ms.
     async fn describe(&self) -> Result<Acted, Error> {
-        let wake = self.decision.wake_at.map(|at| {
+        let wake = self.report.wake_at.map(|at| {
             let now = k8s_openapi::jiff::Timestamp::now();
             at.duration_since(now).try_into().unwrap_or(Duration::ZERO)
         });
         let again = |delay: Option<Duration>| delay.map_or(Acted::Done, Acted::Again);
-        let status = present(self.observed, self.decision, self.observed.status.clone(), false);
+        let status = describe(self.observed, self.report, self.observed.status.clone(), false);
         if status == self.observed.status {
             return Ok(again(wake));
         }
         if !is_significant(&self.observed.status, &status) {
-            let written = self.context.memory.with(&self.scene.key, self.scene.uid(), |entry| entry.described);
+            let written = self.remember(|entry| entry.described);
             let elapsed = written.map_or(DESCRIBE_INTERVAL, |written| written.elapsed());
             if let Some(left) = DESCRIBE_INTERVAL.checked_sub(elapsed).filter(|left| !left.is_zero()) {
                 return Ok(Acted::Again(wake.map_or(left, |wake| wake.min(left))));
             }
         }
         self.write(status).await?;
-        self.context
-            .memory
-            .with(&self.scene.key, self.scene.uid(), |entry| entry.described = Some(tokio::time::Instant::now()));
+        self.remember(|entry| entry.described = Some(tokio::time::Instant::now()));
         Ok(again(wake))
     }
 
+    /// Writes the whole status if nobody wrote the job since it was observed, and publishes the Events that follow from
+    /// the change.
     async fn write(&self, status: JobStatus) -> Result<(), Error> {
         let before = &self.observed.status;
         let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
-        let mut job = (*self.scene.job).clone();
-        let happened = events::between(&self.scene.key.name, before, &status, proposed);
+        let mut job = (*self.snapshot.job).clone();
+        let happened = events::between(&self.snapshot.key.name, before, &status, proposed);
         job.status = Some(status);
         let written = replace_status_if_unchanged(&self.api(), MANAGER, &job).await?;
-        self.context.memory.wrote(&self.scene.key, written);
+        self.context.memory.wrote(&self.snapshot.key, written);
         for event in happened {
-            event.publish(&self.context.events, &self.scene.job);
+            event.publish(&self.context.events, &self.snapshot.job);
         }
         Ok(())
     }

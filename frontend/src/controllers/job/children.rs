@@ -50,9 +50,9 @@ const NOTIFICATION_PORT: i32 = 10_000;
 const CONSISTENT_REGION_PORT: i32 = 10_001;
 const METRICS_PORT: i32 = 9_696;
 
-/// What all children of a job have in common.
+/// Builds the children of a job: has what they have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Family<'a> {
+pub(crate) struct ChildBuilder<'a> {
     /// The reference to the job.
     pub(crate) owner: &'a OwnerReference,
     /// Number of the job.
@@ -65,14 +65,14 @@ pub(crate) struct Family<'a> {
 
 /// Which text a PE refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum TextVersion {
     /// The one it had to start with last.
     Origin,
     /// The one of the generation; a running PE cannot tell it from the other.
     Newest,
 }
 
-impl Family<'_> {
+impl ChildBuilder<'_> {
     fn job(&self) -> &str {
         &self.owner.name
     }
@@ -92,11 +92,11 @@ impl Family<'_> {
         generation: &Generation,
         pe: &Planned,
         origin: &Origin,
-        which: Which,
+        version: TextVersion,
     ) -> ProcessingElement {
-        let (content_id, size) = match which {
-            Which::Origin => (&origin.content_id, origin.size),
-            Which::Newest => (&pe.content_id, pe.size),
+        let (content_id, size) = match version {
+            TextVersion::Origin => (&origin.content_id, origin.size),
+            TextVersion::Newest => (&pe.content_id, pe.size),
         };
         let operators =
             pe.operators.iter().take(LISTED_OPERATORS_MAX).map(|name| condition::cut(name, NAME_MAX).to_owned());
@@ -332,11 +332,11 @@ mod tests {
         following(Some(&first), pe)
     }
 
-    fn pe_of(spec: &JobSpec, generation: &Generation, which: Which) -> ProcessingElement {
+    fn pe_of(spec: &JobSpec, generation: &Generation, version: TextVersion) -> ProcessingElement {
         let owner = owner();
-        let family = Family { owner: &owner, job_id: 7, spec, sab_name: "a.sab" };
+        let builder = ChildBuilder { owner: &owner, job_id: 7, spec, sab_name: "a.sab" };
         let (pe, origin) = generation.members().next().unwrap();
-        family.processing_element(generation, pe, origin, which)
+        builder.processing_element(generation, pe, origin, version)
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
             "imagePullPolicy": "IfNotPresent", "imagePullSecret": "s",
             "processingElement": {"restartFailedPod": false, "runtimeTraceLevel": "DEBUG"},
         }));
-        let object = pe_of(&spec, &second(10), Which::Origin);
+        let object = pe_of(&spec, &second(10), TextVersion::Origin);
         let expected = json!({
             "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
             "metadata": {
@@ -373,7 +373,8 @@ mod tests {
     fn another_text_that_a_running_pe_cannot_see_changes_nothing_but_the_name_of_the_text() {
         let spec = spec(json!({}));
         let generation = second(COMPRESSED_ABOVE + 1);
-        let (origin, mut newest) = (pe_of(&spec, &generation, Which::Origin), pe_of(&spec, &generation, Which::Newest));
+        let (origin, mut newest) =
+            (pe_of(&spec, &generation, TextVersion::Origin), pe_of(&spec, &generation, TextVersion::Newest));
         assert_eq!(newest.spec.content_id, "cd".repeat(32));
         assert_eq!(newest.spec.config_map, AadlConfigMap { name: "flow-3-cdcdcdcdcd".to_owned(), compressed: true });
         newest.spec.content_id.clone_from(&origin.spec.content_id);
@@ -400,8 +401,8 @@ mod tests {
             }
             let spec = spec(value);
             let owner = owner();
-            let family = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
-            let resources = family.options(4).resources.unwrap();
+            let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+            let resources = builder.options(4).resources.unwrap();
             assert_eq!(serde_json::to_value(resources).unwrap(), expected, "{whole} {own}");
         }
     }
@@ -409,7 +410,7 @@ mod tests {
     #[test]
     fn a_service_is_a_name_for_its_pe_whether_it_is_ready_or_not() {
         let (spec, owner) = (spec(json!({})), owner());
-        let service = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" }.service(&planned());
+        let service = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" }.service(&planned());
         let expected = json!({
             "clusterIP": "None", "publishNotReadyAddresses": true,
             "selector": {"app": "streams", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
@@ -427,11 +428,11 @@ mod tests {
     #[test]
     fn a_text_is_named_after_its_content() {
         let (spec, owner) = (spec(json!({})), owner());
-        let family = Family { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
-        let plain = family.text(3, &"ab".repeat(32), StoredText::Plain("<pe/>".to_owned()));
+        let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        let plain = builder.text(3, &"ab".repeat(32), StoredText::Plain("<pe/>".to_owned()));
         assert_eq!(plain.metadata.name.as_deref(), Some("flow-3-ababababab"));
         assert_eq!((plain.immutable, plain.data.unwrap()["aadl.xml"].as_str()), (Some(true), "<pe/>"));
-        let compressed = family.text(3, &"ab".repeat(32), StoredText::Compressed(vec![1]));
+        let compressed = builder.text(3, &"ab".repeat(32), StoredText::Compressed(vec![1]));
         assert!(compressed.data.is_none() && compressed.binary_data.unwrap().contains_key("aadl.xml.gz"));
     }
 }

@@ -18,8 +18,8 @@ use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
 use super::{
     chunks::digest,
     generation::Generation,
-    observed::{Failure, Remedy},
     resources,
+    tasks::{Failure, Remedy},
 };
 
 /// What a job asks of the compiler. `adl_sha256` is the digest of the pinned ADL; the content is left out.

@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::controllers::Context;
-use crate::mirrors::job_of;
+use crate::{controllers::Context, mirrors::job_of};
 use streams_kubernetes::{
     Error, Key,
     queue::{Outcome, Queue},
@@ -13,7 +12,7 @@ use tracing::Instrument;
 
 use super::{
     act::{Acted, act},
-    decide::decide,
+    decide::{Decision, decide},
     observe::observe,
 };
 
@@ -53,17 +52,18 @@ pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome
         return Ok(Outcome::Done);
     }
     let job = context.memory.latest(&key, job);
-    let (observed, scene) = observe(&context, &key, job).await?;
-    let decision = decide(&observed);
-    tracing::debug!(actions = ?decision.actions, preparing = decision.preparing, pending = decision.pending, "decided");
+    let (observed, snapshot) = observe(&context, &key, job).await?;
+    let (decision, report) = decide(&observed);
+    tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
     // What is done for a generation belongs to the trace that it was asked for in.
     let span = tracing::info_span!("act");
-    let generation = scene.proposed.as_ref().or(scene.committed.as_ref()).filter(|_| !decision.actions.is_empty());
+    let idle = decision == Decision::Work(Vec::new());
+    let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);
     if let Some(generation) = generation {
         telemetry::continue_trace(&span, &generation.trace_parent);
     }
-    match act(&context, &scene, &observed, &decision).instrument(span).await {
-        Ok(Acted::Moved) => Ok(Outcome::Again(Duration::ZERO)),
+    match act(&context, &snapshot, &observed, &decision, &report).instrument(span).await {
+        Ok(Acted::StepTaken) => Ok(Outcome::Again(Duration::ZERO)),
         Ok(Acted::Again(delay)) => Ok(Outcome::Again(delay)),
         Ok(Acted::Done) => Ok(Outcome::Done),
         Err(error) if error.is_conflict() => Ok(Outcome::Again(AFTER_CONFLICT)),

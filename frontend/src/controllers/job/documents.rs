@@ -1,4 +1,6 @@
-//! Documents in chunks, on the API server.
+//! Writes documents in chunks to the API server, and reads them.
+//!
+//! Knows: ConfigMaps and chunks. Must not know: what documents contain.
 
 use bytes::Bytes;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::OwnerReference};
@@ -14,7 +16,7 @@ use streams_kubernetes::{
 };
 
 use super::{
-    act::MANAGER,
+    MANAGER,
     chunks::{Cut, Document, Incomplete, cut, join},
 };
 

@@ -1,4 +1,4 @@
-//! What people see in `kubectl describe`: the Events that follow from a change of a job's status (rule job-34). Pure.
+//! The Events that follow from a change of a job's status: what people see in `kubectl describe` (rule job-34). Pure.
 
 use streams_api::{Job, JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Events;
@@ -113,12 +113,12 @@ mod tests {
         status
     }
 
-    fn told(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
+    fn summary(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
         between("flow", before, after, None).into_iter().map(|event| (event.warning, event.reason)).collect()
     }
 
     #[test]
-    fn each_turn_in_the_life_of_a_job_is_told_once() {
+    fn each_turn_in_the_life_of_a_job_makes_one_event() {
         let submitting = status(JobPhase::Submitting, None, false);
         let committed = status(JobPhase::Submitting, Some(0), false);
         let running = status(JobPhase::Running, Some(0), true);
@@ -145,8 +145,8 @@ mod tests {
         ];
         for (before, after, expected) in table {
             let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();
-            assert_eq!(told(before, after), expected);
-            assert!(told(after, after).is_empty(), "it is told once");
+            assert_eq!(summary(before, after), expected);
+            assert!(summary(after, after).is_empty(), "it is published once");
         }
     }
 }

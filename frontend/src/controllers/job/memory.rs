@@ -1,7 +1,9 @@
-//! What the process keeps of jobs between two looks: results of long work, plans that were read, its own last writes.
+//! What the process remembers of jobs between two reconciles: results of long work, plans that were read, its own last
+//! writes.
 //!
-//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again
-//! (rule job-1).
+//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again.
+//!
+//! Knows: what is kept, for how long. Must not know: who computes it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +21,8 @@ use streams_kubernetes::Key;
 
 use super::{
     generation::Generation,
-    observed::{Failure, Slot, Wanted, Work},
+    observed::Wanted,
+    tasks::{Failure, Slot, TaskKind, Tasks},
 };
 
 /// Bytes of ADL that are kept.
@@ -37,11 +40,11 @@ pub(crate) struct Memory {
 pub(crate) struct Entry {
     uid: String,
     /// Long work and what came of it.
-    pub(crate) work: Work,
+    pub(crate) tasks: Tasks,
     /// Ends the long work that is going on, by kind.
-    pub(crate) cancel: BTreeMap<super::work::Kind, CancellationToken>,
+    pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
     /// How often long work failed in a row, by kind.
-    pub(crate) failures: BTreeMap<super::work::Kind, u32>,
+    pub(crate) failures: BTreeMap<TaskKind, u32>,
     /// The job as the API server answered the last write; the mirror may be older.
     latest: Option<Arc<Job>>,
     /// Generations by the digest of their plan.
@@ -52,8 +55,8 @@ pub(crate) struct Entry {
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// ConfigMaps that were just written.
     written: BTreeMap<String, Instant>,
-    /// What the last attempt to do something failed with.
-    pub(crate) obstacle: Option<Failure>,
+    /// Why an action of the last reconcile failed.
+    pub(crate) last_failure: Option<Failure>,
     /// When the status was last written only to describe.
     pub(crate) described: Option<Instant>,
 }
@@ -62,7 +65,7 @@ impl Entry {
     fn new(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
-            work: Work::idle(),
+            tasks: Tasks::idle(),
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
             latest: None,
@@ -70,14 +73,14 @@ impl Entry {
             wanted: BTreeMap::new(),
             job_config_map: None,
             written: BTreeMap::new(),
-            obstacle: None,
+            last_failure: None,
             described: None,
         }
     }
 
     /// Forgets plans that are not among these, but for one that was just compiled.
     pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
-        let compiled = match &self.work.compile {
+        let compiled = match &self.tasks.compile {
             Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
             _ => "",
         };
@@ -209,7 +212,7 @@ mod tests {
         let memory = Memory::new();
         let key = Key::new("n", "flow");
         let token = CancellationToken::new();
-        memory.with(&key, "a", |entry| entry.cancel.insert(super::super::work::Kind::Fetch, token.clone()));
+        memory.with(&key, "a", |entry| entry.cancel.insert(TaskKind::Fetch, token.clone()));
         assert!(memory.find(&key, "b", |_| ()).is_none());
         assert!(!token.is_cancelled());
         memory.forget(&key);

@@ -8,8 +8,9 @@
 //!
 //! | Module | What it is |
 //! |---|---|
+//! | [`observed`], [`tasks`] | plain values: what is observed of a job; its long work |
 //! | [`decide`] | pure: what to do next, as a table |
-//! | [`transition`], [`present`], [`events`] | pure: what a step makes of the status; how the status describes; what people are told |
+//! | [`transition`], [`describe`], [`events`] | pure: what a step makes of the status; what the status says; which Events follow |
 //! | [`generation`], [`wanted`], [`children`] | pure: a plan and what belongs to it; what should exist for it, in hashes and as objects |
 //! | [`compilation`], [`widths`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
 //! | [`observe`], [`act`], [`controller`] | the same with the API server |
@@ -17,16 +18,16 @@
 //!
 //! # Life of a generation
 //!
-//! (Rules job-2 and job-12.) Each line is one write (or many that depend on nothing but the one before); a crash after
-//! any of them is followed by the same end:
+//! Each line is one write (or many that depend on nothing but the one before). A crash after any of them is followed by
+//! the same end (rule job-1):
 //! 1. the number of the job;
 //! 2. the ADL in chunks, then its name in the status: pinned, never fetched again;
 //! 3. the plan in chunks, then `status.proposal`;
 //! 4. the texts of new and restarted PEs, in ConfigMaps named after their content;
 //! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;
-//! 7. the roll-out: existing PEs are told one by one; the PE controller replaces a pod only if its PE's runtime id is
-//!    another one;
+//! 7. the roll-out: existing PEs get their new specs one by one; the PE controller replaces a pod only if its PE's
+//!    runtime id is another one;
 //! 8. what neither plan nor proposal refers to is deleted. Then the generation is rolled out: pods of deleted PEs,
 //!    which Kubernetes ends, are not waited for, and their PEs' ids are not given away while they are there.
 //!
@@ -43,6 +44,7 @@ pub(crate) mod chunks;
 pub(crate) mod compilation;
 pub(crate) mod controller;
 pub(crate) mod decide;
+pub(crate) mod describe;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod generation;
@@ -51,9 +53,12 @@ pub(crate) mod memory;
 pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod port_labels;
-pub(crate) mod present;
 pub(crate) mod resources;
+pub(crate) mod tasks;
 pub(crate) mod transition;
 pub(crate) mod wanted;
 pub(crate) mod widths;
 pub(crate) mod work;
+
+/// Field manager of the job controller.
+const MANAGER: &str = "streams-job-controller";

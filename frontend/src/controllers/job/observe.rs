@@ -1,4 +1,4 @@
-//! From the mirrors and the stored plans to an observation.
+//! Makes an observation of a job from the mirrors, the stored plans and the memory of the process.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use streams_kubernetes::{
 };
 
 use super::{
-    children::Family,
+    children::ChildBuilder,
     chunks::Document,
     compilation, documents,
     generation::Generation,
-    observed::{Children, Limits, Loaded, Object, Observed, Pe, Run, Wanted},
+    observed::{Children, Deadlines, Loaded, Object, Observed, Pe, Run, Wanted},
     wanted::wanted,
     widths::{Widths, widths},
 };
@@ -30,8 +30,8 @@ use super::{
 /// Largest stored plan in bytes.
 const PLAN_MAX: u64 = 512 << 20;
 
-/// What an observation was made of, for those who act on it.
-pub(crate) struct Scene {
+/// The job and the generations that an observation was made from, for whoever acts on it.
+pub(crate) struct JobSnapshot {
     /// Namespace and name of the job.
     pub(crate) key: Key,
     /// The job.
@@ -44,11 +44,11 @@ pub(crate) struct Scene {
     pub(crate) proposed: Option<Arc<Generation>>,
 }
 
-impl Scene {
-    /// What the children of the job have in common.
-    pub(crate) fn family(&self) -> Family<'_> {
+impl JobSnapshot {
+    /// Builds the children of the job.
+    pub(crate) fn builder(&self) -> ChildBuilder<'_> {
         let status = self.job.status.as_ref();
-        Family {
+        ChildBuilder {
             owner: &self.owner,
             job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
             spec: &self.job.spec,
@@ -60,7 +60,7 @@ impl Scene {
     pub(crate) fn config_map(&self) -> ConfigMap {
         let committed = self.committed.as_deref().map(|generation| &generation.plan);
         let proposed = self.proposed.as_deref().map(|generation| &generation.plan);
-        self.family().config_map(committed, proposed)
+        self.builder().config_map(committed, proposed)
     }
 
     /// The uid of the job.
@@ -73,43 +73,43 @@ impl Scene {
 ///
 /// # Errors
 /// A plan could not be read for another reason than that it is not there.
-pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Result<(Observed, Scene), Error> {
+pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Result<(Observed, JobSnapshot), Error> {
     let status = job.status.clone().unwrap_or_default();
     let owner = controlled_by(&*job);
     let plans: Vec<&StoredPlan> =
         status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
     let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
     context.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
-    let mut scene = Scene { key: key.clone(), job: Arc::clone(&job), owner, committed: None, proposed: None };
+    let mut snapshot = JobSnapshot { key: key.clone(), job: Arc::clone(&job), owner, committed: None, proposed: None };
     let committed = match &status.plan {
         None => None,
         Some(plan) => {
-            let (loaded, generation) = load(context, &scene, plan).await?;
-            scene.committed = generation;
+            let (loaded, generation) = load(context, &snapshot, plan).await?;
+            snapshot.committed = generation;
             Some(loaded)
         }
     };
     let proposed = match &status.proposal {
         None => None,
         Some(proposal) => {
-            let (loaded, generation) = load(context, &scene, &proposal.plan).await?;
-            scene.proposed = generation;
+            let (loaded, generation) = load(context, &snapshot, &proposal.plan).await?;
+            snapshot.proposed = generation;
             Some(loaded)
         }
     };
     let regions = context.mirrors.parallel_regions.of_job(key);
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
-    let Widths { desired, refused, to_take_over } = match &scene.committed {
+    let Widths { desired, refused, to_take_over } = match &snapshot.committed {
         Some(generation) => widths(&job.spec, generation, ours),
         None => Widths::default(),
     };
-    let labels = job_config_map(context, &scene, &digests)?;
+    let labels = job_config_map(context, &snapshot, &digests)?;
     let mut children = children(context, key, &job);
-    let (work, obstacle) = context.memory.with(key, scene.uid(), |entry| {
+    let (tasks, last_failure) = context.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(|name| children.texts.contains_key(name)) {
             children.texts.insert(name, Object::default());
         }
-        (entry.work.clone(), entry.obstacle.clone())
+        (entry.tasks.clone(), entry.last_failure.clone())
     });
     let observed = Observed {
         now: Timestamp::now(),
@@ -120,7 +120,7 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
             status.adl.as_ref().map_or("", |adl| adl.sha256.as_str()),
         ),
         refusal: compilation::refusal(&job.spec),
-        limits: Limits {
+        deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
             resize: context.jobs.resize_seconds,
             max_attempts: context.jobs.submission_attempts,
@@ -133,35 +133,43 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
         widths_to_take_over: to_take_over,
         job_config_map: labels,
         children,
-        work,
-        obstacle,
+        tasks,
+        last_failure,
     };
-    Ok((observed, scene))
+    Ok((observed, snapshot))
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
-fn job_config_map(context: &Context, scene: &Scene, digests: &[&str]) -> Result<String, Error> {
-    let known = context.memory.with(&scene.key, scene.uid(), |entry| {
+fn job_config_map(context: &Context, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
+    let known = context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.job_config_map.as_ref().filter(|(of, _)| of == digests).map(|(_, hash)| hash.clone())
     });
     if let Some(known) = known {
         return Ok(known);
     }
-    let computed = hash(&scene.config_map())?;
+    let computed = hash(&snapshot.config_map())?;
     let digests: Vec<String> = digests.iter().map(|digest| (*digest).to_owned()).collect();
-    context.memory.with(&scene.key, scene.uid(), |entry| entry.job_config_map = Some((digests, computed.clone())));
+    context
+        .memory
+        .with(&snapshot.key, snapshot.uid(), |entry| entry.job_config_map = Some((digests, computed.clone())));
     Ok(computed)
 }
 
 /// A stored generation, from memory or from its chunks.
-async fn load(context: &Context, scene: &Scene, plan: &StoredPlan) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
-    let remembered = context.memory.with(&scene.key, scene.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
+async fn load(
+    context: &Context,
+    snapshot: &JobSnapshot,
+    plan: &StoredPlan,
+) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
+    let remembered =
+        context.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
     let generation = match remembered {
         Some(generation) => generation,
         None => {
-            let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &scene.key.namespace);
+            let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &snapshot.key.namespace);
             let document = Document::Plan { generation: plan.generation };
-            let stored = documents::read(&api, &document, &scene.key.name, &plan.sha256, plan.chunks, PLAN_MAX).await?;
+            let stored =
+                documents::read(&api, &document, &snapshot.key.name, &plan.sha256, plan.chunks, PLAN_MAX).await?;
             let read = stored
                 .map_err(|incomplete| incomplete.to_string())
                 .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
@@ -171,19 +179,19 @@ async fn load(context: &Context, scene: &Scene, plan: &StoredPlan) -> Result<(Lo
             }
         }
     };
-    let wanted = want(context, scene, &plan.sha256, &generation).await?;
+    let wanted = want(context, snapshot, &plan.sha256, &generation).await?;
     Ok((Loaded::Whole(wanted), Some(generation)))
 }
 
 /// What the generation wants, computed once for each spec.
 async fn want(
     context: &Context,
-    scene: &Scene,
+    snapshot: &JobSnapshot,
     sha256: &str,
     generation: &Arc<Generation>,
 ) -> Result<Arc<Wanted>, Error> {
-    let key = (sha256.to_owned(), scene.job.metadata.generation.unwrap_or_default());
-    let known = context.memory.with(&scene.key, scene.uid(), |entry| {
+    let key = (sha256.to_owned(), snapshot.job.metadata.generation.unwrap_or_default());
+    let known = context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.generations.insert(sha256.to_owned(), Arc::clone(generation));
         entry.wanted.get(&key).cloned()
     });
@@ -191,20 +199,20 @@ async fn want(
         return Ok(known);
     }
     // Thousands of objects to hash: not on a thread that serves others.
-    let (job, owner, of) = (Arc::clone(&scene.job), scene.owner.clone(), Arc::clone(generation));
+    let (job, owner, of) = (Arc::clone(&snapshot.job), snapshot.owner.clone(), Arc::clone(generation));
     let computed = tokio::task::spawn_blocking(move || {
         let status = job.status.as_ref();
-        let family = Family {
+        let builder = ChildBuilder {
             owner: &owner,
             job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
             spec: &job.spec,
             sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
         };
-        wanted(family, &of)
+        wanted(builder, &of)
     });
     let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     let computed = Arc::new(computed?);
-    context.memory.with(&scene.key, scene.uid(), |entry| {
+    context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         let spec_generation = key.1;
         entry.wanted.retain(|(_, generation), _| *generation == spec_generation);
         entry.wanted.insert(key, Arc::clone(&computed));

@@ -1,12 +1,18 @@
 //! What the job controller sees before it decides: plain values, no client, no store.
+//!
+//! Knows: names, hashes and states of the objects of one job. Must not know: how objects look, where they were read.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 
-use streams_api::{JobStatus, ResolvedFusion, Statistics, StoredAdl, StoredPlan};
+use streams_api::{JobStatus, ResolvedFusion, Statistics};
 
-use super::{decide::Change, generation::Target};
+use super::{
+    children::TextVersion,
+    generation::Target,
+    tasks::{Failure, Tasks},
+};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug)]
@@ -19,8 +25,8 @@ pub(crate) struct Observed {
     pub(crate) inputs: String,
     /// Why the spec cannot be submitted, if the API server accepted something that cannot.
     pub(crate) refusal: Option<Failure>,
-    /// Limits of the job and of the frontend.
-    pub(crate) limits: Limits,
+    /// How long things may take, and how often they are tried.
+    pub(crate) deadlines: Deadlines,
     /// What was recorded last.
     pub(crate) status: JobStatus,
     /// The committed generation; `None` if there is none.
@@ -31,16 +37,17 @@ pub(crate) struct Observed {
     pub(crate) desired_widths: BTreeMap<String, u32>,
     /// Widths that are wanted and never compiled, by region; `desired_widths` has the applied ones in their place.
     pub(crate) refused_widths: BTreeMap<String, RefusedWidth>,
-    /// Widths that a request wants (`desired_widths` has them) and that the specs of regions do not have yet, by index of the region.
+    /// Widths that a request wants (`desired_widths` has them) and that the specs of regions do not have yet, by index
+    /// of the region.
     pub(crate) widths_to_take_over: BTreeMap<u64, u32>,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// Objects of the job.
     pub(crate) children: Children,
     /// Long work: what is going on, and what came of it.
-    pub(crate) work: Work,
-    /// What the last attempt to do something failed with.
-    pub(crate) obstacle: Option<Failure>,
+    pub(crate) tasks: Tasks,
+    /// Why an action of the last reconcile failed; `None` if none did.
+    pub(crate) last_failure: Option<Failure>,
 }
 
 /// A width that is refused without asking the compiler.
@@ -54,9 +61,9 @@ pub(crate) struct RefusedWidth {
     pub(crate) message: String,
 }
 
-/// Limits of a submission.
+/// How long things may take, and how often they are tried: from the job's spec and the options of the frontend.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct Deadlines {
     /// How long a submission may take.
     pub(crate) submission: Duration,
     /// How long a resize may take.
@@ -99,8 +106,8 @@ pub(crate) struct Wanted {
     pub(crate) regions: BTreeMap<u64, String>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
-    /// How many PEs have which fate.
-    pub(crate) fates: Fates,
+    /// What the generation does to PEs, in numbers.
+    pub(crate) effect: Effect,
     /// Figures for the status.
     pub(crate) statistics: Statistics,
     /// How fusion was resolved.
@@ -109,16 +116,16 @@ pub(crate) struct Wanted {
     pub(crate) warnings: Vec<(String, String)>,
 }
 
-/// How many PEs have which fate.
+/// What a generation does to PEs, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fates {
-    /// Pod stays.
+pub(crate) struct Effect {
+    /// PEs whose pod stays.
     pub(crate) kept: u32,
-    /// Pod is replaced.
+    /// PEs whose pod is replaced.
     pub(crate) restarted: u32,
-    /// New.
+    /// PEs that are new.
     pub(crate) added: u32,
-    /// Gone.
+    /// PEs that are removed.
     pub(crate) removed: u32,
 }
 
@@ -147,10 +154,12 @@ pub(crate) struct Text {
 }
 
 impl WantedPe {
-    /// The text that the PE should refer to; `None` until one is there.
-    pub(crate) fn choose(&self, children: &Children) -> Option<&Text> {
-        let there = |text: &&Text| children.texts.get(&text.config_map).is_some_and(|object| !object.deleting);
-        self.carried.as_ref().filter(there).or_else(|| Some(&self.text).filter(there))
+    /// The text that the PE should refer to, among those that exist; `None` while there is none. An older text that a
+    /// running PE cannot tell from the newest one is preferred: the PE object stays as it is.
+    pub(crate) fn choose(&self, children: &Children) -> Option<(TextVersion, &Text)> {
+        let exists = |text: &Text| children.texts.get(&text.config_map).is_some_and(|object| !object.deleting);
+        let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
+        carried.into_iter().chain([(TextVersion::Newest, &self.text)]).find(|(_, text)| exists(text))
     }
 }
 
@@ -221,141 +230,4 @@ pub(crate) enum Run {
     Completed,
     /// It failed or was deleted, and is not replaced.
     Down,
-}
-
-/// Long work of a job.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Work {
-    /// Fetching the bundle, for a generation of the spec.
-    pub(crate) fetch: Slot<i64, StoredAdl>,
-    /// Compiling for a target.
-    pub(crate) compile: Slot<Compilation, Compiled>,
-    /// Writing texts of the proposal.
-    pub(crate) publish: Slot<Publish, ()>,
-    /// Writing texts of the committed generation again.
-    pub(crate) repair: Slot<Publish, ()>,
-}
-
-impl Work {
-    /// Nothing going on, nothing found out.
-    pub(crate) fn idle() -> Self {
-        Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle }
-    }
-
-    /// Forgets what has served its purpose once `change` is recorded: results are used once.
-    pub(crate) fn used(&mut self, change: &Change) {
-        match change {
-            Change::JobId(_) | Change::Commit => {}
-            Change::Adl(_) => self.fetch = Slot::Idle,
-            Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => {
-                self.compile = Slot::Idle;
-                self.publish = Slot::Idle;
-            }
-            Change::FailSubmission(_) | Change::StartOver | Change::SubmitAgain => *self = Self::idle(),
-        }
-    }
-}
-
-/// What to compile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Compilation {
-    /// Number of the generation that comes of it.
-    pub(crate) generation: u64,
-    /// What for.
-    pub(crate) target: Target,
-}
-
-/// What compiling gave: a plan whose chunks are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Compiled {
-    /// The stored plan.
-    pub(crate) plan: StoredPlan,
-    /// The widths it has.
-    pub(crate) widths: BTreeMap<String, u32>,
-}
-
-/// Which texts to write.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Publish {
-    /// Digest of the plan.
-    pub(crate) plan: String,
-    /// PEs, ascending.
-    pub(crate) pe_ids: Vec<u64>,
-}
-
-/// One kind of long work: for which key it was last done.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Slot<K, R> {
-    /// Not asked for.
-    Idle,
-    /// Going on.
-    Running(K),
-    /// Done.
-    Done(K, R),
-    /// Failed.
-    Failed(K, Failure),
-}
-
-/// What is known of the work for one key.
-#[derive(Debug, PartialEq)]
-pub(crate) enum About<'a, R> {
-    /// Nothing.
-    Nothing,
-    /// It is going on.
-    Running,
-    /// It is done.
-    Done(&'a R),
-    /// It failed.
-    Failed(&'a Failure),
-}
-
-impl<K: PartialEq, R> Slot<K, R> {
-    /// What is known of the work for `key`.
-    pub(crate) fn about(&self, key: &K) -> About<'_, R> {
-        self.about_one(|of| of == key)
-    }
-}
-
-impl<K, R> Slot<K, R> {
-    fn about_one(&self, is_it: impl Fn(&K) -> bool) -> About<'_, R> {
-        match self {
-            Self::Running(of) if is_it(of) => About::Running,
-            Self::Done(of, result) if is_it(of) => About::Done(result),
-            Self::Failed(of, failure) if is_it(of) => About::Failed(failure),
-            _ => About::Nothing,
-        }
-    }
-}
-
-impl Slot<Publish, ()> {
-    /// What is known of writing texts of this plan, whichever: while they are being written, fewer and fewer are missing.
-    pub(crate) fn about_plan(&self, plan: &str) -> About<'_, ()> {
-        self.about_one(|of| of.plan == plan)
-    }
-}
-
-/// Why long work gave no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    /// What to do about it.
-    pub(crate) remedy: Remedy,
-    /// One word in CamelCase.
-    pub(crate) reason: String,
-    /// One sentence.
-    pub(crate) message: String,
-    /// Stage of the compiler.
-    pub(crate) stage: Option<String>,
-    /// The compiler's code.
-    pub(crate) code: Option<String>,
-}
-
-/// What to do about a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedy {
-    /// Somebody must change what is wanted.
-    Correct,
-    /// Try again at this time.
-    Retry(Timestamp),
-    /// Compile anew: the plan's compiler is gone.
-    Recompile,
 }

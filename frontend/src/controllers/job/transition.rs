@@ -1,6 +1,6 @@
-//! What a step in the life of a job makes of its status.
+//! What a step in the life of a job makes of its status, and of the results of long work.
 //!
-//! Pure. The rest of the status, which only describes, is the business of [`present`](super::present).
+//! Pure. The rest of the status, which only describes, is the business of [`describe`](super::describe).
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use streams_api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize
 
 use super::{
     decide::Change,
-    observed::{Failure, Loaded, Observed},
+    observed::{Loaded, Observed},
+    tasks::{Failure, Slot, Tasks},
 };
 
 /// Longest message of a rejected resize (schema).
@@ -68,6 +69,19 @@ pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
     status
 }
 
+/// Forgets results of long work that have served once `change` is recorded: each is used once.
+pub(crate) fn use_up(tasks: &mut Tasks, change: &Change) {
+    match change {
+        Change::JobId(_) | Change::Commit => {}
+        Change::Adl(_) => tasks.fetch = Slot::Idle,
+        Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => {
+            tasks.compile = Slot::Idle;
+            tasks.publish = Slot::Idle;
+        }
+        Change::FailSubmission(_) | Change::StartOver | Change::SubmitAgain => *tasks = Tasks::idle(),
+    }
+}
+
 /// A submission begins, and its clock with it (rule job-18).
 fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
     status.phase = Some(JobPhase::Submitting);
@@ -99,14 +113,14 @@ fn commit(status: &mut JobStatus, observed: &Observed) {
         status.fusion = Some(wanted.fusion.clone());
     }
     status.statistics = Some(wanted.statistics.clone());
-    let fates = wanted.fates;
+    let effect = wanted.effect;
     status.rollout = Some(Rollout {
         generation: wanted.generation,
-        kept: fates.kept,
-        restarted: fates.restarted,
-        added: fates.added,
-        removed: fates.removed,
-        pending: fates.restarted.saturating_add(fates.added).saturating_add(fates.removed),
+        kept: effect.kept,
+        restarted: effect.restarted,
+        added: effect.added,
+        removed: effect.removed,
+        pending: effect.restarted.saturating_add(effect.added).saturating_add(effect.removed),
         started_at: Some(Time(observed.now)),
         finished_at: None,
     });

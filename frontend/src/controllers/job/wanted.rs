@@ -1,43 +1,43 @@
-//! From a generation and the spec of a job to what should exist, in names and hashes.
+//! Computes what should exist for a generation of a job, in names and hashes. Pure.
 
 use std::collections::BTreeMap;
 
 use streams_proto::fusion::v1::{Fate, fusion::Mode};
 
-use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics, names};
+use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics};
 use streams_kubernetes::{Error, apply::hash};
 
 use super::{
-    children::{Family, Which},
-    generation::{Generation, Origin},
-    observed::{Fates, Text, Wanted, WantedPe},
+    children::{ChildBuilder, TextVersion},
+    generation::Generation,
+    observed::{Effect, Text, Wanted, WantedPe},
 };
 
 /// What should exist for this generation. Takes time in proportion to the number of PEs.
 ///
 /// # Errors
 /// If an object cannot be written as JSON; not possible for these types.
-pub(crate) fn wanted(family: Family<'_>, generation: &Generation) -> Result<Wanted, Error> {
+pub(crate) fn wanted(builder: ChildBuilder<'_>, generation: &Generation) -> Result<Wanted, Error> {
     let mut processing_elements = BTreeMap::new();
     for (pe, origin) in generation.members() {
-        let text = |which: Which| -> Result<Text, Error> {
-            let object = family.processing_element(generation, pe, origin, which);
+        let text = |version: TextVersion| -> Result<Text, Error> {
+            let object = builder.processing_element(generation, pe, origin, version);
             Ok(Text { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
         };
-        let newest = text(Which::Newest)?;
-        let carried = if origin.content_id == pe.content_id { None } else { Some(text(Which::Origin)?) };
+        let newest = text(TextVersion::Newest)?;
+        let carried = if origin.content_id == pe.content_id { None } else { Some(text(TextVersion::Origin)?) };
         let wanted = WantedPe {
             origin: origin.generation,
             restartable: pe.restartable,
             text: newest,
             carried,
-            service: hash(&family.service(pe))?,
+            service: hash(&builder.service(pe))?,
         };
         processing_elements.insert(pe.id, wanted);
     }
     let mut host_pools = BTreeMap::new();
     for pool in &generation.plan.host_pools {
-        host_pools.insert(pool.index, hash(&family.host_pool(pool, &generation.nodes))?);
+        host_pools.insert(pool.index, hash(&builder.host_pool(pool, &generation.nodes))?);
     }
     Ok(Wanted {
         generation: generation.number,
@@ -46,7 +46,7 @@ pub(crate) fn wanted(family: Family<'_>, generation: &Generation) -> Result<Want
         processing_elements,
         regions: generation.plan.parallel_regions.iter().map(|region| (region.index, region.name.clone())).collect(),
         host_pools,
-        fates: Fates {
+        effect: Effect {
             kept: generation.count(&[Fate::Kept, Fate::KeptUnobservable]),
             restarted: generation.count(&[Fate::Restarted]),
             added: generation.count(&[Fate::Added]),
@@ -56,11 +56,6 @@ pub(crate) fn wanted(family: Family<'_>, generation: &Generation) -> Result<Want
         fusion: fusion(generation),
         warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
     })
-}
-
-/// Name of the ConfigMap that a text of a PE has, whichever of them it is.
-pub(crate) fn which(job: &str, pe_id: u64, origin: &Origin, config_map: &str) -> Which {
-    if names::aadl_config_map(job, pe_id, &origin.content_id) == config_map { Which::Origin } else { Which::Newest }
 }
 
 fn statistics(generation: &Generation) -> Statistics {

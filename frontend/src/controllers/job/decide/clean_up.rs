@@ -1,59 +1,57 @@
-//! Removing what nobody refers to (rule job-16).
+//! Deletes what nobody refers to (rule job-16).
 
 use std::collections::BTreeSet;
 
 use streams_api::{StoredAdl, StoredPlan};
 
 use super::{
-    super::{
-        chunks::Document,
-        observed::{Observed, Slot},
-    },
-    Child, Decision, abandoned, committed, delete, is_rolled_out, next_generation,
+    super::{chunks::Document, observed::Observed, tasks::Slot},
+    Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation,
     prepare::wanted_target,
     proposed, roll_out_end, superfluous,
 };
 
-/// Removes what nobody refers to.
-pub(super) fn clean_up(observed: &Observed, decision: &mut Decision) {
+/// Deletes what nobody refers to.
+pub(super) fn clean_up(observed: &Observed, draft: &mut Draft) {
+    let children = &observed.children;
+    let delete_pe = |id: u64, draft: &mut Draft| {
+        if let Some(pe) = children.processing_elements.get(&id) {
+            draft.delete(Owned::Child(Child::ProcessingElement(id)), &pe.object);
+        }
+    };
     let abandoned = abandoned(observed);
     for id in &abandoned {
-        if let Some(pe) = observed.children.processing_elements.get(id) {
-            delete(Child::ProcessingElement(*id, pe.config_map.clone()), pe.object.deleting, decision);
-        }
+        delete_pe(*id, draft);
     }
-    clean_up_chunks(observed, decision);
+    clean_up_chunks(observed, draft);
     let Some(wanted) = committed(observed) else { return };
-    // What is removed has no senders any more once its neighbours were told. It is kept until they run, but not for
-    // ever: it may hold what they wait for.
+    // A PE that is removed has no senders any more once its neighbours have their new specs. It is kept until they run,
+    // but not for ever: it may hold what they wait for.
     if !is_rolled_out(observed, wanted) {
         match roll_out_end(observed) {
             Some(end) if observed.now >= end => {}
-            Some(end) => return decision.wake(end),
+            Some(end) => return draft.wake(end),
             None => return,
         }
     }
-    let generations = [Some(wanted), proposed(observed)];
-    let children = &observed.children;
     for id in superfluous(observed).filter(|id| !abandoned.contains(id)) {
-        if let Some(pe) = children.processing_elements.get(&id) {
-            delete(Child::ProcessingElement(id, pe.config_map.clone()), pe.object.deleting, decision);
-        }
+        delete_pe(id, draft);
     }
+    let generations = [Some(wanted), proposed(observed)];
     for (id, object) in &children.services {
         let wanted = generations.iter().flatten().any(|wanted| wanted.processing_elements.contains_key(id));
         if !wanted && !children.processing_elements.contains_key(id) {
-            delete(Child::Service(*id), object.deleting, decision);
+            draft.delete(Owned::Child(Child::Service(*id)), object);
         }
     }
     for (index, object) in &children.host_pools {
         if !generations.iter().flatten().any(|wanted| wanted.host_pools.contains_key(index)) {
-            delete(Child::HostPool(*index), object.deleting, decision);
+            draft.delete(Owned::Child(Child::HostPool(*index)), object);
         }
     }
     for (index, object) in &children.regions {
         if !generations.iter().flatten().any(|wanted| wanted.regions.contains_key(index)) {
-            delete(Child::Region(*index), object.deleting, decision);
+            draft.delete(Owned::Child(Child::Region(*index)), object);
         }
     }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
@@ -65,27 +63,27 @@ pub(super) fn clean_up(observed: &Observed, decision: &mut Decision) {
     used.extend(children.processing_elements.values().map(|pe| pe.config_map.as_str()));
     for (name, object) in &children.texts {
         if !used.contains(name.as_str()) {
-            delete(Child::ConfigMap(name.clone()), object.deleting, decision);
+            draft.delete(Owned::ConfigMap(name.clone()), object);
         }
     }
 }
 
-/// Removes chunks that the status does not name, unless long work is writing some.
-fn clean_up_chunks(observed: &Observed, decision: &mut Decision) {
+/// Deletes chunks that the status does not name, unless long work is writing some.
+fn clean_up_chunks(observed: &Observed, draft: &mut Draft) {
     let status = &observed.status;
-    let work = &observed.work;
-    if matches!(work.fetch, Slot::Running(_)) || matches!(work.compile, Slot::Running(_)) {
+    let tasks = &observed.tasks;
+    if tasks.fetch.running().is_some() || tasks.compile.running().is_some() {
         return;
     }
     let mut adls: Vec<&StoredAdl> = status.adl.iter().collect();
     // What was just written and is not recorded yet. Results that nobody wants any more count for nothing.
-    if let Slot::Done(spec_generation, adl) = &work.fetch
+    if let Slot::Done(spec_generation, adl) = &tasks.fetch
         && *spec_generation == observed.spec_generation
     {
         adls.push(adl);
     }
     let mut plans: Vec<&StoredPlan> = status.plan.iter().chain(status.proposal.as_ref().map(|p| &p.plan)).collect();
-    if let Slot::Done(key, compiled) = &work.compile
+    if let Slot::Done(key, compiled) = &tasks.compile
         && key.generation == next_generation(observed)
         && Some(&key.target) == wanted_target(observed).as_ref()
     {
@@ -99,7 +97,7 @@ fn clean_up_chunks(observed: &Observed, decision: &mut Decision) {
     };
     for (name, object) in &observed.children.chunks {
         if !used(name) {
-            delete(Child::ConfigMap(name.clone()), object.deleting, decision);
+            draft.delete(Owned::ConfigMap(name.clone()), object);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What to do next for a job: one pure function from what is observed to a list of actions (rules job-1 and job-2).
+//! What to do next for a job: one pure function from what is observed to a decision (rules job-1 and job-2).
 //!
 //! Two tracks run side by side. [`prepare`](prepare::prepare) leads to the next generation, one row at a time; the
 //! first row that is not done yet decides:
@@ -10,22 +10,23 @@
 //! | number | `status.jobId` | count, then record |
 //! | time | every pod of a submission was created | past the time-out: record that it starts over, or has failed |
 //! | clean slate | nothing of an earlier attempt exists | delete it |
-//! | fetch | `status.adl` | start fetching; record what came |
-//! | compile | `status.proposal`, if another target is wanted than the committed one | start compiling; record what came |
+//! | fetch | `status.adl` | start fetching; record the result |
+//! | compile | `status.proposal`, if another target is wanted than the committed one | start compiling; record the result |
 //! | publish | the texts of all PEs that need one are in ConfigMaps | start writing |
 //! | leftovers | no PE object of an abandoned proposal exists | delete |
 //! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply |
 //! | commit | | one write of the status |
 //!
-//! [`roll_out`](roll_out::roll_out) brings what exists to the committed generation and repairs what users delete;
-//! [`clean_up`](clean_up::clean_up) removes what neither track refers to.
+//! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation and repairs what users delete;
+//! [`clean_up`](clean_up::clean_up) deletes what neither track refers to.
 //!
-//! Widths that a request wants of several regions are compiled at once, and written into the regions beside that
-//! ([`Action::TakeOver`]).
+//! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions at
+//! the same time ([`Action::TakeOver`]).
 //!
-//! A step (a write of the status that changes what is wanted) is always the only action of its decision (rule job-3).
-//! All actions of one decision are independent of each other: they may be done in any order, and after any subset of
-//! them (a crash) the next decision leads to the same end.
+//! A decision is a [`Step`] or work. A step writes the status and changes what is wanted, so nothing else that was
+//! decided for the status before it may be done together with it (rule job-3). The actions of [`Decision::Work`] do not
+//! depend on each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead
+//! to the same end.
 //!
 //! Knows: names, hashes, states. Must not know: clients, how objects look.
 
@@ -44,60 +45,32 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use streams_api::{StoredAdl, StoredPlan, condition};
 
-use super::observed::{About, Compilation, Failure, Loaded, Observed, Publish, Remedy, Wanted};
+use super::{
+    observed::{Loaded, Object, Observed, Wanted},
+    tasks::{Failure, Progress, Remedy, Task},
+};
 
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 
-/// One thing to do.
+/// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Action {
+pub(crate) enum Decision {
+    /// Write the status in a way that changes what is wanted, and decide again.
+    Step(Step),
+    /// Do these, in any order. Without any of them there is nothing to do.
+    Work(Vec<Action>),
+}
+
+/// A step in the life of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
     /// Take the next job id, then record it.
     AllocateJobId,
-    /// Start long work.
-    Start(Task),
     /// Write the status, if nobody wrote it meanwhile.
     Record(Change),
-    /// Bring an object to what this generation wants of it.
-    Apply(Child, Which),
-    /// Write the chunks of a document again, if its content is still known: somebody deleted some of them.
-    StoreAgain(Stored),
-    /// Delete an object.
-    Delete(Child, Propagation),
-    /// Write a width that a request wants into the spec of the region with this index.
-    TakeOver {
-        /// Index of the region.
-        region: u64,
-        /// The width.
-        width: u32,
-    },
 }
 
-/// When an object goes away that others depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    /// At once; what depends on it follows.
-    Background,
-    /// After what depends on it.
-    Foreground,
-}
-
-/// Long work.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Task {
-    /// Fetch the bundle that this generation of the spec names, and write the chunks of its ADL.
-    Fetch {
-        /// `metadata.generation`.
-        spec_generation: i64,
-    },
-    /// Compile, and write the chunks of the plan.
-    Compile(Compilation),
-    /// Write texts of the proposed generation.
-    Publish(Publish),
-    /// Write texts of the committed generation again.
-    Repair(Publish),
-}
-
-/// A step in the life of a job: one write of the status.
+/// What one write of the status records.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// The number of the job.
@@ -119,7 +92,7 @@ pub(crate) enum Change {
     FailSubmission(Failure),
     /// The desired widths are refused.
     RejectResize(Failure),
-    /// The submission took too long: from a clean slate again.
+    /// The submission took too long: it begins again, with none of the objects of this attempt.
     StartOver,
     /// The spec of a failed submission was changed.
     SubmitAgain,
@@ -142,11 +115,31 @@ impl Change {
     }
 }
 
-/// An object of the job.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Start long work.
+    Start(Task),
+    /// Bring a child to what this generation wants of it.
+    Apply(Child, WhichGeneration),
+    /// Write the chunks of a document again, if its content is still known: somebody deleted some of them.
+    StoreAgain(Stored),
+    /// Delete an object.
+    Delete(Owned, Propagation),
+    /// Write a width that a request wants into the spec of the region with this index.
+    TakeOver {
+        /// Index of the region.
+        region: u64,
+        /// The width.
+        width: u32,
+    },
+}
+
+/// The key of an object of the job that the controller applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Child {
-    /// A PE, by id; with the name of the ConfigMap that it refers to when it is applied.
-    ProcessingElement(u64, String),
+    /// A PE, by id. It refers to the text that [`WantedPe::choose`](super::observed::WantedPe::choose) gives.
+    ProcessingElement(u64),
     /// The Service of a PE, by its id.
     Service(u64),
     /// A region, by index. It is only ever created, never changed.
@@ -155,13 +148,20 @@ pub(crate) enum Child {
     HostPool(u64),
     /// The job's own ConfigMap.
     JobConfigMap,
-    /// A ConfigMap with a text or a chunk, by name. It is never applied: long work writes it.
+}
+
+/// The key of an object of the job that the controller deletes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owned {
+    /// One that the controller applies.
+    Child(Child),
+    /// A ConfigMap with a text or a chunk, by name. Long work writes it; it is never applied.
     ConfigMap(String),
 }
 
 /// Which generation an object is applied for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum WhichGeneration {
     /// The committed one.
     Committed,
     /// The proposed one.
@@ -174,14 +174,21 @@ pub(crate) enum Stored {
     /// The pinned ADL.
     Adl,
     /// A plan.
-    Plan(Which),
+    Plan(WhichGeneration),
 }
 
-/// What to do, and what is waited for.
+/// When an object goes away that others depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// At once; what depends on it follows.
+    Background,
+    /// After what depends on it.
+    Foreground,
+}
+
+/// What there is to say about the job when this was decided.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Decision {
-    /// What to do, in any order.
-    pub(crate) actions: Vec<Action>,
+pub(crate) struct Report {
     /// What the next generation waits for, in words; empty when there is nothing to prepare.
     pub(crate) preparing: String,
     /// The failure that is being retried, if any.
@@ -196,37 +203,118 @@ pub(crate) struct Decision {
     pub(crate) down: BTreeSet<u64>,
     /// Something that the job needs is lost.
     pub(crate) lost: Option<String>,
+    /// Objects are deleted now. They may still exist for a while.
+    pub(crate) deletes: bool,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
 }
 
-impl Decision {
+/// A decision that is being made: work so far, and what there is to say.
+#[derive(Default)]
+struct Draft {
+    actions: Vec<Action>,
+    report: Report,
+}
+
+impl Draft {
     fn act(&mut self, action: Action) {
         self.actions.push(action);
     }
 
+    /// Deletes an object at once, unless it is being deleted.
+    fn delete(&mut self, object: Owned, state: &Object) {
+        self.delete_with(Propagation::Background, object, state);
+    }
+
+    fn delete_with(&mut self, propagation: Propagation, object: Owned, state: &Object) {
+        if !state.deleting {
+            self.report.deletes = true;
+            self.act(Action::Delete(object, propagation));
+        }
+    }
+
+    /// Applies a child unless it is as it should be. Says whether it is. What is being deleted is waited for.
+    fn ensure(&mut self, child: Child, of: WhichGeneration, current: Option<Current>) -> bool {
+        match current {
+            Some(Current { deleting: true, .. }) => false,
+            Some(Current { as_wanted: true, .. }) => true,
+            Some(_) | None => {
+                self.act(Action::Apply(child, of));
+                false
+            }
+        }
+    }
+
+    /// Looks at long work: starts it, waits for it, or retries it (rule job-20). Gives the output, or the failure that
+    /// somebody must correct. `what` says, in words, what is waited for.
+    fn poll<'a, O>(
+        &mut self,
+        observed: &Observed,
+        progress: Progress<'a, O>,
+        task: Task,
+        what: &str,
+    ) -> Option<Result<&'a O, &'a Failure>> {
+        let start = match progress {
+            Progress::Done(output) => return Some(Ok(output)),
+            Progress::Failed(failure) => match failure.remedy {
+                Remedy::Correct | Remedy::Recompile => return Some(Err(failure)),
+                Remedy::Retry(at) => {
+                    self.report.trouble = Some(failure.clone());
+                    if at > observed.now {
+                        self.wake(at);
+                    }
+                    at <= observed.now
+                }
+            },
+            Progress::Running => false,
+            Progress::NotRequested => true,
+        };
+        what.clone_into(&mut self.report.preparing);
+        if start {
+            self.act(Action::Start(task));
+        }
+        None
+    }
+
+    /// Decides again at this time, at the latest.
     fn wake(&mut self, at: Timestamp) {
-        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+        let wake_at = &mut self.report.wake_at;
+        *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
     }
 }
 
-/// What to do next. Pure: the same observation gives the same decision.
-pub(crate) fn decide(observed: &Observed) -> Decision {
-    let mut decision = Decision::default();
-    prepare::prepare(observed, &mut decision);
-    let to_take_over = observed.widths_to_take_over.iter();
-    decision.actions.extend(to_take_over.map(|(&region, &width)| Action::TakeOver { region, width }));
-    roll_out::roll_out(observed, &mut decision);
-    clean_up::clean_up(observed, &mut decision);
-    if decision.trouble.is_none() {
-        decision.trouble.clone_from(&observed.obstacle);
+/// How a child is at present.
+struct Current {
+    as_wanted: bool,
+    deleting: bool,
+}
+
+impl Current {
+    /// Of an object that should have been applied with this hash.
+    fn of(object: &Object, wanted: &str) -> Self {
+        Self { as_wanted: object.applied == wanted, deleting: object.deleting }
     }
-    // A step changes what the rest was decided for.
-    let is_step = |action: &Action| matches!(action, Action::AllocateJobId | Action::Record(_));
-    if decision.actions.iter().any(is_step) {
-        decision.actions.retain(is_step);
+
+    /// Of an object that only has to exist.
+    fn existing(object: &Object) -> Self {
+        Self { as_wanted: true, deleting: object.deleting }
     }
-    decision
+}
+
+/// What to do next, and what there is to say about the job. Pure: the same observation gives the same decision.
+pub(crate) fn decide(observed: &Observed) -> (Decision, Report) {
+    let mut draft = Draft::default();
+    let step = prepare::prepare(observed, &mut draft);
+    for (&region, &width) in &observed.widths_to_take_over {
+        draft.act(Action::TakeOver { region, width });
+    }
+    roll_out::roll_out(observed, &mut draft);
+    clean_up::clean_up(observed, &mut draft);
+    let Draft { actions, mut report } = draft;
+    if report.trouble.is_none() {
+        report.trouble.clone_from(&observed.last_failure);
+    }
+    (step.map_or(Decision::Work(actions), Decision::Step), report)
 }
 
 /// Whether every pod of the submission was created at some time.
@@ -255,55 +343,6 @@ fn next_generation(observed: &Observed) -> u64 {
 /// `start` plus `duration`; a duration beyond the calendar never ends.
 fn after(start: Timestamp, duration: Duration) -> Timestamp {
     SignedDuration::try_from(duration).ok().and_then(|d| start.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
-}
-
-fn delete(child: Child, deleting: bool, decision: &mut Decision) {
-    if !deleting {
-        decision.act(Action::Delete(child, Propagation::Background));
-    }
-}
-
-/// Looks at long work: starts it, waits for it, or retries it (rule job-20). Gives the result, or the failure that
-/// somebody must correct.
-fn pursue<'a, R>(
-    about: About<'a, R>,
-    task: Task,
-    what: &str,
-    observed: &Observed,
-    decision: &mut Decision,
-) -> Option<Result<&'a R, &'a Failure>> {
-    let start = match about {
-        About::Done(result) => return Some(Ok(result)),
-        About::Failed(failure) => match failure.remedy {
-            Remedy::Correct | Remedy::Recompile => return Some(Err(failure)),
-            Remedy::Retry(at) => {
-                decision.trouble = Some(failure.clone());
-                if at > observed.now {
-                    decision.wake(at);
-                }
-                at <= observed.now
-            }
-        },
-        About::Running => false,
-        About::Nothing => true,
-    };
-    what.clone_into(&mut decision.preparing);
-    if start {
-        decision.act(Action::Start(task));
-    }
-    None
-}
-
-/// Applies a child unless it is as it should be (`current`: as it should be, being deleted). Says whether it is.
-fn ensure(child: Child, which: Which, current: Option<(bool, bool)>, decision: &mut Decision) -> bool {
-    match current {
-        Some((_, true)) => false,
-        Some((true, false)) => true,
-        Some((false, false)) | None => {
-            decision.act(Action::Apply(child, which));
-            false
-        }
-    }
 }
 
 /// PE objects that neither the committed nor the proposed generation has.

@@ -5,76 +5,78 @@ use streams_api::{JobPhase, condition};
 use super::{
     super::{
         generation::Target,
-        observed::{Compilation, Failure, Loaded, Observed, Publish, Remedy, Slot, Wanted, WantedPe},
+        observed::{Loaded, Observed, Wanted, WantedPe},
+        tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task},
     },
-    Action, Change, Child, Decision, Propagation, Task, Which, abandoned, after, committed, ensure, is_submitted,
-    next_generation, proposed, pursue,
+    Change, Child, Current, Draft, Owned, Propagation, Step, WhichGeneration, abandoned, after, committed,
+    is_submitted, next_generation, proposed,
 };
 
-/// The way to the next generation.
-pub(super) fn prepare(observed: &Observed, decision: &mut Decision) {
+/// The way to the next generation: the step that is due, or work.
+pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {
     let status = &observed.status;
     let submitting = status.generation.is_none();
     if submitting {
         if status.phase == Some(JobPhase::Failed) {
             if status.observed_generation == Some(observed.spec_generation) {
-                delete_all_children(observed, decision);
-                return;
+                delete_all_children(observed, draft);
+                return None;
             }
-            decision.preparing = "a new submission".to_owned();
-            return decision.act(Action::Record(Change::SubmitAgain));
+            draft.report.preparing = "a new submission".to_owned();
+            return record(Change::SubmitAgain);
         }
         if let Some(refusal) = &observed.refusal {
-            return decision.act(Action::Record(Change::FailSubmission(refusal.clone())));
+            return record(Change::FailSubmission(refusal.clone()));
         }
     }
     if status.job_id.is_none() {
-        decision.preparing = "a job id".to_owned();
-        return decision.act(Action::AllocateJobId);
+        draft.report.preparing = "a job id".to_owned();
+        return Some(Step::AllocateJobId);
     }
     if !is_submitted(observed)
         && let Some(started) = &status.submission_started_at
     {
-        let end = after(started.0, observed.limits.submission);
+        let end = after(started.0, observed.deadlines.submission);
         if observed.now >= end {
-            return decision.act(Action::Record(if status.submission_attempts < observed.limits.max_attempts {
+            return record(if status.submission_attempts < observed.deadlines.max_attempts {
                 Change::StartOver
             } else {
                 Change::FailSubmission(timed_out(observed))
-            }));
+            });
         }
-        decision.wake(end);
+        draft.wake(end);
     }
     if submitting && status.proposal.is_none() && !observed.children.only_chunks() {
-        decision.preparing = "objects of an earlier attempt to go away".to_owned();
-        return delete_all_children(observed, decision);
+        draft.report.preparing = "objects of an earlier attempt to go away".to_owned();
+        delete_all_children(observed, draft);
+        return None;
     }
     if status.adl.as_ref().is_none_or(|adl| submitting && adl.spec_generation != observed.spec_generation) {
-        return fetch(observed, decision);
+        return fetch(observed, draft);
     }
     if matches!(observed.committed, Some(Loaded::Lost(_))) {
         // Without the plan there is no layout to resize from; the roll-out says so.
-        return;
+        return None;
     }
     let wanted = wanted_target(observed);
     match &observed.proposed {
-        None => {
-            if let Some(target) = wanted {
-                compile(observed, target, decision);
-            }
-        }
+        None => compile(observed, wanted?, draft),
         Some(Loaded::Whole(proposal)) if proposal.target.is_some() && proposal.target == wanted => {
-            write(observed, proposal, decision);
+            write(observed, proposal, draft)
         }
         // It is incomplete, or something else is wanted meanwhile.
         Some(_) => {
-            decision.preparing = "another plan".to_owned();
-            decision.act(Action::Record(Change::Abandon));
+            draft.report.preparing = "another plan".to_owned();
+            record(Change::Abandon)
         }
     }
 }
 
-/// What the next generation should be compiled for. `None` when the committed one is what is wanted, or the desired
+fn record(change: Change) -> Option<Step> {
+    Some(Step::Record(change))
+}
+
+/// What the next generation should be compiled for; `None` when the committed one is what is wanted, or the wanted
 /// widths were refused (rule elasticity-3).
 pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     let Some(committed) = committed(observed) else {
@@ -88,7 +90,7 @@ pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
     // Texts of the committed plan are gone, and so is the compiler that made them: the same widths by another compiler
     // (rule job-21).
     let plan = observed.status.plan.as_ref().map(|plan| plan.sha256.as_str());
-    let stuck = matches!(&observed.work.repair, Slot::Failed(key, failure)
+    let stuck = matches!(&observed.tasks.repair, Slot::Failed(key, failure)
         if failure.remedy == Remedy::Recompile && Some(key.plan.as_str()) == plan);
     // A proposal for the widths that are in force can only be such a repair.
     let repairing = proposed(observed).is_some_and(|proposal| proposal.target.as_ref() == Some(&target));
@@ -113,114 +115,115 @@ fn timed_out(observed: &Observed) -> Failure {
         message: format!(
             "{} attempts took longer than {} s each; last: {cause}",
             status.submission_attempts,
-            observed.limits.submission.as_secs()
+            observed.deadlines.submission.as_secs()
         ),
         stage: None,
         code: None,
     }
 }
 
-/// From a clean slate again: nothing but chunks stays (rules job-18 and job-19).
-fn delete_all_children(observed: &Observed, decision: &mut Decision) {
+/// Deletes everything but chunks, so that the next attempt begins with a clean slate (rules job-18 and job-19).
+fn delete_all_children(observed: &Observed, draft: &mut Draft) {
     let children = &observed.children;
-    let pes = children.processing_elements.iter();
-    let pes = pes.map(|(id, pe)| (Child::ProcessingElement(*id, pe.config_map.clone()), &pe.object));
-    let all = pes
+    let pes = children.processing_elements.iter().map(|(id, pe)| (Child::ProcessingElement(*id), &pe.object));
+    let applied = pes
         .chain(children.services.iter().map(|(id, object)| (Child::Service(*id), object)))
         .chain(children.regions.iter().map(|(index, object)| (Child::Region(*index), object)))
         .chain(children.host_pools.iter().map(|(index, object)| (Child::HostPool(*index), object)))
-        .chain(children.job_config_map.iter().map(|object| (Child::JobConfigMap, object)))
-        .chain(children.texts.iter().map(|(name, object)| (Child::ConfigMap(name.clone()), object)));
-    for (child, _) in all.filter(|(_, object)| !object.deleting) {
-        decision.act(Action::Delete(child, Propagation::Foreground));
+        .chain(children.job_config_map.iter().map(|object| (Child::JobConfigMap, object)));
+    for (child, object) in applied {
+        draft.delete_with(Propagation::Foreground, Owned::Child(child), object);
+    }
+    for (name, object) in &children.texts {
+        draft.delete_with(Propagation::Foreground, Owned::ConfigMap(name.clone()), object);
     }
 }
 
 /// Fetches the ADL, once for each spec, until there is a generation (rule job-6).
-fn fetch(observed: &Observed, decision: &mut Decision) {
+fn fetch(observed: &Observed, draft: &mut Draft) -> Option<Step> {
     let spec_generation = observed.spec_generation;
-    let about = observed.work.fetch.about(&spec_generation);
-    match pursue(about, Task::Fetch { spec_generation }, "the bundle to be fetched", observed, decision) {
-        None => {}
-        Some(Ok(adl)) => decision.act(Action::Record(Change::Adl(adl.clone()))),
-        Some(Err(failure)) => decision.act(Action::Record(Change::FailSubmission(failure.clone()))),
+    let progress = observed.tasks.fetch.progress_of(&spec_generation);
+    match draft.poll(observed, progress, Task::Fetch(spec_generation), "the bundle to be fetched")? {
+        Ok(adl) => record(Change::Adl(adl.clone())),
+        Err(failure) => record(Change::FailSubmission(failure.clone())),
     }
 }
 
-fn compile(observed: &Observed, target: Target, decision: &mut Decision) {
-    let key = Compilation { generation: next_generation(observed), target };
-    let about = observed.work.compile.about(&key);
-    match pursue(about, Task::Compile(key.clone()), "the application to be compiled", observed, decision) {
-        None => {}
-        Some(Ok(compiled)) => {
-            let (plan, widths) = (compiled.plan.clone(), compiled.widths.clone());
-            decision.act(Action::Record(Change::Propose { plan, widths }));
-        }
-        Some(Err(failure)) => refuse(observed, failure, decision),
+fn compile(observed: &Observed, target: Target, draft: &mut Draft) -> Option<Step> {
+    let request = CompileRequest { generation: next_generation(observed), target };
+    let progress = observed.tasks.compile.progress_of(&request);
+    match draft.poll(observed, progress, Task::Compile(request), "the application to be compiled")? {
+        Ok(compiled) => record(Change::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() }),
+        Err(failure) => refuse(observed, failure),
     }
 }
 
-/// Nothing can be made of what is wanted, until something else is wanted.
-fn refuse(observed: &Observed, failure: &Failure, decision: &mut Decision) {
-    decision.act(Action::Record(match observed.status.generation {
+/// Records that what is wanted cannot be compiled. It is not tried again until something else is wanted.
+fn refuse(observed: &Observed, failure: &Failure) -> Option<Step> {
+    record(match observed.status.generation {
         None => Change::FailSubmission(failure.clone()),
         Some(_) => Change::RejectResize(failure.clone()),
-    }));
+    })
 }
 
 /// Writes the objects of the proposal that can be there before it is committed (rule job-12), then commits it
 /// (rule job-14).
-fn write(observed: &Observed, proposal: &Wanted, decision: &mut Decision) {
-    let Some(pe_ids) = unwritten(observed, proposal) else { return };
+fn write(observed: &Observed, proposal: &Wanted, draft: &mut Draft) -> Option<Step> {
+    let pe_ids = unwritten(observed, proposal)?;
     if !pe_ids.is_empty() {
-        let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
-        let key = Publish { plan, pe_ids };
-        let about = observed.work.publish.about_plan(&key.plan);
-        match pursue(about, Task::Publish(key.clone()), "AADL texts to be written", observed, decision) {
-            None => {}
-            // Written, and the watch has not shown it yet.
-            Some(Ok(())) => "AADL texts to be written".clone_into(&mut decision.preparing),
-            Some(Err(failure)) if failure.remedy == Remedy::Recompile => decision.act(Action::Record(Change::Abandon)),
-            Some(Err(failure)) => refuse(observed, failure, decision),
-        }
-        return;
+        return publish(observed, pe_ids, draft);
     }
-    let leftovers = abandoned(observed);
-    if !leftovers.is_empty() {
-        decision.preparing = "objects of an abandoned plan to go away".to_owned();
+    if !abandoned(observed).is_empty() {
         // They are deleted with everything else that nobody refers to.
-        return;
+        draft.report.preparing = "objects of an abandoned plan to go away".to_owned();
+        return None;
     }
     let mut complete = true;
     let children = &observed.children;
+    let of = WhichGeneration::Proposed;
     // What the committed generation has as well is the roll-out's business: nothing that runs changes before the
     // commit.
     let running = committed(observed);
     let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.host_pools.contains_key(index));
     for (index, hash) in proposal.host_pools.iter().filter(|(index, _)| is_new(index)) {
-        let current = children.host_pools.get(index).map(|o| (o.applied == *hash, o.deleting));
-        complete &= ensure(Child::HostPool(*index), Which::Proposed, current, decision);
+        let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
+        complete &= draft.ensure(Child::HostPool(*index), of, current);
     }
     let is_new = |index: &&u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
     for index in proposal.regions.keys().filter(is_new) {
-        let current = children.regions.get(index).map(|o| (true, o.deleting));
-        complete &= ensure(Child::Region(*index), Which::Proposed, current, decision);
+        complete &= draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
-    let labels = children.job_config_map.as_ref().map(|o| (o.applied == observed.job_config_map, o.deleting));
-    complete &= ensure(Child::JobConfigMap, Which::Proposed, labels, decision);
+    let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
+    complete &= draft.ensure(Child::JobConfigMap, of, labels);
     for (id, pe) in new_processing_elements(observed, proposal) {
-        let service = children.services.get(&id).map(|o| (o.applied == pe.service, o.deleting));
-        complete &= ensure(Child::Service(id), Which::Proposed, service, decision);
-        let Some(text) = pe.choose(children) else { continue };
+        let service = children.services.get(&id).map(|object| Current::of(object, &pe.service));
+        complete &= draft.ensure(Child::Service(id), of, service);
+        let Some((_, text)) = pe.choose(children) else { continue };
         let current = children.processing_elements.get(&id);
-        let current = current.map(|pe| (pe.object.applied == text.processing_element, pe.object.deleting));
-        complete &= ensure(Child::ProcessingElement(id, text.config_map.clone()), Which::Proposed, current, decision);
+        let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
+        complete &= draft.ensure(Child::ProcessingElement(id), of, current);
     }
     if complete {
-        decision.preparing = "the commit".to_owned();
-        decision.act(Action::Record(Change::Commit));
-    } else {
-        decision.preparing = "objects to be created".to_owned();
+        draft.report.preparing = "the commit".to_owned();
+        return record(Change::Commit);
+    }
+    draft.report.preparing = "objects to be created".to_owned();
+    None
+}
+
+/// Has the texts of these PEs written.
+fn publish(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<Step> {
+    let what = "AADL texts to be written";
+    let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
+    let progress = observed.tasks.publish.progress_of_plan(&plan);
+    match draft.poll(observed, progress, Task::Publish(PublishRequest { plan: plan.clone(), pe_ids }), what)? {
+        Ok(()) => {
+            // Written, and the watch has not shown it yet.
+            what.clone_into(&mut draft.report.preparing);
+            None
+        }
+        Err(failure) if failure.remedy == Remedy::Recompile => record(Change::Abandon),
+        Err(failure) => refuse(observed, failure),
     }
 }
 

@@ -1,4 +1,4 @@
-//! From what exists to the committed generation: roll-out and repair.
+//! Brings the objects of a job to the committed generation, and repairs them.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -7,10 +7,10 @@ use streams_api::StoredPlan;
 use super::{
     super::{
         chunks::Document,
-        observed::{Loaded, Observed, Publish, Remedy, Run, Wanted},
+        observed::{Loaded, Observed, Run, Wanted},
+        tasks::{PublishRequest, Remedy, Task},
     },
-    Action, Child, Decision, Stored, Task, Which, after, committed, ensure, is_submitted, proposed, pursue,
-    superfluous,
+    Action, Child, Current, Draft, Stored, WhichGeneration, after, committed, is_submitted, proposed, superfluous,
 };
 
 /// Documents of which a chunk is gone.
@@ -32,107 +32,113 @@ fn incomplete(observed: &Observed) -> Vec<Stored> {
         documents.push(Stored::Adl);
     }
     if proposed(observed).is_some() && status.proposal.as_ref().is_some_and(|proposal| lacks_plan(&proposal.plan)) {
-        documents.push(Stored::Plan(Which::Proposed));
+        documents.push(Stored::Plan(WhichGeneration::Proposed));
     }
     if committed(observed).is_some() && status.plan.as_ref().is_some_and(lacks_plan) {
-        documents.push(Stored::Plan(Which::Committed));
+        documents.push(Stored::Plan(WhichGeneration::Committed));
     }
     documents
 }
 
-/// Brings what exists to the committed generation (rule job-15), and repairs it (rules job-26 and job-28).
-pub(super) fn roll_out(observed: &Observed, decision: &mut Decision) {
-    decision.actions.extend(incomplete(observed).into_iter().map(Action::StoreAgain));
+/// Brings the objects to the committed generation (rule job-15), and repairs them (rules job-26 and job-28).
+pub(super) fn roll_out(observed: &Observed, draft: &mut Draft) {
+    for stored in incomplete(observed) {
+        draft.act(Action::StoreAgain(stored));
+    }
     let wanted = match &observed.committed {
         None => return,
         Some(Loaded::Lost(what)) => {
-            decision.lost = Some(what.clone());
+            draft.report.lost = Some(what.clone());
             return;
         }
         Some(Loaded::Whole(wanted)) => wanted,
     };
     let children = &observed.children;
+    let of = WhichGeneration::Committed;
     for (index, hash) in &wanted.host_pools {
-        let current = children.host_pools.get(index).map(|o| (o.applied == *hash, o.deleting));
-        ensure(Child::HostPool(*index), Which::Committed, current, decision);
+        let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
+        draft.ensure(Child::HostPool(*index), of, current);
     }
     for index in wanted.regions.keys() {
-        ensure(
-            Child::Region(*index),
-            Which::Committed,
-            children.regions.get(index).map(|o| (true, o.deleting)),
-            decision,
-        );
+        draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
     // While a proposal is written, its rows look after the port labels.
     if proposed(observed).is_none() {
-        let labels = children.job_config_map.as_ref().map(|o| (o.applied == observed.job_config_map, o.deleting));
-        ensure(Child::JobConfigMap, Which::Committed, labels, decision);
+        let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
+        draft.ensure(Child::JobConfigMap, of, labels);
     }
+    processing_elements(observed, wanted, draft);
+    draft.report.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
+}
+
+/// Brings PEs and their Services to the committed generation, and counts how far the PEs are.
+fn processing_elements(observed: &Observed, wanted: &Wanted, draft: &mut Draft) {
+    let children = &observed.children;
+    let of = WhichGeneration::Committed;
     let submitted = is_submitted(observed);
     let mut without_text = Vec::new();
     let mut outdated = Vec::new();
     for (id, pe) in &wanted.processing_elements {
-        let service = children.services.get(id).map(|o| (o.applied == pe.service, o.deleting));
-        ensure(Child::Service(*id), Which::Committed, service, decision);
+        let service = children.services.get(id).map(|object| Current::of(object, &pe.service));
+        draft.ensure(Child::Service(*id), of, service);
         let current = children.processing_elements.get(id);
         if current.is_none() && !pe.restartable && submitted {
             // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
             // was created once.
-            decision.down.insert(*id);
+            draft.report.down.insert(*id);
             continue;
         }
         if current.is_some_and(|pe| pe.object.deleting) {
-            decision.pending += 1;
+            draft.report.pending += 1;
             continue;
         }
-        let Some(text) = pe.choose(children) else {
+        let Some((_, text)) = pe.choose(children) else {
             if !children.texts.contains_key(&pe.text.config_map) {
                 without_text.push(*id);
             }
-            decision.pending += 1;
+            draft.report.pending += 1;
             continue;
         };
         match current {
             Some(current) if current.object.applied == text.processing_element => match current.run {
-                Run::Ready => decision.ready += 1,
+                Run::Ready => draft.report.ready += 1,
                 Run::Completed => {}
-                Run::Pending => decision.pending += 1,
+                Run::Pending => draft.report.pending += 1,
                 Run::Down => {
-                    decision.down.insert(*id);
+                    draft.report.down.insert(*id);
                 }
             },
             _ => {
-                decision.pending += 1;
-                outdated.push((*id, text.config_map.clone()));
+                draft.report.pending += 1;
+                outdated.push(*id);
             }
         }
     }
-    for (id, config_map) in wave(outdated) {
-        decision.act(Action::Apply(Child::ProcessingElement(id, config_map), Which::Committed));
+    for id in wave(outdated) {
+        draft.act(Action::Apply(Child::ProcessingElement(id), of));
     }
     if !without_text.is_empty() {
-        repair(observed, without_text, decision);
+        repair(observed, without_text, draft);
     }
-    decision.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
 }
 
-/// Which of the outdated PEs are told now. One wave: all of them.
-fn wave(outdated: Vec<(u64, String)>) -> Vec<(u64, String)> {
+/// Which of the outdated PEs get their new spec now. There is one wave: all of them.
+fn wave(outdated: Vec<u64>) -> Vec<u64> {
     outdated
 }
 
-fn repair(observed: &Observed, pe_ids: Vec<u64>, decision: &mut Decision) {
+fn repair(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) {
     let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
-    let key = Publish { plan, pe_ids };
-    let about = observed.work.repair.about_plan(&key.plan);
-    let preparing = std::mem::take(&mut decision.preparing);
-    if let Some(Err(failure)) = pursue(about, Task::Repair(key.clone()), "", observed, decision)
+    let progress = observed.tasks.repair.progress_of_plan(&plan);
+    // Texts of the committed generation are nothing that the next one waits for.
+    let preparing = std::mem::take(&mut draft.report.preparing);
+    let task = Task::Repair(PublishRequest { plan: plan.clone(), pe_ids });
+    if let Some(Err(failure)) = draft.poll(observed, progress, task, "")
         && failure.remedy == Remedy::Correct
     {
-        decision.lost = Some(failure.message.clone());
+        draft.report.lost = Some(failure.message.clone());
     }
-    decision.preparing = preparing;
+    draft.report.preparing = preparing;
 }
 
 /// True when every PE that this generation added or restarted runs its new text, or never will. The controller may then
@@ -142,8 +148,9 @@ pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
     wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {
         None => !pe.restartable,
         Some(current) => {
-            let applied =
-                pe.choose(&observed.children).is_some_and(|text| text.processing_element == current.object.applied);
+            let applied = pe
+                .choose(&observed.children)
+                .is_some_and(|(_, text)| text.processing_element == current.object.applied);
             applied && (pe.origin != wanted.generation || current.run != Run::Pending)
         }
     })
@@ -152,5 +159,5 @@ pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
 /// When the roll-out of the committed generation has taken too long.
 pub(crate) fn roll_out_end(observed: &Observed) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
-    Some(after(started.0, observed.limits.resize))
+    Some(after(started.0, observed.deadlines.resize))
 }

@@ -1,4 +1,4 @@
-//! From the pinned ADL and widths to a plan in chunks.
+//! Compiles: from the pinned ADL and widths to a plan in chunks.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,54 +9,71 @@ use streams_proto::fusion::v1::{
     Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
     resize_request::{Policy, PortsInUse},
 };
+use tracing::Span;
 
-use crate::controllers::{
-    Context,
-    job::{
-        children::{OBJECT_BYTES, PORT_ID_MAX},
-        chunks::{Document, digest},
-        compilation::{automatic, compilation, repeated},
-        documents,
-        generation::{Circumstances, Generation, Target},
-        observed::{self, Compiled},
-        port_labels,
-    },
+use crate::controllers::job::{
+    children::{OBJECT_BYTES, PORT_ID_MAX},
+    chunks::{Document, digest},
+    compilation::{automatic, compilation, repeated},
+    documents,
+    generation::{Circumstances, Generation, Target},
+    port_labels,
+    tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks},
 };
 use crate::mirrors::ByOwner as _;
 use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names};
-use streams_kubernetes::{
-    Key,
-    apply::{controlled_by, is_controlled_by},
-};
+use streams_kubernetes::apply::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
 
-use super::{Unfinished, fetch, hosts};
+use super::{Assignment, LongWork, WorkError, fetch, hosts};
 
 /// Longest name of a job with consistent regions: their controller's Service is named after it.
 const CONSISTENT_JOB_NAME_MAX: usize = 34;
 /// Longest name part of a label key.
 const LABEL_NAME_MAX: usize = 63;
 
-/// Compiles, checks what only the cluster can say, and writes the chunks of the plan.
-pub(super) async fn compile(
-    context: &Context,
-    key: &Key,
-    job: &Job,
-    wish: &observed::Compilation,
-) -> Result<Compiled, Unfinished> {
-    let adl = fetch::pinned(context, key, job).await?;
-    let previous = previous(context, key, job)?;
-    if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != wish.generation {
-        return Err(Unfinished::transient("Outdated", "another generation was committed meanwhile"));
+/// Compiles for a target.
+pub(super) struct Compile;
+
+impl LongWork for Compile {
+    const KIND: TaskKind = TaskKind::Compile;
+    const SHOWS: bool = false;
+    type Request = CompileRequest;
+    type Output = Compiled;
+
+    fn slot(tasks: &mut Tasks) -> &mut Slot<CompileRequest, Compiled> {
+        &mut tasks.compile
     }
-    let (compilation, plan, mut warnings) = match (&wish.target, &previous) {
-        (Target::Submission { .. }, _) => submit(context, job, adl).await?,
+
+    fn span(assignment: &Assignment<'_>, request: &CompileRequest) -> Span {
+        let span = tracing::info_span!("compile", job = %assignment.key, generation = request.generation);
+        if let Some(trace) = trace_of(assignment, &request.target) {
+            telemetry::continue_trace(&span, &trace);
+        }
+        span
+    }
+
+    async fn perform(assignment: &Assignment<'_>, request: &CompileRequest) -> Result<Compiled, WorkError> {
+        compile(assignment, request).await
+    }
+}
+
+/// Compiles, checks what only the cluster can say, and writes the chunks of the plan.
+async fn compile(assignment: &Assignment<'_>, request: &CompileRequest) -> Result<Compiled, WorkError> {
+    let Assignment { context, job, .. } = assignment;
+    let adl = fetch::pinned(assignment).await?;
+    let previous = previous(assignment)?;
+    if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != request.generation {
+        return Err(WorkError::transient("Outdated", "another generation was committed meanwhile"));
+    }
+    let (compilation, plan, mut warnings) = match (&request.target, &previous) {
+        (Target::Submission { .. }, _) => submit(assignment, adl).await?,
         (Target::Resize { widths }, Some(previous)) => {
-            let in_use = in_use(context, key, job, &previous.plan);
-            resize(context, previous, widths, in_use, adl).await?
+            let in_use = in_use(assignment, &previous.plan);
+            resize(assignment, previous, widths, in_use, adl).await?
         }
         (Target::Resize { .. }, None) => {
-            return Err(Unfinished::transient("Outdated", "there is nothing to resize"));
+            return Err(WorkError::transient("Outdated", "there is nothing to resize"));
         }
     };
     warnings.extend(check(job, &plan, context.jobs.max_generation_mib)?);
@@ -71,12 +88,14 @@ pub(super) async fn compile(
         warnings.extend(about);
     }
     let circumstances = Circumstances { nodes, warnings, trace_parent: telemetry::trace_parent().unwrap_or_default() };
-    let generation = Generation::following(previous.as_deref(), wish.target.clone(), compilation, plan, circumstances);
-    store(context, key, job, generation).await
+    let generation =
+        Generation::following(previous.as_deref(), request.target.clone(), compilation, plan, circumstances);
+    store(assignment, generation).await
 }
 
-/// The trace that a compilation goes on with: of whoever changed a width, or created the job (rule name-11).
-pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target) -> Option<String> {
+/// The trace that a compilation continues: of whoever changed a width, or created the job (rule name-11).
+fn trace_of(assignment: &Assignment<'_>, target: &Target) -> Option<String> {
+    let Assignment { context, key, job, .. } = assignment;
     let widths = match target {
         Target::Submission { .. } => {
             return job.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT).cloned();
@@ -84,7 +103,7 @@ pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target)
         Target::Resize { widths } => widths,
     };
     let regions = context.mirrors.parallel_regions.of_job(key);
-    let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, job));
+    let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, *job));
     let request = RequestedWidths::read(ours());
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
     ours().find_map(|region| {
@@ -99,16 +118,17 @@ pub(super) fn trace_of(context: &Context, key: &Key, job: &Job, target: &Target)
 }
 
 /// The committed generation, which the reconciler has read before it asked for this work.
-fn previous(context: &Context, key: &Key, job: &Job) -> Result<Option<Arc<Generation>>, Unfinished> {
+fn previous(assignment: &Assignment<'_>) -> Result<Option<Arc<Generation>>, WorkError> {
+    let Assignment { context, key, job, uid } = assignment;
     let Some(plan) = job.status.as_ref().and_then(|status| status.plan.as_ref()) else { return Ok(None) };
-    let uid = job.metadata.uid.clone().unwrap_or_default();
-    let found = context.memory.find(key, &uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
-    found.map(Some).ok_or_else(|| Unfinished::transient("Outdated", "another generation was committed meanwhile"))
+    let found = context.memory.find(key, uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
+    found.map(Some).ok_or_else(|| WorkError::transient("Outdated", "another generation was committed meanwhile"))
 }
 
-async fn submit(context: &Context, job: &Job, adl: Bytes) -> Result<(Compilation, Plan, Vec<Warning>), Unfinished> {
+async fn submit(assignment: &Assignment<'_>, adl: Bytes) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
+    let Assignment { context, job, .. } = assignment;
     let job_id = job.status.as_ref().and_then(|status| status.job_id);
-    let job_id = job_id.ok_or_else(|| Unfinished::transient("Outdated", "the job has no number yet"))?;
+    let job_id = job_id.ok_or_else(|| WorkError::transient("Outdated", "the job has no number yet"))?;
     let wants_free = job.spec.fusion.clone().unwrap_or_default().mode() == FusionMode::Automatic;
     let free = if wants_free { hosts::cpu_free(&context.client).await? } else { None };
     // Thousandths of a number between 0 and 1.
@@ -122,12 +142,12 @@ async fn submit(context: &Context, job: &Job, adl: Bytes) -> Result<(Compilation
 }
 
 async fn resize(
-    context: &Context,
+    assignment: &Assignment<'_>,
     previous: &Generation,
     widths: &BTreeMap<String, u32>,
     in_use: InUse,
     adl: Bytes,
-) -> Result<(Compilation, Plan, Vec<Warning>), Unfinished> {
+) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
     let compilation = repeated(previous);
     let in_force = previous.widths();
     let changed = widths.iter().filter(|(region, width)| in_force.get(*region) != Some(width));
@@ -140,12 +160,12 @@ async fn resize(
         pe_ids_in_use: in_use.pe_ids,
         ports_in_use: in_use.ports,
     };
-    let response = context.fusion.resize(request).await?;
+    let response = assignment.context.fusion.resize(request).await?;
     Ok((compilation, planned(response.plan)?, response.warnings))
 }
 
-fn planned(plan: Option<Plan>) -> Result<Plan, Unfinished> {
-    plan.ok_or_else(|| Unfinished::transient("FusionFailed", "the fusion service answered without a plan"))
+fn planned(plan: Option<Plan>) -> Result<Plan, WorkError> {
+    plan.ok_or_else(|| WorkError::transient("FusionFailed", "the fusion service answered without a plan"))
 }
 
 fn with_content(compilation: &Compilation, adl: Bytes) -> Compilation {
@@ -165,9 +185,10 @@ struct InUse {
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs that have not been told of the plan yet. A new PE with the id of a pod that is being terminated would
 /// have to wait for it.
-fn in_use(context: &Context, key: &Key, job: &Job, plan: &Plan) -> InUse {
+fn in_use(assignment: &Assignment<'_>, plan: &Plan) -> InUse {
+    let Assignment { context, key, job, .. } = assignment;
     let pes = context.mirrors.processing_elements.of_job(key);
-    let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job)).map(|pe| &**pe);
+    let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, *job)).map(|pe| &**pe);
     let pods = context.mirrors.pods.of_job(key);
     ids_and_ports(pes, pods.iter().filter_map(|pod| pe_id(pod, &key.name)), plan)
 }
@@ -213,7 +234,7 @@ fn ids_and_ports<'a>(
 }
 
 /// What Kubernetes would refuse later, and what users should know (rule job-22).
-fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>, Unfinished> {
+fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>, WorkError> {
     let mut warnings = Vec::new();
     let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
     let name = job.metadata.name.as_deref().unwrap_or_default();
@@ -221,7 +242,7 @@ fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>
         if name.len() > CONSISTENT_JOB_NAME_MAX {
             let message =
                 format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
-            return Err(Unfinished::permanent("NameTooLong", message));
+            return Err(WorkError::permanent("NameTooLong", message));
         }
         warn("NotServed", "consistent regions are not driven yet: their PEs wait".to_owned());
     }
@@ -233,13 +254,13 @@ fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>
         if let Some(label) = pe.port_labels.iter().find(|label| label.port_id > PORT_ID_MAX) {
             let message =
                 format!("PE {} has port id {}, which makes no port number; use more PEs", pe.id, label.port_id);
-            return Err(Unfinished::permanent("PortOutOfRange", message));
+            return Err(WorkError::permanent("PortOutOfRange", message));
         }
     }
     for pool in &plan.host_pools {
         if let Some(tag) = pool.tags.iter().find(|tag| !is_label_name(tag)) {
             let message = format!("tag {tag:?} of host pool {} makes no label of a node", pool.name);
-            return Err(Unfinished::permanent("HostTagInvalid", message));
+            return Err(WorkError::permanent("HostTagInvalid", message));
         }
         if let Some(size) = pool.size.filter(|_| pool.hosts.is_empty()) {
             warn("HostPoolSizeNotEnforced", format!("host pool {} may have more than its {size} hosts", pool.name));
@@ -248,12 +269,12 @@ fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>
     let bytes: u64 = live().map(|pe| pe.size).sum();
     if bytes > max_generation_mib.saturating_mul(1 << 20) {
         let message = format!("the job has {bytes} bytes of AADL, more than {max_generation_mib} MiB; use more PEs");
-        return Err(Unfinished::permanent("TooLarge", message));
+        return Err(WorkError::permanent("TooLarge", message));
     }
     let labels = port_labels::render(Some(plan), None).len();
     if labels > OBJECT_BYTES {
         let message = format!("the port labels of the job take {labels} bytes, more than one ConfigMap; use fewer PEs");
-        return Err(Unfinished::permanent("TooLarge", message));
+        return Err(WorkError::permanent("TooLarge", message));
     }
     Ok(warnings)
 }
@@ -268,16 +289,17 @@ fn is_label_name(tag: &str) -> bool {
         && at_the_end(tag.chars().next_back())
 }
 
-async fn store(context: &Context, key: &Key, job: &Job, generation: Generation) -> Result<Compiled, Unfinished> {
+async fn store(assignment: &Assignment<'_>, generation: Generation) -> Result<Compiled, WorkError> {
+    let Assignment { context, key, job, uid } = assignment;
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
     let generation = Arc::new(generation);
     let encoded = {
         let generation = Arc::clone(&generation);
         tokio::task::spawn_blocking(move || Bytes::from(generation.encode())).await
     };
-    let encoded = encoded.map_err(|error| Unfinished::transient("Internal", error.to_string()))?;
+    let encoded = encoded.map_err(|error| WorkError::transient("Internal", error.to_string()))?;
     let document = Document::Plan { generation: generation.number };
-    let cut = documents::write(&api, &document, &controlled_by(job), encoded).await?;
+    let cut = documents::write(&api, &document, &controlled_by(*job), encoded).await?;
     let plan = StoredPlan {
         generation: generation.number,
         sha256: cut.sha256.clone(),
@@ -285,8 +307,7 @@ async fn store(context: &Context, key: &Key, job: &Job, generation: Generation) 
         compiler: generation.plan.compiler.clone(),
     };
     let widths = generation.widths();
-    let uid = job.metadata.uid.clone().unwrap_or_default();
-    context.memory.find(key, &uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
+    context.memory.find(key, uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
     Ok(Compiled { plan, widths })
 }
 
@@ -382,9 +403,9 @@ mod tests {
                     let reasons: Vec<_> = warnings.iter().map(|warning| warning.reason.as_str()).collect();
                     assert_eq!(Ok(reasons.as_slice()), expected, "{plan:?}");
                 }
-                Err(unfinished) => {
-                    assert!(!unfinished.retry);
-                    assert_eq!(Err(unfinished.reason.as_str()), expected, "{plan:?}");
+                Err(error) => {
+                    assert!(!error.retry);
+                    assert_eq!(Err(error.reason.as_str()), expected, "{plan:?}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What a plan needs to know of the cluster's nodes: who has an address, and how much CPU is free.
+//! What a plan needs to know of the cluster's nodes: which node has an address, and how much CPU is free.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use streams_proto::fusion::v1::{Plan, Warning};
 
 use crate::controllers::job::resources::parse_milli;
 
-use super::Unfinished;
+use super::error::WorkError;
 
 /// Objects per page of a list.
 const PAGE: u32 = 500;
@@ -36,13 +36,13 @@ pub(super) fn named(plan: &Plan) -> BTreeSet<&str> {
 pub(super) fn resolve(
     hosts: &BTreeSet<&str>,
     nodes: &Nodes,
-) -> Result<(BTreeMap<String, String>, Vec<Warning>), Unfinished> {
+) -> Result<(BTreeMap<String, String>, Vec<Warning>), WorkError> {
     let mut resolved = BTreeMap::new();
     let mut warnings = Vec::new();
     for host in hosts {
         if host.parse::<IpAddr>().is_ok() {
             let node = nodes.by_address.get(*host).ok_or_else(|| {
-                Unfinished::permanent(
+                WorkError::permanent(
                     "HostNotFound",
                     format!("no node has the address {host} that the application asks for"),
                 )
@@ -57,10 +57,10 @@ pub(super) fn resolve(
 }
 
 /// All nodes of the cluster.
-pub(super) async fn nodes(client: &Client) -> Result<Nodes, Unfinished> {
+pub(super) async fn nodes(client: &Client) -> Result<Nodes, WorkError> {
     let listed = list::<Node>(client, "").await.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 403 => {
-            Unfinished::permanent("HostsUnknown", "the application names hosts, and the frontend may not list nodes")
+            WorkError::permanent("HostsUnknown", "the application names hosts, and the frontend may not list nodes")
         }
         error => error.into(),
     })?;
@@ -77,7 +77,7 @@ pub(super) async fn nodes(client: &Client) -> Result<Nodes, Unfinished> {
 
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
 /// put on. `None` if the frontend may not see it.
-pub(super) async fn cpu_free(client: &Client) -> Result<Option<u64>, Unfinished> {
+pub(super) async fn cpu_free(client: &Client) -> Result<Option<u64>, WorkError> {
     let running = "status.phase!=Succeeded,status.phase!=Failed";
     match tokio::try_join!(list::<Node>(client, ""), list::<Pod>(client, running)) {
         Ok((nodes, pods)) => Ok(Some(free(&nodes, &pods))),

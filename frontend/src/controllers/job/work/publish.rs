@@ -1,4 +1,4 @@
-//! From a plan to the texts of PEs in ConfigMaps (rule job-11).
+//! Publishes texts: from a plan to the AADL of PEs in ConfigMaps (rule job-11).
 //!
 //! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
 //! any is written, so that a generation which cannot be stored leaves nothing.
@@ -10,45 +10,102 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
 
+use tracing::Span;
+
 use crate::{
     controllers::{
         Context,
         job::{
-            act::MANAGER,
-            children::{Family, OBJECT_BYTES, StoredText},
+            MANAGER,
+            children::{ChildBuilder, OBJECT_BYTES, StoredText},
             chunks::digest,
             generation::Generation,
-            observed::Publish,
+            tasks::{PublishRequest, Slot, TaskKind, Tasks},
         },
     },
     fusion::Text,
 };
-use streams_api::{Job, names};
-use streams_kubernetes::{
-    Key,
-    apply::{controlled_by, create_or_match},
-};
+use streams_api::names;
+use streams_kubernetes::apply::{controlled_by, create_or_match};
+use streams_process::telemetry;
 
-use super::{Unfinished, fetch};
+use super::{Assignment, LongWork, WorkError, fetch};
 
 /// ConfigMaps that are written at the same time.
 const WRITES: usize = 16;
 /// Measured texts that are kept for writing, in bytes; more are rendered again.
 const KEPT: usize = 64 << 20;
 
+/// Writes texts of the proposed generation.
+pub(super) struct Publish;
+
+/// Writes texts of the committed generation again.
+pub(super) struct Repair;
+
+impl LongWork for Publish {
+    const KIND: TaskKind = TaskKind::Publish;
+    const SHOWS: bool = true;
+    type Request = PublishRequest;
+    type Output = ();
+
+    fn slot(tasks: &mut Tasks) -> &mut Slot<PublishRequest, ()> {
+        &mut tasks.publish
+    }
+
+    fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+        span(assignment, request)
+    }
+
+    async fn perform(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+        publish(assignment, request).await
+    }
+}
+
+impl LongWork for Repair {
+    const KIND: TaskKind = TaskKind::Repair;
+    const SHOWS: bool = true;
+    type Request = PublishRequest;
+    type Output = ();
+
+    fn slot(tasks: &mut Tasks) -> &mut Slot<PublishRequest, ()> {
+        &mut tasks.repair
+    }
+
+    fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+        span(assignment, request)
+    }
+
+    async fn perform(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+        publish(assignment, request).await
+    }
+}
+
+/// A span in the trace that the plan was made in.
+fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+    let span = tracing::info_span!("publish", job = %assignment.key);
+    if let Some(generation) = generation(assignment, &request.plan) {
+        telemetry::continue_trace(&span, &generation.trace_parent);
+    }
+    span
+}
+
+/// The generation of this plan, if the reconciler still knows it.
+fn generation(assignment: &Assignment<'_>, plan: &str) -> Option<Arc<Generation>> {
+    let memory = &assignment.context.memory;
+    memory.find(assignment.key, assignment.uid, |entry| entry.generations.get(plan).cloned()).flatten()
+}
+
 /// Writes the texts of these PEs.
-pub(super) async fn publish(context: &Context, key: &Key, job: &Job, wish: &Publish) -> Result<(), Unfinished> {
-    let uid = job.metadata.uid.clone().unwrap_or_default();
-    let generation = context.memory.find(key, &uid, |entry| entry.generations.get(&wish.plan).cloned()).flatten();
-    let generation = generation.ok_or_else(|| Unfinished::transient("Outdated", "there is another plan meanwhile"))?;
-    let adl = fetch::pinned(context, key, job).await?;
+async fn publish(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+    let generation = generation(assignment, &request.plan)
+        .ok_or_else(|| WorkError::transient("Outdated", "there is another plan meanwhile"))?;
+    let adl = fetch::pinned(assignment).await?;
     let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();
-    let render = Render { context, generation: &generation, planned: &planned, adl };
-    let writer = Writer { context, key, job, uid: &uid };
+    let render = Render { context: assignment.context, generation: &generation, planned: &planned, adl };
     let is_large = |id: &&u64| planned.get(*id).is_some_and(|pe| pe.size > OBJECT_BYTES as u64);
-    let large: Vec<u64> = wish.pe_ids.iter().filter(is_large).copied().collect();
+    let large: Vec<u64> = request.pe_ids.iter().filter(is_large).copied().collect();
     let kept = measure(&render, &large).await?;
-    let rest: Vec<u64> = wish.pe_ids.iter().filter(|id| !kept.contains_key(id)).copied().collect();
+    let rest: Vec<u64> = request.pe_ids.iter().filter(|id| !kept.contains_key(id)).copied().collect();
     let measured = stream::iter(kept).map(|(id, text)| Ok((id, text)));
     let rendered = render.texts(&rest).map(|text| {
         let text = text?;
@@ -58,22 +115,19 @@ pub(super) async fn publish(context: &Context, key: &Key, job: &Job, wish: &Publ
     let planned = &planned;
     measured
         .chain(rendered)
-        .try_for_each_concurrent(WRITES, |(id, text)| {
-            let writer = &writer;
-            async move {
-                let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
-                writer.write(id, content_id, text).await
-            }
+        .try_for_each_concurrent(WRITES, |(id, text)| async move {
+            let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
+            write(assignment, id, content_id, text).await
         })
         .await
 }
 
-fn unreadable(pe_id: u64) -> Unfinished {
-    Unfinished::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8"))
+fn unreadable(pe_id: u64) -> WorkError {
+    WorkError::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8"))
 }
 
 /// Renders large texts and refuses those that do not fit. Gives some of them, compressed.
-async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, StoredText>, Unfinished> {
+async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, StoredText>, WorkError> {
     let mut kept = BTreeMap::new();
     let mut bytes = 0_usize;
     let mut texts = std::pin::pin!(render.texts(large));
@@ -83,7 +137,7 @@ async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, Sto
         let stored = stored.ok().flatten().ok_or_else(|| unreadable(pe_id))?;
         if stored.len() > OBJECT_BYTES {
             let pes = render.planned.len();
-            return Err(Unfinished::permanent("TooLarge", too_large(pe_id, size, stored.len(), pes)));
+            return Err(WorkError::permanent("TooLarge", too_large(pe_id, size, stored.len(), pes)));
         }
         if bytes.saturating_add(stored.len()) <= KEPT {
             bytes += stored.len();
@@ -112,7 +166,7 @@ struct Render<'a> {
 
 impl Render<'_> {
     /// The texts of these PEs, in this order, checked against the plan.
-    fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<Text, Unfinished>> {
+    fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<Text, WorkError>> {
         let texts = (!pe_ids.is_empty()).then(|| self.context.fusion.render(self.request(pe_ids)));
         let planned: BTreeMap<u64, String> =
             pe_ids.iter().filter_map(|id| Some((*id, self.planned.get(id)?.content_id.clone()))).collect();
@@ -121,7 +175,7 @@ impl Render<'_> {
             if planned.get(&text.pe_id) != Some(&text.content_id) {
                 // The plan's promise: the same compilation and layout give the same text.
                 let message = format!("the text of PE {} is another one than when it was planned", text.pe_id);
-                return Err(Unfinished::recompile(message));
+                return Err(WorkError::recompile(message));
             }
             Ok(text)
         })
@@ -145,29 +199,22 @@ impl Render<'_> {
     }
 }
 
-struct Writer<'a> {
-    context: &'a Context,
-    key: &'a Key,
-    job: &'a Job,
-    uid: &'a str,
-}
-
-impl Writer<'_> {
-    async fn write(&self, pe_id: u64, content_id: &str, text: StoredText) -> Result<(), Unfinished> {
-        let owner = controlled_by(self.job);
-        let family = Family { owner: &owner, job_id: 0, spec: &self.job.spec, sab_name: "" };
-        let object = family.text(pe_id, content_id, text);
-        let api: Api<ConfigMap> = Api::namespaced(self.context.client.clone(), &self.key.namespace);
-        let same = |existing: &ConfigMap| {
-            let annotations = existing.metadata.annotations.as_ref();
-            annotations.and_then(|annotations| annotations.get(names::ANNOTATION_CONTENT_ID)).map(String::as_str)
-                == Some(content_id)
-        };
-        create_or_match(&api, MANAGER, &object, same).await?;
-        let name = object.metadata.name.unwrap_or_default();
-        self.context.memory.find(self.key, self.uid, |entry| entry.wrote(name));
-        Ok(())
-    }
+/// Writes the text of a PE.
+async fn write(assignment: &Assignment<'_>, pe_id: u64, content_id: &str, text: StoredText) -> Result<(), WorkError> {
+    let Assignment { context, key, job, uid } = assignment;
+    let owner = controlled_by(*job);
+    let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
+    let object = builder.text(pe_id, content_id, text);
+    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
+    let same = |existing: &ConfigMap| {
+        let annotations = existing.metadata.annotations.as_ref();
+        annotations.and_then(|annotations| annotations.get(names::ANNOTATION_CONTENT_ID)).map(String::as_str)
+            == Some(content_id)
+    };
+    create_or_match(&api, MANAGER, &object, same).await?;
+    let name = object.metadata.name.unwrap_or_default();
+    context.memory.find(key, uid, |entry| entry.wrote(name));
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Random interleavings of everything that can happen, each followed by rest.
 
 use super::world::World;
-use crate::controllers::job::decide::Child;
+use crate::controllers::job::decide::{Child, Owned};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -77,15 +77,15 @@ fn happen(world: &mut World, happening: &Happening) {
                 world.edit(if *broken { "x" } else { "y" }, *broken);
             }
         }
-        Happening::DeletePe(id) => world.delete(&Child::ProcessingElement(*id, String::new())),
-        Happening::DeleteService(id) => world.delete(&Child::Service(*id)),
-        Happening::DeleteRegion(index) => world.delete(&Child::Region(*index)),
-        Happening::DeleteJobConfigMap => world.delete(&Child::JobConfigMap),
-        Happening::DeleteHostPool => world.delete(&Child::HostPool(0)),
+        Happening::DeletePe(id) => world.delete(&Owned::Child(Child::ProcessingElement(*id))),
+        Happening::DeleteService(id) => world.delete(&Owned::Child(Child::Service(*id))),
+        Happening::DeleteRegion(index) => world.delete(&Owned::Child(Child::Region(*index))),
+        Happening::DeleteJobConfigMap => world.delete(&Owned::Child(Child::JobConfigMap)),
+        Happening::DeleteHostPool => world.delete(&Owned::Child(Child::HostPool(0))),
         Happening::DeleteText(index) => {
             let names: Vec<_> = world.children.texts.keys().cloned().collect();
             if !names.is_empty() {
-                world.delete(&Child::ConfigMap(index.get(&names).clone()));
+                world.delete(&Owned::ConfigMap(index.get(&names).clone()));
             }
         }
         Happening::Seconds(seconds) => {

@@ -2,26 +2,25 @@
 
 use super::world::World;
 use crate::controllers::job::{
-    decide::{Action, Child, Propagation, Task, Which, decide},
-    observed::{Failure, Observed, Publish, Remedy, Slot},
+    decide::{Action, Child, Decision, Owned, Propagation, Step, WhichGeneration, decide},
+    observed::Observed,
+    tasks::{Failure, PublishRequest, Remedy, Slot, Task},
 };
 use streams_api::condition;
 
 /// What is done, in a word or two.
-fn told(action: &Action) -> String {
+fn summary(action: &Action) -> String {
     match action {
-        Action::AllocateJobId => "number".to_owned(),
         Action::Start(task) => match task {
-            Task::Fetch { spec_generation } => format!("start fetch {spec_generation}"),
-            Task::Compile(compilation) => format!("start compile {}", compilation.generation),
-            Task::Publish(Publish { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
-            Task::Repair(Publish { pe_ids, .. }) => format!("start repair {pe_ids:?}"),
+            Task::Fetch(spec_generation) => format!("start fetch {spec_generation}"),
+            Task::Compile(request) => format!("start compile {}", request.generation),
+            Task::Publish(PublishRequest { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
+            Task::Repair(PublishRequest { pe_ids, .. }) => format!("start repair {pe_ids:?}"),
         },
-        Action::Record(change) => change.name().to_owned(),
         Action::StoreAgain(stored) => format!("store {stored:?} again"),
         Action::Apply(child, which) => {
-            let which = if *which == Which::Proposed { "create" } else { "apply" };
-            format!("{which} {}", name(child))
+            let which = if *which == WhichGeneration::Proposed { "create" } else { "apply" };
+            format!("{which} {}", name(&Owned::Child(*child)))
         }
         Action::TakeOver { region, width } => format!("region {region} takes over {width}"),
         Action::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
@@ -29,27 +28,33 @@ fn told(action: &Action) -> String {
     }
 }
 
-fn name(child: &Child) -> String {
-    match child {
-        Child::ProcessingElement(id, _) => format!("pe {id}"),
-        Child::Service(id) => format!("service {id}"),
-        Child::Region(index) => format!("region {index}"),
-        Child::HostPool(index) => format!("pool {index}"),
-        Child::JobConfigMap => "labels".to_owned(),
-        Child::ConfigMap(name) => name.clone(),
+fn name(object: &Owned) -> String {
+    match object {
+        Owned::Child(Child::ProcessingElement(id)) => format!("pe {id}"),
+        Owned::Child(Child::Service(id)) => format!("service {id}"),
+        Owned::Child(Child::Region(index)) => format!("region {index}"),
+        Owned::Child(Child::HostPool(index)) => format!("pool {index}"),
+        Owned::Child(Child::JobConfigMap) => "labels".to_owned(),
+        Owned::ConfigMap(name) => name.clone(),
     }
 }
 
 fn done(observed: &Observed) -> Vec<String> {
-    let mut done: Vec<_> = decide(observed).actions.iter().map(told).collect();
-    done.sort();
-    done
+    match decide(observed).0 {
+        Decision::Step(Step::AllocateJobId) => vec!["number".to_owned()],
+        Decision::Step(Step::Record(change)) => vec![change.name().to_owned()],
+        Decision::Work(actions) => {
+            let mut done: Vec<_> = actions.iter().map(summary).collect();
+            done.sort();
+            done
+        }
+    }
 }
 
 /// A world in which the controller and the long work have gone on until the next action is `action`; no pod starts.
 fn before(mut world: World, action: &str) -> World {
     for _ in 0..100 {
-        if done(&world.observe()).iter().any(|told| told == action) {
+        if done(&world.observe()).iter().any(|summary| summary == action) {
             return world;
         }
         world.step(|_| true).unwrap();
@@ -118,10 +123,10 @@ fn a_request_for_several_regions_is_compiled_as_a_whole_however_far_it_is_taken_
     world.step(|index| index == 1).unwrap();
     world.crash();
     assert_eq!(world.observe().desired_widths, wanted);
-    let told = done(&world.observe());
-    assert_eq!(told.iter().filter(|told| told.contains("takes over")).count(), 1, "{told:?}");
+    let summary = done(&world.observe());
+    assert_eq!(summary.iter().filter(|summary| summary.contains("takes over")).count(), 1, "{summary:?}");
     // Somebody scales the other one meanwhile: that is newer.
-    let left: u64 = if told.contains(&take_over[0].to_owned()) { 0 } else { 1 };
+    let left: u64 = if summary.contains(&take_over[0].to_owned()) { 0 } else { 1 };
     world.resize(left, 6);
     assert_eq!(done(&world.observe()), ["start compile 1"]);
     assert!(world.observe().desired_widths.values().any(|width| *width == 6));
@@ -132,10 +137,10 @@ fn after_the_commit_existing_pes_are_told_and_what_is_removed_waits_for_them() {
     let mut world = before(resized(1), "commit");
     world.step(|_| true).unwrap();
     let expected = ["apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
-    let told: Vec<_> = done(&world.observe()).into_iter().filter(|told| !told.contains("plan")).collect();
-    assert_eq!(told, expected);
+    let summary: Vec<_> = done(&world.observe()).into_iter().filter(|summary| !summary.contains("plan")).collect();
+    assert_eq!(summary, expected);
     world.step(|_| true).unwrap();
-    assert!(done(&world.observe()).iter().all(|told| !told.contains("pe 5")), "it runs until the others do");
+    assert!(done(&world.observe()).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
     world.run_pods();
     assert!(done(&world.observe()).contains(&"delete pe 5".to_owned()));
     world.step(|_| true).unwrap();
@@ -146,14 +151,13 @@ fn after_the_commit_existing_pes_are_told_and_what_is_removed_waits_for_them() {
 #[test]
 fn long_work_is_waited_for_retried_or_given_up() {
     let world = before(World::new(), "start compile 0");
-    let key = |observed: &Observed| match decide(observed).actions.first() {
-        Some(Action::Start(Task::Compile(key))) => key.clone(),
-        other => panic!("{other:?}"),
-    };
     let observed = world.clone().observe();
-    let key = key(&observed);
+    let Decision::Work(actions) = decide(&observed).0 else { panic!("a step") };
+    let [Action::Start(Task::Compile(key))] = actions.as_slice() else { panic!("{actions:?}") };
+    let key = key.clone();
     let later = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(7)).unwrap();
-    // state of the compilation -> what is done, whether there is trouble to show, whether it looks again by itself at that time
+    // state of the compilation -> what is done, whether there is trouble to show, whether it looks again by itself at
+    // that time
     let table = [
         (Slot::Idle, vec!["start compile 0"], false, false),
         (Slot::Running(key.clone()), vec![], false, false),
@@ -163,11 +167,11 @@ fn long_work_is_waited_for_retried_or_given_up() {
     ];
     for (slot, expected, trouble, wakes) in table {
         let mut observed = observed.clone();
-        observed.work.compile = slot.clone();
-        let decision = decide(&observed);
+        observed.tasks.compile = slot.clone();
+        let (_, report) = decide(&observed);
         assert_eq!(done(&observed), expected, "{slot:?}");
-        assert_eq!(decision.trouble.is_some(), trouble, "{slot:?}");
-        assert_eq!(decision.wake_at == Some(later), wakes, "{slot:?}");
+        assert_eq!(report.trouble.is_some(), trouble, "{slot:?}");
+        assert_eq!(report.wake_at == Some(later), wakes, "{slot:?}");
     }
 }
 
@@ -179,10 +183,10 @@ fn a_spec_that_cannot_be_submitted_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn what_stands_in_the_way_is_shown() {
+fn an_action_that_failed_is_shown() {
     let mut observed = running().observe();
-    observed.obstacle = Some(failure(Remedy::Correct));
-    assert_eq!(decide(&observed).trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
+    observed.last_failure = Some(failure(Remedy::Correct));
+    assert_eq!(decide(&observed).1.trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
 }
 
 #[test]
@@ -207,7 +211,7 @@ fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
     // The proposal for the old spec is abandoned before the bundle is fetched again.
     let cleared = before(world, "clear labels");
     let expected: Vec<_> =
-        done(&cleared.clone().observe()).into_iter().filter(|told| told.starts_with("clear")).collect();
+        done(&cleared.clone().observe()).into_iter().filter(|summary| summary.starts_with("clear")).collect();
     assert_eq!(
         expected.len(),
         8 + 8 + 8 + 2 + 1 + 1,
@@ -220,24 +224,24 @@ fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
     // deleted -> what is done
     let table = [
         (Child::Service(3), "apply service 3"),
-        (Child::ProcessingElement(3, String::new()), "apply pe 3"),
+        (Child::ProcessingElement(3), "apply pe 3"),
         (Child::Region(1), "apply region 1"),
         (Child::HostPool(0), "apply pool 0"),
         (Child::JobConfigMap, "apply labels"),
     ];
     for (child, expected) in table {
         let mut world = running();
-        world.delete(&child);
+        world.delete(&Owned::Child(child));
         assert!(done(&world.clone().observe()).is_empty(), "{child:?} is still on its way out");
         world.collect();
         assert_eq!(done(&world.observe()), [expected]);
     }
     let mut world = running();
-    world.delete(&Child::ProcessingElement(2, String::new()));
+    world.delete(&Owned::Child(Child::ProcessingElement(2)));
     world.collect();
     let observed = world.observe();
     assert!(done(&observed).is_empty());
-    assert_eq!(decide(&observed).down.into_iter().collect::<Vec<_>>(), [2]);
+    assert_eq!(decide(&observed).1.down.into_iter().collect::<Vec<_>>(), [2]);
     world.step(|_| true).unwrap();
     assert!(condition::is_true(&world.status.conditions, condition::DEGRADED));
 }

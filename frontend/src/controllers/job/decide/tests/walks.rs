@@ -1,7 +1,10 @@
 //! Whole lives of a job, and every crash on the way.
 
 use super::world::World;
-use crate::controllers::job::{decide::Child, observed::Object};
+use crate::controllers::job::{
+    decide::{Child, Owned},
+    observed::Object,
+};
 use streams_api::{JobPhase, condition};
 
 /// A life: what the user does whenever nothing happens any more.
@@ -15,11 +18,11 @@ const LIVES: [(&str, Life); 8] = [
     (
         "objects deleted by users",
         &[
-            |w| w.delete(&Child::ProcessingElement(1, String::new())),
-            |w| w.delete(&Child::Service(0)),
-            |w| w.delete(&Child::JobConfigMap),
-            |w| w.delete(&Child::HostPool(0)),
-            |w| w.delete(&Child::Region(1)),
+            |w| w.delete(&Owned::Child(Child::ProcessingElement(1))),
+            |w| w.delete(&Owned::Child(Child::Service(0))),
+            |w| w.delete(&Owned::Child(Child::JobConfigMap)),
+            |w| w.delete(&Owned::Child(Child::HostPool(0))),
+            |w| w.delete(&Owned::Child(Child::Region(1))),
             |w| w.children.texts.values_mut().for_each(|object| object.deleting = true),
             // The chunk of the ADL.
             |w| w.children.chunks.values_mut().take(1).for_each(|object| object.deleting = true),
@@ -46,7 +49,7 @@ const LIVES: [(&str, Life); 8] = [
     ),
     (
         "a PE that must not be started again",
-        &[|w| w.delete(&Child::ProcessingElement(2, String::new())), |w| w.resize(0, 4)],
+        &[|w| w.delete(&Owned::Child(Child::ProcessingElement(2))), |w| w.resize(0, 4)],
     ),
 ];
 
@@ -97,7 +100,8 @@ fn a_resize_touches_only_what_changed() {
     world.starts.clear();
     world.resize(0, 4);
     world.settle();
-    // Source and sink see the width; two channels are new; PE 2 and 3, and the channels that were there, are not touched.
+    // Source and sink see the width; two channels are new; PE 2 and 3, and the channels that were there, are not
+    // touched.
     assert_eq!(world.starts.iter().map(|(id, n)| (*id, *n)).collect::<Vec<_>>(), [(0, 1), (1, 1), (8, 1), (9, 1)]);
     for id in 2..8 {
         assert_eq!(world.children.processing_elements[&id], before.processing_elements[&id], "PE {id}");

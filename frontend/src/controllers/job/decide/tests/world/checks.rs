@@ -2,7 +2,7 @@
 
 use super::{World, compiler::ALOOF, labels};
 use crate::controllers::job::{
-    decide::Child,
+    decide::{Child, Owned},
     observed::{Loaded, Run, Wanted},
 };
 
@@ -30,7 +30,7 @@ impl World {
             if let Some(object) = object.filter(|object| object.generation == wanted.generation) {
                 assert_eq!(
                     Some(&object.object.applied),
-                    pe.choose(&self.children).map(|t| &t.processing_element),
+                    pe.choose(&self.children).map(|(_, t)| &t.processing_element),
                     "PE {id}"
                 );
             }
@@ -75,11 +75,11 @@ impl World {
     }
 
     /// Nobody refers to what the controller deletes.
-    pub(super) fn assert_unused(&self, child: &Child) {
+    pub(super) fn assert_unused(&self, object: &Owned) {
         let plans = self.status.plan.iter().chain(self.status.proposal.as_ref().map(|p| &p.plan));
         let generations: Vec<_> = plans.map(|plan| &self.plans[&plan.sha256].0).collect();
-        match child {
-            Child::ConfigMap(name) => {
+        match object {
+            Owned::ConfigMap(name) => {
                 let pes = &self.children.processing_elements;
                 let clean = self.status.generation.is_none() && self.status.proposal.is_none();
                 assert!(clean || !pes.values().any(|pe| pe.config_map == *name), "{name} is mounted");
@@ -88,7 +88,7 @@ impl World {
                     assert!(!used, "{name} is text of generation {}", wanted.generation);
                 }
             }
-            Child::ProcessingElement(id, _) => {
+            Owned::Child(Child::ProcessingElement(id)) => {
                 let used = generations.iter().any(|wanted| wanted.processing_elements.contains_key(id));
                 assert!(!used, "PE {id} is in use");
             }
@@ -115,7 +115,11 @@ impl World {
         assert!(missing.iter().all(|id| **id == ALOOF), "only what is not restartable may be missing: {missing:?}");
         for (id, pe) in &children.processing_elements {
             let expected = wanted.processing_elements.get(id).unwrap_or_else(|| panic!("PE {id} is left over"));
-            assert_eq!(Some(&pe.object.applied), expected.choose(children).map(|t| &t.processing_element), "PE {id}");
+            assert_eq!(
+                Some(&pe.object.applied),
+                expected.choose(children).map(|(_, t)| &t.processing_element),
+                "PE {id}"
+            );
             assert_eq!(pe.run, Run::Ready, "PE {id}");
         }
         assert!(children.services.keys().eq(wanted.processing_elements.keys()));

@@ -1,4 +1,5 @@
-//! What the fusion service makes of two regions: a source, a sink, a PE per channel, and two PEs that no width restarts.
+//! What the fusion service makes of two regions: a source, a sink, a PE per channel, and two PEs that no width
+//! restarts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,11 +9,13 @@ use std::{
 use super::{Crashed, REGIONS, World};
 use crate::controllers::job::{
     generation::Target,
-    observed::{Compilation, Compiled, Fates, Text, Wanted, WantedPe},
+    observed::{Effect, Text, Wanted, WantedPe},
+    tasks::{CompileRequest, Compiled},
 };
 use streams_api::StoredPlan;
 
-/// PEs that every generation has: source, sink, one that no width concerns, one whose text changes only where nobody looks.
+/// PEs that every generation has: source, sink, one that no width concerns, one whose text changes only where nobody
+/// looks.
 const SOURCE: u64 = 0;
 const SINK: u64 = 1;
 pub(super) const ALOOF: u64 = 2;
@@ -27,7 +30,7 @@ pub(super) struct Layout {
 }
 
 impl World {
-    pub(super) fn compile(&mut self, key: &Compilation) -> Result<Option<Compiled>, Crashed> {
+    pub(super) fn compile(&mut self, key: &CompileRequest) -> Result<Option<Compiled>, Crashed> {
         let base = self.status.plan.as_ref().map(|plan| self.plans[&plan.sha256].clone());
         let widths: BTreeMap<String, u32> = match &key.target {
             Target::Submission { .. } => REGIONS.iter().map(|name| ((*name).to_owned(), 2)).collect(),
@@ -55,7 +58,7 @@ impl World {
     /// What the compiler makes of it: a source, a sink, a PE per channel, and two that never restart.
     fn layout(
         &self,
-        key: &Compilation,
+        key: &CompileRequest,
         base: Option<&(Arc<Wanted>, Layout)>,
         widths: &BTreeMap<String, u32>,
     ) -> (Wanted, Layout) {
@@ -80,7 +83,7 @@ impl World {
         layout.observable.insert(SINK, all.clone());
         layout.observable.insert(ALOOF, "aloof".to_owned());
         layout.observable.insert(BLIND, "blind".to_owned());
-        let mut fates = Fates::default();
+        let mut effect = Effect::default();
         let pe = |id: &u64| {
             let hidden = if *id == BLIND { all.as_str() } else { "" };
             let text = |observable: &str, origin: u64, hidden: &str| {
@@ -103,15 +106,15 @@ impl World {
         for id in layout.observable.keys() {
             let (wanted, kept, existed) = pe(id);
             match (kept, existed) {
-                (true, _) => fates.kept += 1,
-                (false, true) => fates.restarted += 1,
-                (false, false) => fates.added += 1,
+                (true, _) => effect.kept += 1,
+                (false, true) => effect.restarted += 1,
+                (false, false) => effect.added += 1,
             }
             processing_elements.insert(*id, wanted);
         }
         if let Some(base) = base {
             let gone = base.processing_elements.keys().filter(|id| !processing_elements.contains_key(id));
-            fates.removed = u32::try_from(gone.count()).unwrap();
+            effect.removed = u32::try_from(gone.count()).unwrap();
         }
         let statistics = streams_api::Statistics {
             processing_elements: u32::try_from(processing_elements.len()).unwrap(),
@@ -125,7 +128,7 @@ impl World {
             processing_elements,
             regions: (0..).zip(REGIONS).map(|(index, name)| (index, name.to_owned())).collect(),
             host_pools: BTreeMap::from([(0, format!("pool {}", widths["R"]))]),
-            fates,
+            effect,
             statistics,
             fusion: streams_api::ResolvedFusion::default(),
             warnings: Vec::new(),

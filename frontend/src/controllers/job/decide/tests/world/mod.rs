@@ -15,9 +15,10 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::controllers::job::{
     chunks::Document,
-    decide::{Action, Change, Child, Decision, Stored, Task, Which, decide},
-    observed::{Children, Limits, Loaded, Object, Observed, Pe, Run, Slot, Wanted, Work},
-    present::present,
+    decide::{Action, Change, Child, Decision, Owned, Report, Step, Stored, WhichGeneration, decide},
+    describe::describe,
+    observed::{Children, Deadlines, Loaded, Object, Observed, Pe, Run, Wanted},
+    tasks::{Slot, Task, Tasks},
     transition,
 };
 use streams_api::{JobStatus, RequestedWidths, StoredPlan};
@@ -44,13 +45,13 @@ pub(super) struct Region {
 /// What the process keeps in memory.
 #[derive(Clone, Debug)]
 struct Memory {
-    work: Work,
+    tasks: Tasks,
     plans: BTreeMap<String, Arc<Wanted>>,
 }
 
 impl Memory {
     fn new() -> Self {
-        Self { work: Work::idle(), plans: BTreeMap::new() }
+        Self { tasks: Tasks::idle(), plans: BTreeMap::new() }
     }
 }
 
@@ -162,8 +163,12 @@ impl World {
             spec_generation: self.spec.0,
             inputs: format!("{}/{}", self.spec.1, status.adl.as_ref().map_or("", |adl| adl.sha256.as_str())),
             refusal: None,
-            limits: Limits { submission: Duration::from_secs(300), resize: Duration::from_secs(300), max_attempts: 3 },
-            obstacle: None,
+            deadlines: Deadlines {
+                submission: Duration::from_secs(300),
+                resize: Duration::from_secs(300),
+                max_attempts: 3,
+            },
+            last_failure: None,
             job_config_map: labels(&status),
             status,
             committed,
@@ -172,50 +177,59 @@ impl World {
             refused_widths: BTreeMap::new(),
             widths_to_take_over,
             children,
-            work: self.memory.work.clone(),
+            tasks: self.memory.tasks.clone(),
         }
     }
 
     /// Observes, decides and does some of what was decided.
-    pub(super) fn step(&mut self, chosen: impl Fn(usize) -> bool) -> Result<Decision, Crashed> {
+    pub(super) fn step(&mut self, chosen: impl Fn(usize) -> bool) -> Result<Report, Crashed> {
         let observed = self.observe();
-        let decision = decide(&observed);
-        let records =
-            decision.actions.iter().filter(|a| matches!(a, Action::Record(_) | Action::AllocateJobId)).count();
-        assert!(records <= 1, "one step of the status at a time: {:?}", decision.actions);
-        for (_, action) in decision.actions.iter().enumerate().filter(|(index, _)| chosen(*index)) {
-            self.act(action, &observed, &decision)?;
-        }
-        if records == 0 {
-            let status = present(&observed, &decision, self.status.clone(), false);
-            let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
-            if is_finished(&status) && !is_finished(&self.status) {
-                self.assert_nothing_superfluous();
+        let (decision, report) = decide(&observed);
+        match &decision {
+            Decision::Step(step) => {
+                if chosen(0) {
+                    self.take(step, &observed, &report)?;
+                }
             }
-            if status != self.status {
-                self.status = status;
-                self.wrote("describe".to_owned())?;
+            Decision::Work(actions) => {
+                for (_, action) in actions.iter().enumerate().filter(|(index, _)| chosen(*index)) {
+                    self.act(action)?;
+                }
+                let status = describe(&observed, &report, self.status.clone(), false);
+                let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
+                if is_finished(&status) && !is_finished(&self.status) {
+                    self.assert_nothing_superfluous();
+                }
+                if status != self.status {
+                    self.status = status;
+                    self.wrote("describe".to_owned())?;
+                }
             }
         }
-        Ok(decision)
+        Ok(report)
     }
 
-    fn act(&mut self, action: &Action, observed: &Observed, decision: &Decision) -> Result<(), Crashed> {
-        match action {
-            Action::AllocateJobId => {
+    fn take(&mut self, step: &Step, observed: &Observed, report: &Report) -> Result<(), Crashed> {
+        match step {
+            Step::AllocateJobId => {
                 let id = self.next_job_id;
                 self.next_job_id += 1;
                 self.wrote("count".to_owned())?;
-                self.record(&Change::JobId(id), observed, decision)
+                self.record(&Change::JobId(id), observed, report)
             }
-            Action::Record(change) => self.record(change, observed, decision),
+            Step::Record(change) => self.record(change, observed, report),
+        }
+    }
+
+    fn act(&mut self, action: &Action) -> Result<(), Crashed> {
+        match action {
             Action::Start(task) => {
-                let work = &mut self.memory.work;
+                let tasks = &mut self.memory.tasks;
                 match task {
-                    Task::Fetch { spec_generation } => work.fetch = Slot::Running(*spec_generation),
-                    Task::Compile(key) => work.compile = Slot::Running(key.clone()),
-                    Task::Publish(key) => work.publish = Slot::Running(key.clone()),
-                    Task::Repair(key) => work.repair = Slot::Running(key.clone()),
+                    Task::Fetch(spec_generation) => tasks.fetch = Slot::Running(*spec_generation),
+                    Task::Compile(key) => tasks.compile = Slot::Running(key.clone()),
+                    Task::Publish(key) => tasks.publish = Slot::Running(key.clone()),
+                    Task::Repair(key) => tasks.repair = Slot::Running(key.clone()),
                 }
                 Ok(())
             }
@@ -229,8 +243,8 @@ impl World {
             }
             Action::StoreAgain(Stored::Plan(which)) => {
                 let plan = match which {
-                    Which::Committed => self.status.plan.clone(),
-                    Which::Proposed => self.status.proposal.clone().map(|p| p.plan),
+                    WhichGeneration::Committed => self.status.plan.clone(),
+                    WhichGeneration::Proposed => self.status.proposal.clone().map(|p| p.plan),
                 };
                 plan.map_or(Ok(()), |plan| self.write_plan(&plan).map(|_| ()))
             }
@@ -247,14 +261,14 @@ impl World {
         }
     }
 
-    fn record(&mut self, change: &Change, observed: &Observed, decision: &Decision) -> Result<(), Crashed> {
+    fn record(&mut self, change: &Change, observed: &Observed, report: &Report) -> Result<(), Crashed> {
         assert_eq!(observed.status, self.status, "nobody else writes the status");
         if *change == Change::Commit {
             self.assert_complete();
             self.assert_wanted_as_a_whole();
         }
-        self.status = present(observed, decision, transition::apply(change, observed), true);
-        self.memory.work.used(change);
+        self.status = describe(observed, report, transition::apply(change, observed), true);
+        transition::use_up(&mut self.memory.tasks, change);
         if *change == Change::Commit {
             // Only a committed generation has regions; what their objects say is wanted from here on.
             self.want();
@@ -262,15 +276,17 @@ impl World {
         self.wrote(format!("{change:?}").chars().take(60).collect())
     }
 
-    pub(super) fn delete(&mut self, child: &Child) {
+    pub(super) fn delete(&mut self, object: &Owned) {
         let children = &mut self.children;
-        let object = match child {
-            Child::ProcessingElement(id, _) => children.processing_elements.get_mut(id).map(|pe| &mut pe.object),
-            Child::Service(id) => children.services.get_mut(id),
-            Child::HostPool(index) => children.host_pools.get_mut(index),
-            Child::JobConfigMap => children.job_config_map.as_mut(),
-            Child::ConfigMap(name) => children.texts.get_mut(name).or_else(|| children.chunks.get_mut(name)),
-            Child::Region(index) => {
+        let object = match object {
+            Owned::Child(Child::ProcessingElement(id)) => {
+                children.processing_elements.get_mut(id).map(|pe| &mut pe.object)
+            }
+            Owned::Child(Child::Service(id)) => children.services.get_mut(id),
+            Owned::Child(Child::HostPool(index)) => children.host_pools.get_mut(index),
+            Owned::Child(Child::JobConfigMap) => children.job_config_map.as_mut(),
+            Owned::ConfigMap(name) => children.texts.get_mut(name).or_else(|| children.chunks.get_mut(name)),
+            Owned::Child(Child::Region(index)) => {
                 if let Some(region) = self.regions.get_mut(index) {
                     region.deleting = true;
                 }
@@ -313,10 +329,10 @@ impl World {
         changed
     }
 
-    fn apply(&mut self, child: &Child, which: Which) -> Result<(), Crashed> {
+    fn apply(&mut self, child: &Child, which: WhichGeneration) -> Result<(), Crashed> {
         let plan = match which {
-            Which::Committed => self.status.plan.as_ref(),
-            Which::Proposed => self.status.proposal.as_ref().map(|p| &p.plan),
+            WhichGeneration::Committed => self.status.plan.as_ref(),
+            WhichGeneration::Proposed => self.status.proposal.as_ref().map(|p| &p.plan),
         };
         // The step that was recorded in the same decision may have changed what is in force.
         let Some(plan) = plan else { return Ok(()) };
@@ -325,17 +341,15 @@ impl World {
         let children = &mut self.children;
         let object = |applied: &str| Object { applied: applied.to_owned(), deleting: false };
         match child {
-            Child::ProcessingElement(id, config_map) => {
+            Child::ProcessingElement(id) => {
                 let pe = &wanted.processing_elements[id];
-                let text =
-                    [Some(&pe.text), pe.carried.as_ref()].into_iter().flatten().find(|t| t.config_map == *config_map);
-                let text = text.expect("a text of the plan");
+                let Some((_, text)) = pe.choose(children) else { return Ok(()) };
                 let existing = children.processing_elements.get(id);
                 let same = existing.is_some_and(|existing| existing.generation >= pe.origin);
                 let pe = Pe {
                     object: object(&text.processing_element),
                     generation: pe.origin,
-                    config_map: config_map.clone(),
+                    config_map: text.config_map.clone(),
                     launched: existing.is_some_and(|pe| pe.launched),
                     run: if same { existing.map_or(Run::Pending, |pe| pe.run) } else { Run::Pending },
                 };
@@ -356,7 +370,6 @@ impl World {
                 children.host_pools.insert(*index, object(&wanted.host_pools[index]));
             }
             Child::JobConfigMap => children.job_config_map = Some(object(&labels)),
-            Child::ConfigMap(_) => panic!("ConfigMaps are not applied"),
         }
         self.wrote(format!("apply {child:?}"))
     }

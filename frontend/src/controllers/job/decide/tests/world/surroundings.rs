@@ -7,7 +7,8 @@ use k8s_openapi::jiff::SignedDuration;
 use super::{Crashed, Region, World, create};
 use crate::controllers::job::{
     chunks::Document,
-    observed::{Failure, Publish, Remedy, Run, Slot},
+    observed::Run,
+    tasks::{Failure, PublishRequest, Remedy, Slot},
 };
 use streams_api::{JobPhase, RequestedWidth, RequestedWidths, StoredAdl};
 
@@ -16,12 +17,12 @@ impl World {
     pub(in super::super) fn finish_work(&mut self, fails: bool) -> Result<bool, Crashed> {
         let retry = Remedy::Retry(self.now.checked_add(SignedDuration::from_secs(5)).unwrap());
         let fails = fails || self.services_down;
-        let work = self.memory.work.clone();
+        let work = self.memory.tasks.clone();
         if let Slot::Running(key) = work.fetch {
             let fetched = if fails { None } else { self.fetch(key)? };
-            self.memory.work.fetch = fetched.map_or(Slot::Failed(key, failure(retry)), |adl| Slot::Done(key, adl));
+            self.memory.tasks.fetch = fetched.map_or(Slot::Failed(key, failure(retry)), |adl| Slot::Done(key, adl));
         } else if let Slot::Running(key) = work.compile {
-            self.memory.work.compile = if fails {
+            self.memory.tasks.compile = if fails {
                 Slot::Failed(key, failure(retry))
             } else if self.broken {
                 Slot::Failed(key, failure(Remedy::Correct))
@@ -32,9 +33,9 @@ impl World {
                 }
             };
         } else if let Slot::Running(key) = work.publish {
-            self.memory.work.publish = self.publish(key, fails, retry)?;
+            self.memory.tasks.publish = self.publish(key, fails, retry)?;
         } else if let Slot::Running(key) = work.repair {
-            self.memory.work.repair = self.publish(key, fails, retry)?;
+            self.memory.tasks.repair = self.publish(key, fails, retry)?;
         } else {
             return Ok(false);
         }
@@ -52,7 +53,12 @@ impl World {
         Ok(Some(adl))
     }
 
-    fn publish(&mut self, key: Publish, fails: bool, retry: Remedy) -> Result<Slot<Publish, ()>, Crashed> {
+    fn publish(
+        &mut self,
+        key: PublishRequest,
+        fails: bool,
+        retry: Remedy,
+    ) -> Result<Slot<PublishRequest, ()>, Crashed> {
         if fails {
             return Ok(Slot::Failed(key, failure(retry)));
         }
@@ -74,12 +80,12 @@ impl World {
 
     /// Whether texts of the proposal are being written.
     pub(in super::super) fn publishing(&self) -> bool {
-        matches!(self.memory.work.publish, Slot::Running(_))
+        matches!(self.memory.tasks.publish, Slot::Running(_))
     }
 
     /// Names of the texts that are being written.
     pub(in super::super) fn texts_asked_for(&self) -> Vec<String> {
-        let Slot::Running(publish) = &self.memory.work.publish else { return Vec::new() };
+        let Slot::Running(publish) = &self.memory.tasks.publish else { return Vec::new() };
         let wanted = &self.plans[&publish.plan].0;
         publish.pe_ids.iter().map(|id| wanted.processing_elements[id].text.config_map.clone()).collect()
     }
@@ -155,16 +161,16 @@ impl World {
     /// Everything runs until nothing happens any more.
     pub(in super::super) fn settle(&mut self) {
         for _ in 0..1_000 {
-            let before = (self.writes, self.memory.work.clone());
-            let Ok(decision) = self.step(|_| true) else { continue };
+            let before = (self.writes, self.memory.tasks.clone());
+            let Ok(report) = self.step(|_| true) else { continue };
             let Ok(worked) = self.finish_work(false) else { continue };
             let moved = self.run_pods() | self.collect();
-            if worked || moved || before != (self.writes, self.memory.work.clone()) {
+            if worked || moved || before != (self.writes, self.memory.tasks.clone()) {
                 continue;
             }
-            match decision.wake_at.filter(|at| *at > self.now) {
+            match report.wake_at.filter(|at| *at > self.now) {
                 // What is waited for comes with time alone.
-                Some(at) if decision.trouble.is_some() || self.status.generation.is_none() => self.now = at,
+                Some(at) if report.trouble.is_some() || self.status.generation.is_none() => self.now = at,
                 _ => return,
             }
         }

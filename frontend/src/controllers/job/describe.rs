@@ -1,42 +1,41 @@
 //! The part of a job's status that describes: phase, conditions, counters.
 //!
 //! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays
-//! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition). Rules job-32
-//! and job-33 list phases and conditions.
+//! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use streams_api::{JobPhase, JobStatus, condition};
 
 use super::{
-    decide::{Action, Decision, is_submitted, roll_out_end},
+    decide::{Report, is_submitted, roll_out_end},
     observed::{Loaded, Observed},
 };
 
 /// PE ids that a message lists.
 const LISTED: usize = 10;
 
-/// Describes what is observed in a status whose steps have been decided (`status`).
+/// Describes the job in `status`, which has everything that steps record.
 ///
-/// `moved`: the status has a step that was just taken, so what is observed is that before the step.
-pub(crate) fn present(observed: &Observed, decision: &Decision, mut status: JobStatus, moved: bool) -> JobStatus {
-    let submitted = !moved && is_submitted(observed);
+/// `after_step`: `status` has a step that was just taken, and `observed` is from before the step.
+pub(crate) fn describe(observed: &Observed, report: &Report, mut status: JobStatus, after_step: bool) -> JobStatus {
+    let submitted = !after_step && is_submitted(observed);
     status.observed_generation = Some(observed.spec_generation);
     status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
-    if !moved {
-        count(observed, decision, &mut status);
+    if !after_step {
+        count(observed, report, &mut status);
     }
-    phase(decision, submitted, &mut status);
+    phase(report, submitted, &mut status);
     let failed = status.phase == Some(JobPhase::Failed);
     let mut say = Conditions { status: &mut status, observed };
     if !failed {
-        say.submitted(decision, submitted);
+        say.submitted(report, submitted);
     }
-    say.ready(decision, failed, moved);
-    say.progressing(decision, failed, moved);
-    say.degraded(decision);
+    say.ready(report, failed, after_step);
+    say.progressing(report, failed, after_step);
+    say.degraded(report);
     say.resize_rejected();
-    say.resize_delayed(decision);
+    say.resize_delayed(report);
     say.warning();
     status
 }
@@ -56,31 +55,30 @@ pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
 }
 
 /// Counts PEs, and notes when the roll-out is finished (rule job-17).
-fn count(observed: &Observed, decision: &Decision, status: &mut JobStatus) {
+fn count(observed: &Observed, report: &Report, status: &mut JobStatus) {
     if !matches!(observed.committed, Some(Loaded::Whole(_))) {
         return;
     }
     if let Some(statistics) = &mut status.statistics {
-        statistics.ready_processing_elements = decision.ready;
+        statistics.ready_processing_elements = report.ready;
     }
     if let Some(rollout) = &mut status.rollout {
-        rollout.pending = decision.pending.saturating_add(decision.superfluous);
+        rollout.pending = report.pending.saturating_add(report.superfluous);
         // What is deleted only now may still be there.
-        let deletes = decision.actions.iter().any(|action| matches!(action, Action::Delete(..)));
-        if rollout.pending == 0 && !deletes && rollout.finished_at.is_none() {
+        if rollout.pending == 0 && !report.deletes && rollout.finished_at.is_none() {
             rollout.finished_at = Some(Time(observed.now));
         }
     }
 }
 
-fn phase(decision: &Decision, submitted: bool, status: &mut JobStatus) {
+fn phase(report: &Report, submitted: bool, status: &mut JobStatus) {
     let was_submitted = condition::is_true(&status.conditions, condition::SUBMITTED);
     status.phase = Some(match (status.phase, status.generation) {
         (Some(JobPhase::Failed), None) => JobPhase::Failed,
         (_, None) if status.job_id.is_none() => JobPhase::Pending,
         (_, None) => JobPhase::Submitting,
         (_, Some(_)) if !submitted && !was_submitted => JobPhase::Submitting,
-        (_, Some(_)) if !decision.down.is_empty() || decision.lost.is_some() => JobPhase::Degraded,
+        (_, Some(_)) if !report.down.is_empty() || report.lost.is_some() => JobPhase::Degraded,
         (_, Some(_)) => JobPhase::Running,
     });
 }
@@ -106,26 +104,26 @@ impl Conditions<'_> {
         }
     }
 
-    fn submitted(&mut self, decision: &Decision, submitted: bool) {
+    fn submitted(&mut self, report: &Report, submitted: bool) {
         let was_submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
         if self.status.generation.is_some() && (submitted || was_submitted) {
             return self.set(condition::SUBMITTED, true, "Submitted", "every pod was created");
         }
-        match &decision.trouble {
+        match &report.trouble {
             Some(trouble) => self.set(condition::SUBMITTED, false, &trouble.reason, &trouble.message),
             None if self.status.generation.is_some() => {
                 self.set(condition::SUBMITTED, false, "CreatingPods", "waiting for pods to be created");
             }
             None => {
-                let message = format!("waiting for {}", wait_for(&decision.preparing));
+                let message = format!("waiting for {}", wait_for(&report.preparing));
                 self.set(condition::SUBMITTED, false, "Submitting", &message);
             }
         }
     }
 
-    fn ready(&mut self, decision: &Decision, failed: bool, moved: bool) {
+    fn ready(&mut self, report: &Report, failed: bool, after_step: bool) {
         let total = match &self.observed.committed {
-            Some(Loaded::Whole(wanted)) if !moved => wanted.processing_elements.len(),
+            Some(Loaded::Whole(wanted)) if !after_step => wanted.processing_elements.len(),
             _ if failed => {
                 return self.set(condition::READY, false, "SubmissionFailed", "the job could not be submitted");
             }
@@ -139,30 +137,30 @@ impl Conditions<'_> {
             _ if self.status.generation == self.observed.status.generation => return,
             _ => return self.set(condition::READY, false, "RollingOut", "a generation was just committed"),
         };
-        let Decision { ready, pending, .. } = decision;
+        let Report { ready, pending, .. } = report;
         let message = format!("{ready} of {total} PEs run what the job wants");
         if *ready as usize == total {
             self.set(condition::READY, true, "AllRunning", &message);
         } else if *pending > 0 {
             self.set(condition::READY, false, "RollingOut", &message);
-        } else if decision.down.is_empty() {
+        } else if report.down.is_empty() {
             self.set(condition::READY, false, "Completed", &message);
         } else {
             self.set(condition::READY, false, "ProcessingElementsDown", &message);
         }
     }
 
-    fn progressing(&mut self, decision: &Decision, failed: bool, moved: bool) {
+    fn progressing(&mut self, report: &Report, failed: bool, after_step: bool) {
         let submitting = self.status.generation.is_none();
         if failed {
             self.set(condition::PROGRESSING, false, "SubmissionFailed", "waiting for the spec to be corrected");
-        } else if let Some(trouble) = &decision.trouble {
+        } else if let Some(trouble) = &report.trouble {
             self.set(condition::PROGRESSING, true, &trouble.reason, &format!("trying again: {}", trouble.message));
-        } else if submitting || !decision.preparing.is_empty() {
+        } else if submitting || !report.preparing.is_empty() {
             let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
-            self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&decision.preparing)));
-        } else if moved || decision.pending > 0 || decision.superfluous > 0 {
-            self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(decision));
+            self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&report.preparing)));
+        } else if after_step || report.pending > 0 || report.superfluous > 0 {
+            self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.status.rejected_resize.is_some() || !self.observed.refused_widths.is_empty() {
             let message = "what was in force stays in force: a width that is wanted was refused";
             self.set(condition::PROGRESSING, false, "ResizeRejected", message);
@@ -171,12 +169,12 @@ impl Conditions<'_> {
         }
     }
 
-    fn degraded(&mut self, decision: &Decision) {
-        let message = match (&decision.lost, decision.down.len()) {
+    fn degraded(&mut self, report: &Report) {
+        let message = match (&report.lost, report.down.len()) {
             (Some(lost), _) => Some(("Lost", lost.clone())),
             (None, 0) => None,
             (None, count) => {
-                let ids: Vec<_> = decision.down.iter().take(LISTED).map(u64::to_string).collect();
+                let ids: Vec<_> = report.down.iter().take(LISTED).map(u64::to_string).collect();
                 let more = if count > LISTED { ", ..." } else { "" };
                 let message = format!(
                     "{count} PEs are down and their policy or their operators do not permit a restart: {}{more}",
@@ -198,21 +196,21 @@ impl Conditions<'_> {
     }
 
     /// A resize that takes longer than its time-out goes on, and says what it waits for (rule job-36).
-    fn resize_delayed(&mut self, decision: &Decision) {
+    fn resize_delayed(&mut self, report: &Report) {
         let progressing = condition::get(&self.status.conditions, condition::PROGRESSING);
         let since = progressing.filter(|condition| condition.status == "True").map(|c| c.last_transition_time.0);
         let submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
-        let limit = self.observed.limits.resize;
+        let limit = self.observed.deadlines.resize;
         let late = since.filter(|_| submitted).is_some_and(|since| {
             // A generation that was committed meanwhile has its own time.
-            let end = roll_out_end(self.observed).filter(|_| decision.preparing.is_empty());
+            let end = roll_out_end(self.observed).filter(|_| report.preparing.is_empty());
             let started = i128::from(self.observed.now.as_second()) - i128::from(since.as_second());
             started >= i128::from(limit.as_secs()) && end.is_none_or(|end| self.observed.now >= end)
         });
-        let what = match &decision.trouble {
+        let what = match &report.trouble {
             Some(trouble) => trouble.message.clone(),
-            None if decision.preparing.is_empty() => rolling_out(decision),
-            None => format!("waiting for {}", decision.preparing),
+            None if report.preparing.is_empty() => rolling_out(report),
+            None => format!("waiting for {}", report.preparing),
         };
         let message = format!("it takes longer than {} s: {what}", limit.as_secs());
         self.set_or_remove(condition::RESIZE_DELAYED, late.then_some(("TimedOut", message.as_str())));
@@ -234,8 +232,8 @@ fn wait_for(what: &str) -> &str {
 }
 
 /// What the roll-out waits for, in words.
-fn rolling_out(decision: &Decision) -> String {
-    match (decision.pending, decision.superfluous) {
+fn rolling_out(report: &Report) -> String {
+    match (report.pending, report.superfluous) {
         (0, 0) => "waiting for the roll-out to begin".to_owned(),
         (0, removed) => format!("waiting for {removed} PEs to go away"),
         (pending, _) => format!("waiting for {pending} PEs to run"),

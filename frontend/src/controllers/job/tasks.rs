@@ -1,0 +1,184 @@
+//! Long work as the rest of the controller sees it: what was asked for, how far it is, what came of it.
+//!
+//! There are four kinds, and one [`Slot`] for each. A reconcile asks for work ([`Task`]) and reads the slots later;
+//! [`work`](super::work) does the work and fills them.
+//!
+//! Knows: plain values. Must not know: how work is done, what decides that it is needed.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_openapi::jiff::Timestamp;
+
+use streams_api::{StoredAdl, StoredPlan};
+
+use super::generation::Target;
+
+/// A kind of long work. A job has at most one task of each kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TaskKind {
+    /// See [`Task::Fetch`].
+    Fetch,
+    /// See [`Task::Compile`].
+    Compile,
+    /// See [`Task::Publish`].
+    Publish,
+    /// See [`Task::Repair`].
+    Repair,
+}
+
+impl fmt::Display for TaskKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fetch => "fetch",
+            Self::Compile => "compile",
+            Self::Publish => "publish",
+            Self::Repair => "repair",
+        })
+    }
+}
+
+/// A piece of long work, as it is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Task {
+    /// Fetch the bundle that this `metadata.generation` of the job names, and write the chunks of its ADL.
+    Fetch(i64),
+    /// Compile, and write the chunks of the plan.
+    Compile(CompileRequest),
+    /// Write texts of the proposed generation.
+    Publish(PublishRequest),
+    /// Write texts of the committed generation again.
+    Repair(PublishRequest),
+}
+
+/// What to compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CompileRequest {
+    /// Number of the generation that comes of it.
+    pub(crate) generation: u64,
+    /// What for.
+    pub(crate) target: Target,
+}
+
+/// What a compilation gave: a plan whose chunks are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Compiled {
+    /// The stored plan.
+    pub(crate) plan: StoredPlan,
+    /// The widths it has.
+    pub(crate) widths: BTreeMap<String, u32>,
+}
+
+/// Which texts to write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PublishRequest {
+    /// Digest of the plan.
+    pub(crate) plan: String,
+    /// PEs, ascending.
+    pub(crate) pe_ids: Vec<u64>,
+}
+
+/// The long work of a job, a slot for each kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Tasks {
+    /// Fetching the bundle, for a `metadata.generation` of the job.
+    pub(crate) fetch: Slot<i64, StoredAdl>,
+    /// Compiling for a target.
+    pub(crate) compile: Slot<CompileRequest, Compiled>,
+    /// Writing texts of the proposal.
+    pub(crate) publish: Slot<PublishRequest, ()>,
+    /// Writing texts of the committed generation again.
+    pub(crate) repair: Slot<PublishRequest, ()>,
+}
+
+impl Tasks {
+    /// Nothing was asked for yet.
+    pub(crate) fn idle() -> Self {
+        Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle }
+    }
+}
+
+/// The state of one kind of long work. `R` is the request, `O` the output.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Slot<R, O> {
+    /// Nothing was asked for, or the output has been used.
+    Idle,
+    /// The request is queued or being worked on.
+    Running(R),
+    /// The request was carried out.
+    Done(R, O),
+    /// The request failed.
+    Failed(R, Failure),
+}
+
+/// How far the work for one request is.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Progress<'a, O> {
+    /// It was not asked for.
+    NotRequested,
+    /// It is queued or being worked on.
+    Running,
+    /// It is done.
+    Done(&'a O),
+    /// It failed.
+    Failed(&'a Failure),
+}
+
+impl<R: PartialEq, O> Slot<R, O> {
+    /// How far the work for `request` is.
+    pub(crate) fn progress_of(&self, request: &R) -> Progress<'_, O> {
+        self.progress_if(|of| of == request)
+    }
+}
+
+impl<R, O> Slot<R, O> {
+    /// The request that is queued or being worked on.
+    pub(crate) fn running(&self) -> Option<&R> {
+        match self {
+            Self::Running(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    fn progress_if(&self, is_meant: impl Fn(&R) -> bool) -> Progress<'_, O> {
+        match self {
+            Self::Running(of) if is_meant(of) => Progress::Running,
+            Self::Done(of, output) if is_meant(of) => Progress::Done(output),
+            Self::Failed(of, failure) if is_meant(of) => Progress::Failed(failure),
+            _ => Progress::NotRequested,
+        }
+    }
+}
+
+impl Slot<PublishRequest, ()> {
+    /// How far the writing of texts of this plan is, whichever PEs were asked for: while texts are being written, the
+    /// watch shows fewer and fewer as missing.
+    pub(crate) fn progress_of_plan(&self, plan: &str) -> Progress<'_, ()> {
+        self.progress_if(|of| of.plan == plan)
+    }
+}
+
+/// Why something could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// What helps.
+    pub(crate) remedy: Remedy,
+    /// One word in CamelCase.
+    pub(crate) reason: String,
+    /// One sentence.
+    pub(crate) message: String,
+    /// Stage of the compiler.
+    pub(crate) stage: Option<String>,
+    /// The compiler's code.
+    pub(crate) code: Option<String>,
+}
+
+/// What helps against a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// Somebody must change what is wanted.
+    Correct,
+    /// Try again at this time.
+    Retry(Timestamp),
+    /// Compile anew: the plan's compiler is gone.
+    Recompile,
+}

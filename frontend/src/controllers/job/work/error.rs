@@ -1,0 +1,110 @@
+//! Why long work gave no output, and what helps.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    bundles,
+    controllers::job::{
+        documents::WriteError,
+        tasks::{Failure, Remedy},
+    },
+    fusion,
+};
+
+/// First delay of a retry; doubled for each further one (rule job-20).
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Longest delay of a retry.
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// Why work gave no output. Whether to try it again is known, when is not yet.
+#[derive(Clone, Debug)]
+pub(super) struct WorkError {
+    pub(super) retry: bool,
+    pub(super) recompile: bool,
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) stage: Option<String>,
+    pub(super) code: Option<String>,
+}
+
+impl WorkError {
+    /// Somebody must change what is wanted.
+    pub(super) fn permanent(reason: &str, message: impl Into<String>) -> Self {
+        let (reason, message) = (reason.to_owned(), message.into());
+        Self { retry: false, recompile: false, reason, message, stage: None, code: None }
+    }
+
+    /// It may work later.
+    pub(super) fn transient(reason: &str, message: impl Into<String>) -> Self {
+        Self { retry: true, ..Self::permanent(reason, message) }
+    }
+
+    /// The plan's compiler is gone (rule job-21).
+    pub(super) fn recompile(message: impl Into<String>) -> Self {
+        Self { recompile: true, ..Self::permanent("OtherCompiler", message) }
+    }
+
+    /// The failure after `failures` others in a row.
+    pub(super) fn failure(self, failures: u32) -> Failure {
+        let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(LONGEST_RETRY);
+        let at = SignedDuration::try_from(delay).ok().and_then(|delay| Timestamp::now().checked_add(delay).ok());
+        let remedy = match (self.recompile, self.retry) {
+            (true, _) => Remedy::Recompile,
+            (false, true) => Remedy::Retry(at.unwrap_or(Timestamp::MAX)),
+            (false, false) => Remedy::Correct,
+        };
+        Failure { remedy, reason: self.reason, message: self.message, stage: self.stage, code: self.code }
+    }
+}
+
+impl From<WriteError> for WorkError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Kubernetes(error) => error.into(),
+            WriteError::Compression(_) | WriteError::Task(_) => Self::transient("Internal", error.to_string()),
+        }
+    }
+}
+
+impl From<streams_kubernetes::Error> for WorkError {
+    fn from(error: streams_kubernetes::Error) -> Self {
+        match &error {
+            streams_kubernetes::Error::Foreign { .. } => Self::transient("NameTaken", error.to_string()),
+            streams_kubernetes::Error::Refused { .. } => Self::permanent("ObjectRefused", error.to_string()),
+            _ => Self::transient("ApiServer", error.to_string()),
+        }
+    }
+}
+
+impl From<kube::Error> for WorkError {
+    fn from(error: kube::Error) -> Self {
+        streams_kubernetes::Error::from(error).into()
+    }
+}
+
+impl From<bundles::Error> for WorkError {
+    fn from(error: bundles::Error) -> Self {
+        let new = if error.is_transient() { Self::transient } else { Self::permanent };
+        new(error.reason(), error.to_string())
+    }
+}
+
+impl From<fusion::Error> for WorkError {
+    fn from(error: fusion::Error) -> Self {
+        let message = error.to_string();
+        match error {
+            fusion::Error::Rejected { stage, code, .. } => Self {
+                stage: Some(stage).filter(|stage| !stage.is_empty()),
+                code,
+                ..Self::permanent("ApplicationRejected", message)
+            },
+            fusion::Error::LayoutRejected(_) => Self::permanent("LayoutRejected", message),
+            fusion::Error::OtherCompiler(_) => Self::recompile(message),
+            fusion::Error::InputMissing(_) | fusion::Error::Internal(_) => Self::transient("FusionFailed", message),
+            fusion::Error::Unavailable(_) => Self::transient("FusionUnavailable", message),
+            fusion::Error::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),
+        }
+    }
+}
