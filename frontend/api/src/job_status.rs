@@ -40,6 +40,10 @@ pub struct JobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4_096))]
     pub applied_widths: Vec<RegionWidth>,
+    /// Regions of the committed generation: what their own status says, and follows from the plan. By index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub regions: Vec<CommittedRegion>,
     /// Fusion as it was resolved at the submission; resizes use the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fusion: Option<ResolvedFusion>,
@@ -151,6 +155,34 @@ pub struct RegionWidth {
     pub region: String,
     /// Number of channels.
     pub width: u32,
+}
+
+/// A region of the committed generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommittedRegion {
+    /// Index of the region in the job.
+    pub index: u64,
+    /// Product of the widths of the region and of those around it.
+    pub global_channels: u32,
+    /// Whether a consistent region is in it or next to it, so that it cannot be resized while the job runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub touches_consistent_region: bool,
+    /// Ids of the PEs that hold its channels, ascending. Only there while each channel has a PE of its own, and only if
+    /// they are few enough for a selector of their pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512))]
+    pub channel_pes: Vec<IdRange>,
+}
+
+/// Ids that follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdRange {
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
 }
 
 /// How operators were grouped into PEs.

@@ -42,8 +42,8 @@ pub use fusion::{FusionMode, FusionOptions, FusionType};
 pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
 pub use job::{InitialWidth, Job, JobSpec};
 pub use job_status::{
-    AutomaticFusionFigures, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, ResolvedFusion, Rollout,
-    Statistics, StoredAdl, StoredPlan,
+    AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize,
+    ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan,
 };
 pub use parallel_region::{ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
 pub use pe_options::{

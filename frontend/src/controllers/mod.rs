@@ -127,14 +127,7 @@ pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
         let context = Arc::clone(&context);
         queue::run(job_queue, workers, move |key| job::controller::reconcile(Arc::clone(&context), key))
     };
-    let regions = parallel_region::Reconciler {
-        cluster: cluster.clone(),
-        mirrors: context.mirrors.clone(),
-        committed: {
-            let context = Arc::clone(&context);
-            Arc::new(move |key, job| context.memory.committed(key, job))
-        },
-    };
+    let regions = parallel_region::Reconciler { cluster: cluster.clone(), mirrors: context.mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
     let of_pools = each(pool_queue, workers, host_pool::Reconciler { cluster, mirrors: context.mirrors.clone() });
     tokio::join!(close, long_work, of_jobs, of_regions, of_pools, processing_elements.run(stop));

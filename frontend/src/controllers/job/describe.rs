@@ -23,6 +23,10 @@ pub(crate) fn describe(observed: &Observed, report: &Report, mut status: JobStat
     status.observed_generation = Some(observed.spec_generation);
     status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
     if !after_step {
+        if let Some(Loaded::Whole(wanted)) = &observed.committed {
+            // The commit has recorded it; that of an older frontend has not.
+            status.regions.clone_from(&wanted.committed_regions);
+        }
         count(observed, report, &mut status);
     }
     phase(report, submitted, &mut status);

@@ -158,13 +158,6 @@ impl Memory {
         self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
     }
 
-    /// The committed generation of a job, once its plan was read.
-    pub(crate) fn committed(&self, key: &Key, job: &Job) -> Option<Arc<Generation>> {
-        let plan = job.status.as_ref()?.plan.as_ref()?;
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        self.find(key, uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten()
-    }
-
     /// The ADL with this digest, if it is kept.
     pub(crate) fn adl(&self, sha256: &str) -> Option<Bytes> {
         self.adls.get(sha256)

@@ -12,7 +12,7 @@
 //! | [`decide`] | pure: what to do next, as a table |
 //! | [`transition`], [`describe`], [`events`] | pure: what a step makes of the status; what the status says; which Events follow |
 //! | [`generation`], [`wanted`], [`children`] | pure: a plan and what belongs to it; what should exist for it, in hashes and as objects |
-//! | [`compilation`], [`widths`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
+//! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
 //! | [`observe`], [`act`], [`controller`] | the same with the API server |
 //! | [`work`], [`documents`], [`job_id`], [`memory`] | long work; stored documents; numbers; what the process remembers |
 //!
@@ -53,6 +53,7 @@ pub(crate) mod memory;
 pub(crate) mod observe;
 pub(crate) mod observed;
 pub(crate) mod port_labels;
+pub(crate) mod regions;
 pub(crate) mod resources;
 pub(crate) mod tasks;
 pub(crate) mod transition;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 
-use streams_api::{JobStatus, ResolvedFusion, Statistics};
+use streams_api::{CommittedRegion, JobStatus, ResolvedFusion, Statistics};
 
 use super::{
     children::TextVersion,
@@ -104,6 +104,8 @@ pub(crate) struct Wanted {
     pub(crate) processing_elements: BTreeMap<u64, WantedPe>,
     /// Regions: names by index.
     pub(crate) regions: BTreeMap<u64, String>,
+    /// What the status of the job says of regions.
+    pub(crate) committed_regions: Vec<CommittedRegion>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
     /// What the generation does to PEs, in numbers.

@@ -96,6 +96,7 @@ fn forget(status: &mut JobStatus) {
     status.plan = None;
     status.proposal = None;
     status.applied_widths = Vec::new();
+    status.regions = Vec::new();
     status.fusion = None;
     status.rollout = None;
     status.rejected_resize = None;
@@ -109,6 +110,7 @@ fn commit(status: &mut JobStatus, observed: &Observed) {
     status.generation = Some(wanted.generation);
     status.plan = Some(proposal.plan);
     status.applied_widths = region_widths(&wanted.widths);
+    status.regions.clone_from(&wanted.committed_regions);
     if status.fusion.is_none() {
         status.fusion = Some(wanted.fusion.clone());
     }

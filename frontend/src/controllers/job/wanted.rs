@@ -11,6 +11,7 @@ use super::{
     children::{ChildBuilder, TextVersion},
     generation::Generation,
     observed::{Effect, Text, Wanted, WantedPe},
+    regions::committed_regions,
 };
 
 /// What should exist for this generation. Takes time in proportion to the number of PEs.
@@ -45,6 +46,7 @@ pub(crate) fn wanted(builder: ChildBuilder<'_>, generation: &Generation) -> Resu
         widths: generation.widths(),
         processing_elements,
         regions: generation.plan.parallel_regions.iter().map(|region| (region.index, region.name.clone())).collect(),
+        committed_regions: committed_regions(generation),
         host_pools,
         effect: Effect {
             kept: generation.count(&[Fate::Kept, Fate::KeptUnobservable]),

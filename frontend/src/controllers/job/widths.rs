@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use streams_proto::fusion::v1::ParallelRegion as Planned;
-
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 
 use super::{generation::Generation, observed::RefusedWidth};
@@ -19,6 +17,20 @@ pub(crate) struct Widths {
     pub(crate) refused: BTreeMap<String, RefusedWidth>,
     /// Widths that a request wants and that the objects do not have yet, by index of the region.
     pub(crate) to_take_over: BTreeMap<u64, u32>,
+}
+
+/// Reason of the refusal of a region that a consistent region is in or next to.
+pub(crate) const CONSISTENT_REGION: &str = "ConsistentRegion";
+
+/// A region as it is in the committed generation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CurrentRegion<'a> {
+    /// Its logical name.
+    pub(crate) name: &'a str,
+    /// The applied width.
+    pub(crate) width: u32,
+    /// A consistent region is in it or next to it.
+    pub(crate) touches_consistent_region: bool,
 }
 
 /// The widths that region objects ask for, and a request about them. Those that are missing (a user deleted them) or
@@ -40,7 +52,12 @@ pub(crate) fn widths<'a>(
     }
     for planned in &generation.plan.parallel_regions {
         let width = asked.get(planned.name.as_str()).copied().unwrap_or(planned.width);
-        let in_force = match refuse(spec, planned, width) {
+        let current = CurrentRegion {
+            name: &planned.name,
+            width: planned.width,
+            touches_consistent_region: planned.touches_consistent_region,
+        };
+        let in_force = match refuse(spec, current, width) {
             None => width,
             Some(refused) => {
                 widths.refused.insert(planned.name.clone(), refused);
@@ -53,16 +70,16 @@ pub(crate) fn widths<'a>(
 }
 
 /// Why a region may not have this width, whatever the compiler would say (rule elasticity-2).
-pub(crate) fn refuse(spec: &JobSpec, planned: &Planned, width: u32) -> Option<RefusedWidth> {
-    if width == planned.width {
+pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> Option<RefusedWidth> {
+    if width == region.width {
         return None;
     }
-    let name = &planned.name;
+    let name = region.name;
     let refused = |reason, message| Some(RefusedWidth { width, reason, message });
-    if planned.touches_consistent_region {
+    if region.touches_consistent_region {
         // Checkpointed state cannot be moved between channels.
         let message = format!("{name} cannot be resized while the job runs: a consistent region is in or next to it");
-        return refused("ConsistentRegion", message);
+        return refused(CONSISTENT_REGION, message);
     }
     let bounds = bounds(spec, name)?;
     match (bounds.min_width, bounds.max_width) {
@@ -109,7 +126,7 @@ mod tests {
     use crate::controllers::job::generation::{Circumstances, Target};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{BundleReference, ParallelRegionSpec, RequestedWidth, names};
-    use streams_proto::fusion::v1::{Compilation, Plan};
+    use streams_proto::fusion::v1::{Compilation, ParallelRegion as Planned, Plan};
 
     #[test]
     fn a_star_stands_for_any_text() {

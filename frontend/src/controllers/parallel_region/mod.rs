@@ -7,13 +7,12 @@
 //! * [`status`] — pure: the status of a region.
 //! * this file — what wakes it, and the reconciler.
 //!
-//! Knows: regions, the job's status, its committed plan. Must not know: how a width is brought about.
+//! Knows: regions, the job's status. Must not know: plans, how a width is brought about.
 
 mod status;
 #[cfg(test)]
 mod tests;
 
-use crate::controllers::job::generation::Generation;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
@@ -38,21 +37,16 @@ pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
     });
 }
 
-/// Knows the committed generation of a job; until it does, a region says what the status of its job says.
-pub(crate) type Committed = Arc<dyn Fn(&Key, &Job) -> Option<Arc<Generation>> + Send + Sync>;
-
 /// Lets regions say how far their widths have come.
 pub(crate) struct Reconciler<C> {
     pub(crate) cluster: C,
     pub(crate) mirrors: Mirrors,
-    pub(crate) committed: Committed,
 }
 
 /// What is looked at.
 pub(crate) struct Observed {
     region: Arc<ParallelRegion>,
     job: Arc<Job>,
-    generation: Option<Arc<Generation>>,
     now: Timestamp,
 }
 
@@ -71,17 +65,16 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
         let Some(job) = self.mirrors.jobs.get(&job_key) else { return Ok(None) };
-        let generation = (self.committed)(&job_key, &job);
-        Ok(Some(Observed { region, job, generation, now: self.cluster.now() }))
+        Ok(Some(Observed { region, job, now: self.cluster.now() }))
     }
 
-    fn decide(Observed { region, job, generation, now }: &Observed) -> Option<Decision> {
+    fn decide(Observed { region, job, now }: &Observed) -> Option<Decision> {
         let going = region.metadata.deletion_timestamp.is_some() || job.metadata.deletion_timestamp.is_some();
         if going || !is_controlled_by(&region.metadata, &**job) {
             return None;
         }
         let before = region.status.clone().unwrap_or_default();
-        let after = status::status(region, job, generation.as_deref(), *now);
+        let after = status::status(region, job, *now);
         let notices = notices(&before, &after);
         (after != before).then_some(Decision { status: after, notices })
     }

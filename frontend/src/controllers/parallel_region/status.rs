@@ -2,26 +2,22 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::controllers::job::{generation::Generation, widths::refuse};
-use streams_api::{Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names};
+use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, refuse};
+use streams_api::{
+    CommittedRegion, Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names,
+};
 
 /// Longest selector (schema); a region with more PEs is not for autoscalers that count pods.
 const SELECTOR_MAX: usize = 1024;
 
-/// What the region should say of itself, given its job and, if it is known, the committed generation.
-pub(super) fn status(
-    region: &ParallelRegion,
-    job: &Job,
-    generation: Option<&Generation>,
-    now: Timestamp,
-) -> ParallelRegionStatus {
+/// What the region should say of itself, given its job (rule elasticity-4).
+pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> ParallelRegionStatus {
     let of_job = job.status.clone().unwrap_or_default();
     let mut status = region.status.clone().unwrap_or_default();
     let object_generation = region.metadata.generation;
     let name = &region.spec.name;
     let applied = of_job.applied_widths.iter().find(|applied| applied.region == *name).map(|applied| applied.width);
-    let planned =
-        generation.and_then(|generation| generation.plan.parallel_regions.iter().find(|planned| planned.name == *name));
+    let committed = of_job.regions.iter().find(|committed| committed.index == region.spec.index);
     let desired = region.spec.width;
 
     status.observed_generation = object_generation;
@@ -29,14 +25,17 @@ pub(super) fn status(
         status.generation = applied.and(of_job.generation);
     }
     status.width = applied;
-    if let (Some(planned), Some(generation)) = (planned, generation) {
-        status.global_channels = Some(planned.global_max_channels);
-        status.selector = planned
-            .channels_have_own_pes
-            .then(|| selector(job, generation, name, planned.global_max_channels))
-            .flatten();
+    if let Some(committed) = committed {
+        status.global_channels = Some(committed.global_channels);
+        status.selector = selector(job, committed);
     }
-    let refused = planned.and_then(|planned| refuse(&job.spec, planned, desired)).map(|refused| RejectedWidth {
+    let touches_consistent_region = match committed {
+        Some(committed) => committed.touches_consistent_region,
+        // An older frontend has committed the generation, and said this of the region.
+        None => status.rejected.as_ref().is_some_and(|rejected| rejected.reason == CONSISTENT_REGION),
+    };
+    let current = applied.map(|width| CurrentRegion { name, width, touches_consistent_region });
+    let refused = current.and_then(|current| refuse(&job.spec, current, desired)).map(|refused| RejectedWidth {
         width: refused.width,
         reason: refused.reason.to_owned(),
         stage: None,
@@ -95,15 +94,12 @@ fn conditions(
     }
 }
 
-/// Selects the pods of the region's channels: those of PEs that hold operators of one (rule elasticity-6). `None`
-/// unless they are exactly as many as there are channels, or if the selector were too long.
-fn selector(job: &Job, generation: &Generation, region: &str, channels: u32) -> Option<String> {
-    // Operators of a channel are named after the region's operator: `<region>[<channel>]...`.
-    let prefix = format!("{region}[");
-    let holds = |operators: &[String]| operators.iter().any(|operator| operator.starts_with(&prefix));
+/// Selects the pods of the region's channels (rule elasticity-6): those of PEs that hold operators of one. `None`
+/// unless counting them counts channels, or if the selector were too long.
+fn selector(job: &Job, committed: &CommittedRegion) -> Option<String> {
     let ids: Vec<String> =
-        generation.members().filter(|(pe, _)| holds(&pe.operators)).map(|(pe, _)| pe.id.to_string()).collect();
-    if ids.len() != channels as usize {
+        committed.channel_pes.iter().flat_map(|ids| ids.first..=ids.last).map(|id| id.to_string()).collect();
+    if ids.is_empty() {
         return None;
     }
     let job = job.metadata.name.as_deref().unwrap_or_default();
@@ -115,32 +111,17 @@ fn selector(job: &Job, generation: &Generation, region: &str, channels: u32) -> 
 mod tests {
     use super::*;
 
-    use crate::controllers::job::generation::{Circumstances, Target};
-    use streams_api::{BundleReference, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize};
-    use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion as Planned, Plan, ProcessingElement};
+    use streams_api::{
+        BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize,
+    };
 
-    fn generation(own_pes: bool, consistent: bool) -> Generation {
-        let pe = |id: u64, operators: &[&str]| ProcessingElement {
-            id,
-            fate: Fate::Added.into(),
-            operators: operators.iter().map(|name| (*name).to_owned()).collect(),
-            ..ProcessingElement::default()
-        };
-        let planned = Planned {
-            name: "A.R".to_owned(),
-            width: 2,
-            global_max_channels: 2,
-            channels_have_own_pes: own_pes,
+    fn committed(consistent: bool) -> CommittedRegion {
+        CommittedRegion {
+            index: 0,
+            global_channels: 2,
             touches_consistent_region: consistent,
-            ..Planned::default()
-        };
-        let plan = Plan {
-            parallel_regions: vec![planned],
-            processing_elements: vec![pe(0, &["Source"]), pe(3, &["A.R[0]"]), pe(4, &["A.R[1]", "A.R[1].X"])],
-            ..Plan::default()
-        };
-        let target = Target::Submission { inputs: String::new() };
-        Generation::following(None, target, Compilation::default(), plan, Circumstances::default())
+            channel_pes: vec![IdRange { first: 3, last: 4 }, IdRange { first: 7, last: 7 }],
+        }
     }
 
     fn job(applied: Option<u32>, ready: bool, rejected: Option<u32>) -> Job {
@@ -148,6 +129,7 @@ mod tests {
         let mut status = JobStatus {
             generation: applied.map(|_| 4),
             applied_widths: applied.map(width).into_iter().collect(),
+            regions: applied.map(|_| committed(false)).into_iter().collect(),
             rejected_resize: rejected.map(|rejected| RejectedResize {
                 widths: vec![width(rejected)],
                 reason: "ApplicationRejected".to_owned(),
@@ -184,8 +166,7 @@ mod tests {
             (2, Some(2), true, Some(3), Some(2), "AllRunning", true, false),
         ];
         for (desired, applied, ready, rejected, width, reason, is_ready, is_rejected) in table {
-            let plan = generation(true, false);
-            let status = status(&region(desired), &job(applied, ready, rejected), Some(&plan), Timestamp::UNIX_EPOCH);
+            let status = status(&region(desired), &job(applied, ready, rejected), Timestamp::UNIX_EPOCH);
             assert_eq!(status.width, width, "{desired} {applied:?}");
             let condition = condition::get(&status.conditions, condition::READY).unwrap();
             assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, is_ready));
@@ -197,32 +178,61 @@ mod tests {
 
     #[test]
     fn the_generation_is_the_one_that_applied_the_width() {
-        let plan = generation(true, false);
         let mut object = region(2);
-        object.status = Some(status(&object, &job(Some(2), true, None), Some(&plan), Timestamp::UNIX_EPOCH));
+        object.status = Some(status(&object, &job(Some(2), true, None), Timestamp::UNIX_EPOCH));
         assert_eq!(object.status.as_ref().unwrap().generation, Some(4));
         let mut later = job(Some(2), true, None);
         later.status.as_mut().unwrap().generation = Some(5);
-        let again = status(&object, &later, Some(&plan), Timestamp::UNIX_EPOCH);
+        let again = status(&object, &later, Timestamp::UNIX_EPOCH);
         assert_eq!(again.generation, Some(4), "another region was resized");
         later.status.as_mut().unwrap().applied_widths[0].width = 3;
-        assert_eq!(status(&object, &later, Some(&plan), Timestamp::UNIX_EPOCH).generation, Some(5));
+        assert_eq!(status(&object, &later, Timestamp::UNIX_EPOCH).generation, Some(5));
     }
 
     #[test]
     fn the_selector_counts_channels_or_is_not_there() {
-        let of = |own_pes| {
-            status(&region(2), &job(Some(2), true, None), Some(&generation(own_pes, false)), Timestamp::UNIX_EPOCH)
+        let of = |committed: CommittedRegion| {
+            let mut job = job(Some(2), true, None);
+            job.status.as_mut().unwrap().regions = vec![committed];
+            status(&region(2), &job, Timestamp::UNIX_EPOCH)
         };
-        assert_eq!(of(true).selector.as_deref(), Some("streams.ibm.com/job=flow,streams.ibm.com/pe in (3,4)"));
-        assert_eq!(of(true).global_channels, Some(2));
-        assert_eq!(of(false).selector, None);
+        let own_pes = of(committed(false));
+        assert_eq!(own_pes.selector.as_deref(), Some("streams.ibm.com/job=flow,streams.ibm.com/pe in (3,4,7)"));
+        assert_eq!(own_pes.global_channels, Some(2));
+        assert_eq!(of(CommittedRegion { channel_pes: vec![], ..committed(false) }).selector, None);
+        let many = vec![IdRange { first: 0, last: 511 }];
+        assert_eq!(of(CommittedRegion { channel_pes: many, ..committed(false) }).selector, None, "it is too long");
     }
 
     #[test]
-    fn a_region_of_a_consistent_region_refuses_at_once() {
-        let status =
-            status(&region(3), &job(Some(2), true, None), Some(&generation(true, true)), Timestamp::UNIX_EPOCH);
-        assert_eq!(status.rejected.unwrap().reason, "ConsistentRegion");
+    fn what_the_frontend_refuses_follows_from_the_status_of_the_job() {
+        let mut bounded = JobSpec::of(BundleReference::default());
+        let bounds = InitialWidth { name: Some("A.*".to_owned()), max_width: Some(4), ..InitialWidth::default() };
+        bounded.parallel_regions = vec![bounds];
+        // spec, regions in the status of the job, what the region said before, desired width -> reason of the refusal
+        let free = JobSpec::of(BundleReference::default());
+        let said = |reason: &str| Some(RejectedWidth { width: 3, reason: reason.to_owned(), ..Default::default() });
+        let table = [
+            (&free, vec![committed(false)], None, 3, None),
+            (&free, vec![committed(true)], None, 3, Some("ConsistentRegion")),
+            (&free, vec![committed(true)], None, 2, None),
+            (&bounded, vec![committed(false)], None, 4, None),
+            (&bounded, vec![committed(false)], None, 5, Some("OutOfBounds")),
+            // The status is of an older frontend.
+            (&bounded, vec![], None, 5, Some("OutOfBounds")),
+            (&free, vec![], said("ConsistentRegion"), 3, Some("ConsistentRegion")),
+            (&free, vec![], said("ApplicationRejected"), 3, None),
+            (&free, vec![committed(false)], said("ConsistentRegion"), 3, None),
+        ];
+        for (spec, regions, before, desired, expected) in table {
+            let mut job = job(Some(2), true, None);
+            job.spec = spec.clone();
+            job.status.as_mut().unwrap().regions = regions;
+            let mut object = region(desired);
+            object.status =
+                before.map(|rejected| ParallelRegionStatus { rejected: Some(rejected), ..Default::default() });
+            let reason = status(&object, &job, Timestamp::UNIX_EPOCH).rejected.map(|rejected| rejected.reason);
+            assert_eq!(reason.as_deref(), expected, "{:?} {:?} {desired}", job.status, object.status);
+        }
     }
 }

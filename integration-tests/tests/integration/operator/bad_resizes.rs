@@ -2,10 +2,13 @@
 //! goes through (rules elasticity-2 and elasticity-3).
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
 use streams_api::{FusionOptions, InitialWidth, condition};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::GetRegionRequest;
@@ -14,6 +17,9 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with_system};
+
+/// For an answer that waits for nothing but the machine.
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// A resize to this width is refused: the caller hears it, job and region say it, and no pod notices.
 async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, words: &[&str]) -> Result<()> {
@@ -115,6 +121,48 @@ async fn a_refused_region_does_not_hold_up_another() -> Result<()> {
         ensure!(widths == Widths { clean: 3, ..Widths::default() }, "{widths:?}");
         it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
         job.settled(Widths { clean: 3, score: 3, model: 2 }, WITHIN).await.map(drop)
+    })
+    .await
+}
+
+/// What a region says of itself: its conditions but for their generation, and how often people heard of a refusal.
+async fn said(job: &ObservedJob, region: &str) -> Result<(Vec<(String, String, String, String)>, i32)> {
+    let object = job.region(region).await?;
+    let about = object.metadata.name.clone();
+    let conditions = object.status.context("no status")?.conditions.into_iter();
+    let conditions = conditions.map(|c| (c.type_, c.status, c.reason, c.last_transition_time.0.to_string()));
+    let events = job.api::<Event>().list(&ListParams::default()).await?.items.into_iter();
+    let refusals = events.filter(|event| {
+        event.reason.as_deref() == Some("ParallelRegionWidthChangeFailure")
+            && event.regarding.as_ref().and_then(|regarding| regarding.name.as_ref()) == about.as_ref()
+    });
+    Ok((conditions.collect(), refusals.map(|event| event.series.map_or(1, |series| series.count)).sum()))
+}
+
+/// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4): whoever
+/// leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at once.
+#[tokio::test]
+async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -> Result<()> {
+    with_system("bad-resizes", async |it| {
+        let mut job = it.sample(JOB);
+        let bounds = InitialWidth { name: Some(SCORE.to_owned()), max_width: Some(3), ..Default::default() };
+        job.spec.parallel_regions = vec![bounds];
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.settled(Widths::default(), WITHIN).await?;
+        refused(it, &job, SCORE, 4, &["3"]).await?;
+        let before = said(&job, SCORE).await?;
+        ensure!(before.1 == 1, "{before:?}");
+        it.frontend()?.process().kill().await?;
+        it.frontend()?.start_again().await?;
+        // Whoever leads now has looked at the job and its regions when another width is in force.
+        it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
+        let after = said(&job, SCORE).await?;
+        ensure!(after == before, "{after:?} after the restart, {before:?} before");
+        let mut request = tonic::Request::new(job.resize_request(&[(SCORE, 4)], WaitFor::Committed));
+        request.set_timeout(AT_ONCE);
+        let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
+        ensure!(status.code() == Code::FailedPrecondition, "{status:?}");
+        Ok(())
     })
     .await
 }

@@ -127,6 +127,7 @@ impl World {
             widths: widths.clone(),
             processing_elements,
             regions: (0..).zip(REGIONS).map(|(index, name)| (index, name.to_owned())).collect(),
+            committed_regions: Vec::new(),
             host_pools: BTreeMap::from([(0, format!("pool {}", widths["R"]))]),
             effect,
             statistics,
