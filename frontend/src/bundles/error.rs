@@ -26,7 +26,7 @@ impl Error {
         Self::Permanent { reason, message: message.into() }
     }
 
-    pub(super) fn transient(reason: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn transient(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Transient { reason, message: message.into() }
     }
 

@@ -21,28 +21,20 @@ pub(crate) mod reconciler;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::Arc;
-
-use kube::Client;
-use tokio_util::sync::CancellationToken;
-
+use self::job::services::ClusterBundles;
+use self::reconciler::{Reconciler, reconcile};
+use crate::bundles::Fetcher;
+use crate::fusion;
 use crate::mirrors::Mirrors;
-use crate::{
-    bundles::Fetcher,
-    fusion,
-    settings::{JobSettings, PodSettings},
-};
-use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::{
-    events::Events,
-    queue::{self, BackOff, Queue},
-};
-
+use crate::settings::{JobSettings, PodSettings};
+use kube::Client;
+use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
-
-use self::job::{memory::Memory, work::WorkItem};
-use self::reconciler::{Reconciler, reconcile};
+use streams_kubernetes::events::Events;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{self, BackOff, Queue};
+use tokio_util::sync::CancellationToken;
 
 /// What the controllers need of the process.
 pub struct Surroundings {
@@ -64,73 +56,39 @@ pub struct Surroundings {
     pub pods: PodSettings,
 }
 
-/// What the job controller and its long work share.
-pub(crate) struct Context {
-    pub(crate) client: Client,
-    pub(crate) mirrors: Mirrors,
-    pub(crate) events: Events,
-    pub(crate) fusion: fusion::Client,
-    pub(crate) bundles: Fetcher,
-    pub(crate) jobs: JobSettings,
-    pub(crate) memory: Memory,
-    pub(crate) long_work: Queue<WorkItem>,
-}
-
 /// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next
 /// leader does it again.
 pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
     let Surroundings { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = surroundings;
     let workers = usize::from(jobs.workers);
-    let cluster = ApiServer::new(client.clone(), events.clone());
+    let cluster = ApiServer::new(client.clone(), events);
     let processing_elements =
         processing_element::controller::Controller::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs);
-    let context = Arc::new(Context {
-        client,
-        mirrors,
-        events,
-        fusion,
-        bundles,
-        jobs,
-        memory: Memory::new(),
-        long_work: Queue::new("long_work", BackOff::default(), &metrics),
-    });
-    let job_queue = Queue::new("job", BackOff::default(), &metrics);
+    let job_controller = job::controller::Controller::new(
+        cluster.clone(),
+        &mirrors,
+        Arc::new(ClusterBundles { fetcher: bundles, client }),
+        Arc::new(fusion),
+        &metrics,
+        &jobs,
+    );
     let region_queue = Queue::new("parallel_region", BackOff::default(), &metrics);
     let pool_queue = Queue::new("host_pool", BackOff::default(), &metrics);
-    job::controller::subscribe(&context, &job_queue);
-    parallel_region::subscribe(&context.mirrors, &region_queue);
-    host_pool::subscribe(&context.mirrors, &pool_queue);
+    parallel_region::subscribe(&mirrors, &region_queue);
+    host_pool::subscribe(&mirrors, &pool_queue);
 
     let close = {
-        let (jobs, regions, pools, long_work) =
-            (job_queue.clone(), region_queue.clone(), pool_queue.clone(), context.long_work.clone());
-        let stop = stop.clone();
+        let (regions, pools, stop) = (region_queue.clone(), pool_queue.clone(), stop.clone());
         async move {
             stop.cancelled().await;
-            jobs.close();
             regions.close();
             pools.close();
-            long_work.close();
         }
     };
-    let long_work = {
-        let work = job::work::run(Arc::clone(&context), job_queue.clone());
-        let stop = stop.clone();
-        async move {
-            tokio::select! {
-                () = work => {}
-                () = stop.cancelled() => {}
-            }
-        }
-    };
-    let of_jobs = {
-        let context = Arc::clone(&context);
-        queue::run(job_queue, workers, move |key| job::controller::reconcile(Arc::clone(&context), key))
-    };
-    let regions = parallel_region::Reconciler { cluster: cluster.clone(), mirrors: context.mirrors.clone() };
+    let regions = parallel_region::Reconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
-    let of_pools = each(pool_queue, workers, host_pool::Reconciler { cluster, mirrors: context.mirrors.clone() });
-    tokio::join!(close, long_work, of_jobs, of_regions, of_pools, processing_elements.run(stop));
+    let of_pools = each(pool_queue, workers, host_pool::Reconciler { cluster, mirrors });
+    tokio::join!(close, job_controller.run(stop.clone()), of_regions, of_pools, processing_elements.run(stop));
 }
 
 /// Reconciles the objects of a queue until it is closed.

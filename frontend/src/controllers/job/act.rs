@@ -5,73 +5,55 @@
 //!
 //! Knows: the API server. Must not know: why something was decided.
 
-use std::{sync::Arc, time::Duration};
-
+use super::chunks::Document;
+use super::decide::{Action, Change, Child, Decision, Owned, Propagation, Report, Step, Stored, WhichGeneration};
+use super::describe::{describe, is_significant};
+use super::generation::Generation;
+use super::memory::{Entry, elapsed};
+use super::observe::JobSnapshot;
+use super::observed::{Loaded, Observed, Wanted};
+use super::reconciler::Reconciler;
+use super::tasks::{Failure, Remedy};
+use super::{MANAGER, documents, events, job_id, transition, work};
+use crate::controllers::reconciler::Next;
+use crate::mirrors::ByOwner as _;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::{
-    Api,
-    api::{Patch, PatchParams, PropagationPolicy},
-    core::{NamespaceResourceScope, ObjectMeta},
-};
-
-use crate::controllers::Context;
-use crate::mirrors::ByOwner as _;
+use kube::api::PropagationPolicy;
+use kube::core::ObjectMeta;
+use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names};
-use streams_kubernetes::{
-    Error,
-    apply::{FieldManager, apply, create_or_match, delete, is_controlled_by, replace_status_if_unchanged},
-    error::{absent, written},
-    watch::{Mirrored, Watch},
-};
-
-use super::{
-    MANAGER,
-    chunks::Document,
-    decide::{Action, Change, Child, Decision, Owned, Propagation, Report, Step, Stored, WhichGeneration},
-    describe::{describe, is_significant},
-    documents, events,
-    generation::Generation,
-    job_id,
-    memory::Entry,
-    observe::JobSnapshot,
-    observed::{Loaded, Observed, Wanted},
-    tasks::{Failure, Remedy},
-    transition, work,
-};
+use streams_kubernetes::Error;
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::cluster::{Cluster, Manager, Object};
+use streams_kubernetes::error::written;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::writer::Writer;
 
 /// Actions that are done at the same time.
 const CONCURRENT: usize = 16;
 /// Least time between two writes of the status that only count.
 const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// What became of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acted {
-    /// A step was recorded in the status. Decide again at once.
-    StepTaken,
-    /// Look again after this time, at the latest.
-    Again(Duration),
-    /// Everything is done.
-    Done,
-}
-
 /// Does what was decided, and describes the job in its status.
 ///
 /// # Errors
 /// Something could not be done; the rest was done nevertheless.
-pub(crate) async fn act(
-    context: &Context,
+pub(super) async fn act<C: Cluster>(
+    reconciler: &Reconciler<C>,
     snapshot: &JobSnapshot,
     observed: &Observed,
     decision: &Decision,
     report: &Report,
-) -> Result<Acted, Error> {
-    let actor = Actor { context, snapshot, observed, report };
+) -> Result<Next, Error> {
+    let actor = Actor { reconciler, snapshot, observed, report };
     match decision {
         Decision::Step(step) => {
             actor.step(step).await?;
-            Ok(Acted::StepTaken)
+            // The status has another step: there is something new to decide.
+            Ok(Next::Observe)
         }
         Decision::Work(actions) => actor.work(actions).await,
     }
@@ -96,19 +78,16 @@ fn failure_of(error: &Error) -> Option<Failure> {
     })
 }
 
-struct Actor<'a> {
-    context: &'a Context,
+struct Actor<'a, C> {
+    reconciler: &'a Reconciler<C>,
     snapshot: &'a JobSnapshot,
     observed: &'a Observed,
     report: &'a Report,
 }
 
-impl Actor<'_> {
-    fn api<K>(&self) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
-        Api::namespaced(self.context.client.clone(), &self.snapshot.key.namespace)
+impl<C: Cluster> Actor<'_, C> {
+    fn writer(&self) -> Writer<'_, C> {
+        Writer { cluster: &self.reconciler.cluster, namespace: &self.snapshot.key.namespace, manager: MANAGER }
     }
 
     /// Takes a step: one write of the status.
@@ -116,10 +95,10 @@ impl Actor<'_> {
         match step {
             Step::AllocateJobId => {
                 let namespace = &self.snapshot.key.namespace;
-                let used = self.context.mirrors.jobs.of_namespace(namespace);
+                let used = self.reconciler.mirrors.jobs.of_namespace(namespace);
                 let used = used.iter().filter_map(|job| job.status.as_ref()?.job_id).max();
                 let least = used.map_or(0, |id| id.saturating_add(1));
-                let id = job_id::next(&self.context.client, namespace, least).await?;
+                let id = job_id::next(&self.reconciler.cluster, namespace, least).await?;
                 self.record(&Change::JobId(id)).await
             }
             Step::Record(change) => self.record(change).await,
@@ -127,7 +106,7 @@ impl Actor<'_> {
     }
 
     /// Does everything, several actions at the same time. What fails keeps nothing else from being done.
-    async fn work(&self, actions: &[Action]) -> Result<Acted, Error> {
+    async fn work(&self, actions: &[Action]) -> Result<Next, Error> {
         let pending: Vec<_> = actions.iter().map(|action| self.one(action)).collect();
         let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
         let failed = results.into_iter().filter_map(Result::err);
@@ -145,7 +124,7 @@ impl Actor<'_> {
             Action::Start(task) => {
                 // What a running job waits for goes before submissions.
                 let urgent = self.observed.status.generation.is_some();
-                work::start(self.context, &self.snapshot.key, self.snapshot.uid(), task, urgent);
+                work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
             }
             Action::StoreAgain(stored) => self.store_again(*stored).await,
@@ -168,7 +147,7 @@ impl Actor<'_> {
     }
 
     fn remember<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> T {
-        self.context.memory.with(&self.snapshot.key, self.snapshot.uid(), look)
+        self.reconciler.memory.with(&self.snapshot.key, self.snapshot.uid(), look)
     }
 
     async fn store_again(&self, stored: Stored) -> Result<(), Error> {
@@ -176,7 +155,7 @@ impl Actor<'_> {
             Stored::Adl => {
                 let adl = self.observed.status.adl.as_ref();
                 // Where it is not in memory, long work gets it from the bundle when it is needed.
-                let Some(content) = adl.and_then(|adl| self.context.memory.adl(&adl.sha256)) else { return Ok(()) };
+                let Some(content) = adl.and_then(|adl| self.reconciler.memory.adl(&adl.sha256)) else { return Ok(()) };
                 (Document::Adl, content)
             }
             Stored::Plan(of) => {
@@ -184,7 +163,7 @@ impl Actor<'_> {
                 (Document::Plan { generation: generation.number }, bytes::Bytes::from(generation.encode()))
             }
         };
-        match documents::write(&self.api(), &document, &self.snapshot.owner, content).await {
+        match documents::write(&self.writer(), &document, &self.snapshot.owner, content).await {
             Ok(_) => Ok(()),
             Err(documents::WriteError::Kubernetes(error)) => Err(error),
             Err(error) => Err(Error::Call(kube::Error::Service(error.into()))),
@@ -193,7 +172,7 @@ impl Actor<'_> {
 
     async fn apply(&self, child: Child, generation: &Generation, wanted: &Wanted) -> Result<(), Error> {
         let builder = self.snapshot.builder();
-        let mirrors = &self.context.mirrors;
+        let mirrors = &self.reconciler.mirrors;
         let key = |name: &str| self.snapshot.key.sibling(name);
         match child {
             Child::ProcessingElement(id) => {
@@ -219,7 +198,7 @@ impl Actor<'_> {
                 };
                 let desired: ParallelRegion = builder.region(region);
                 let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
-                create_or_match(&self.api(), MANAGER, &desired, same).await.map(|_| ())
+                self.writer().create_or_match(&desired, same).await.map(|_| ())
             }
             Child::HostPool(index) => {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
@@ -241,34 +220,20 @@ impl Actor<'_> {
 
     /// The metadata of an object whose mirror shows only some: one that the mirror does not have may be there and
     /// belong to somebody else.
-    async fn look<K>(&self, name: &str, mirrored: Option<ObjectMeta>) -> Result<Option<ObjectMeta>, Error>
-    where
-        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned,
-    {
+    async fn look<K: Object>(&self, name: &str, mirrored: Option<ObjectMeta>) -> Result<Option<ObjectMeta>, Error> {
         match mirrored {
             Some(mirrored) => Ok(Some(mirrored)),
-            None => Ok(absent(self.api::<K>().get_metadata(name).await)?.map(|existing| existing.metadata)),
+            None => Ok(self.reconciler.cluster.get_metadata::<K>(&self.snapshot.key.sibling(name)).await?),
         }
     }
 
-    async fn put<K>(&self, desired: &K, existing: Option<&ObjectMeta>) -> Result<(), Error>
-    where
-        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::Serialize
-            + serde::de::DeserializeOwned,
-    {
-        let manager = FieldManager { name: MANAGER, applied_hash: names::ANNOTATION_APPLIED_HASH };
-        apply(&self.api(), manager, desired, existing).await.map(|_| ())
+    async fn put<K: Object>(&self, desired: &K, existing: Option<&ObjectMeta>) -> Result<(), Error> {
+        self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await.map(|_| ())
     }
 
     async fn delete(&self, object: &Owned, propagation: Propagation) -> Result<(), Error> {
         let job = &*self.snapshot.key.name;
-        let mirrors = &self.context.mirrors;
+        let mirrors = &self.reconciler.mirrors;
         let propagation = match propagation {
             Propagation::Background => PropagationPolicy::Background,
             Propagation::Foreground => PropagationPolicy::Foreground,
@@ -301,16 +266,14 @@ impl Actor<'_> {
     }
 
     /// Deletes the object with the observed uid. If the mirror no longer has it, there is nothing to delete.
-    async fn delete_one<K, M>(&self, mirror: &Watch<M>, name: &str, propagation: PropagationPolicy) -> Result<(), Error>
-    where
-        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned,
-        M: Mirrored,
-    {
+    async fn delete_one<K: Object, M: Mirrored>(
+        &self,
+        mirror: &Watch<M>,
+        name: &str,
+        propagation: PropagationPolicy,
+    ) -> Result<(), Error> {
         match mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
-            Some(uid) => delete::<K>(&self.api(), name, Some(&uid), propagation).await,
+            Some(uid) => self.writer().delete::<K>(name, Some(&uid), propagation).await,
             None => Ok(()),
         }
     }
@@ -319,19 +282,19 @@ impl Actor<'_> {
     /// since it was observed, nothing is written: that change starts a new reconcile.
     async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
         let name = names::parallel_region(&self.snapshot.key.name, index);
-        let mirrored = self.context.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
+        let mirrored = self.reconciler.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
         let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
             return Ok(());
         };
-        let regions = self.context.mirrors.parallel_regions.of_job(&self.snapshot.key);
+        let regions = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key);
         let ours = regions.iter().map(|region| &**region);
         let request =
             RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));
         let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
-        let patch = Patch::Merge(region.with_width(width, request.trace_parent.as_deref()));
-        let parameters =
-            PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
-        match self.api::<ParallelRegion>().patch(&name, &parameters, &patch).await {
+        let patch = region.with_width(width, request.trace_parent.as_deref());
+        let key = self.snapshot.key.sibling(&name);
+        let elasticity = Manager(names::ELASTICITY_MANAGER);
+        match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
@@ -352,25 +315,25 @@ impl Actor<'_> {
 
     /// Describes the job in its status, unless the status says so already. Counters (ready, pending) are written at
     /// most every 500 ms.
-    async fn describe(&self) -> Result<Acted, Error> {
-        let wake = self.report.wake_at.map(|at| {
-            let now = k8s_openapi::jiff::Timestamp::now();
-            at.duration_since(now).try_into().unwrap_or(Duration::ZERO)
-        });
-        let again = |delay: Option<Duration>| delay.map_or(Acted::Done, Acted::Again);
+    async fn describe(&self) -> Result<Next, Error> {
+        let wake = self
+            .report
+            .wake_at
+            .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
+        let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
         let status = describe(self.observed, self.report, self.observed.status.clone(), false);
         if status == self.observed.status {
             return Ok(again(wake));
         }
         if !is_significant(&self.observed.status, &status) {
             let written = self.remember(|entry| entry.described);
-            let elapsed = written.map_or(DESCRIBE_INTERVAL, |written| written.elapsed());
+            let elapsed = written.map_or(DESCRIBE_INTERVAL, |written| elapsed(written, self.reconciler.cluster.now()));
             if let Some(left) = DESCRIBE_INTERVAL.checked_sub(elapsed).filter(|left| !left.is_zero()) {
-                return Ok(Acted::Again(wake.map_or(left, |wake| wake.min(left))));
+                return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
             }
         }
         self.write(status).await?;
-        self.remember(|entry| entry.described = Some(tokio::time::Instant::now()));
+        self.remember(|entry| entry.described = Some(self.reconciler.cluster.now()));
         Ok(again(wake))
     }
 
@@ -382,10 +345,10 @@ impl Actor<'_> {
         let mut job = (*self.snapshot.job).clone();
         let happened = events::between(&self.snapshot.key.name, before, &status, proposed);
         job.status = Some(status);
-        let written = replace_status_if_unchanged(&self.api(), MANAGER, &job).await?;
-        self.context.memory.wrote(&self.snapshot.key, written);
-        for event in happened {
-            event.publish(&self.context.events, &self.snapshot.job);
+        let written = self.writer().replace_status_if_unchanged(&job).await?;
+        self.reconciler.memory.wrote(&self.snapshot.key, written);
+        for notice in happened {
+            self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }
         Ok(())
     }

@@ -12,28 +12,23 @@
 //! | ConfigMap of the job | `<job>` | with every generation |
 //! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |
 
-use std::{collections::BTreeMap, io::Write, num::NonZeroU32};
-
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+use super::compilation::default_resources;
+use super::generation::{Generation, Origin};
+use super::{port_labels, resources};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::num::NonZeroU32;
+use streams_api::processing_element::LISTED_OPERATORS_MAX;
+use streams_api::{
+    AadlConfigMap, HostPool, HostPoolSpec, JobSpec, MembershipMode, ParallelRegion, ParallelRegionSpec, PeOptions,
+    Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, condition, names,
 };
 use streams_proto::fusion::v1::{
     HostPool as PlannedPool, ParallelRegion as PlannedRegion, Placement as PlannedPlacement, Plan,
     ProcessingElement as Planned,
-};
-
-use streams_api::{
-    AadlConfigMap, HostPool, HostPoolSpec, JobSpec, MembershipMode, ParallelRegion, ParallelRegionSpec, PeOptions,
-    Placement, PoolLocation, ProcessingElement, ProcessingElementSpec, condition, names,
-    processing_element::LISTED_OPERATORS_MAX,
-};
-
-use super::{
-    compilation::default_resources,
-    generation::{Generation, Origin},
-    port_labels, resources,
 };
 
 /// Larger texts are stored compressed.
@@ -277,10 +272,10 @@ fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
-    use streams_proto::fusion::v1::{Compilation, Fate, PortLabel, placement::Pool};
-
     use crate::controllers::job::generation::{Circumstances, Target};
+    use serde_json::{Value, json};
+    use streams_proto::fusion::v1::placement::Pool;
+    use streams_proto::fusion::v1::{Compilation, Fate, PortLabel};
 
     fn spec(spec: Value) -> JobSpec {
         let mut spec = spec;

@@ -11,17 +11,12 @@
 //!   never a wrong document;
 //! * memory is bounded by the limit given, whatever the chunks claim.
 
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::ConfigMap,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest, Sha256};
-use std::{
-    collections::BTreeMap,
-    io::{self, Read},
-};
-
+use std::collections::BTreeMap;
+use std::io::{self, Read};
 use streams_api::names;
 
 /// Bytes of compressed content in one ConfigMap. An object may have 1 MiB altogether.

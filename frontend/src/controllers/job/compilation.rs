@@ -3,24 +3,19 @@
 //! Pure. After the first generation nothing of it changes any more: the schema pins the fields (rule job-31), and a
 //! resize repeats the stored compilation.
 
-use std::num::NonZeroU32;
-
 use bytes::Bytes;
 use prost::Message;
-use streams_proto::fusion::v1::{
-    Blob, Compilation, Configuration, Fusion, FusionType as WireFusionType, RegionWidth, fusion::Legacy, fusion::Mode,
-};
+use std::num::NonZeroU32;
+use streams_proto::fusion::v1::fusion::{Legacy, Mode};
+use streams_proto::fusion::v1::{Blob, Compilation, Configuration, Fusion, FusionType as WireFusionType, RegionWidth};
 
 pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
+use super::chunks::digest;
+use super::generation::Generation;
+use super::resources;
+use super::tasks::{Failure, Remedy};
 use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
-
-use super::{
-    chunks::digest,
-    generation::Generation,
-    resources,
-    tasks::{Failure, Remedy},
-};
 
 /// What a job asks of the compiler. `adl_sha256` is the digest of the pinned ADL; the content is left out.
 pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: Automatic) -> Compilation {
@@ -137,10 +132,9 @@ pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::generation::{Circumstances, Target};
     use std::collections::BTreeMap;
     use streams_proto::fusion::v1::{AutomaticFusion, Plan};
-
-    use crate::controllers::job::generation::{Circumstances, Target};
 
     fn job(spec: serde_json::Value) -> Job {
         let mut spec = spec;

@@ -1,27 +1,80 @@
-//! The reconciler of jobs.
+//! Runs the reconciler: what wakes which job, and the workers.
 
-use std::{sync::Arc, time::Duration};
-
-use crate::{controllers::Context, mirrors::job_of};
-use streams_kubernetes::{
-    Error, Key,
-    queue::{Outcome, Queue},
-};
-use streams_process::telemetry;
+use super::reconciler::Reconciler;
+use super::services::{Bundles, Fusion};
+use super::work;
+use crate::controllers::reconciler::reconcile;
+use crate::mirrors::{Mirrors, job_of};
+use crate::settings::JobSettings;
+use futures::future;
+use std::sync::Arc;
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::ApiServer;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{self, BackOff, Queue};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{
-    act::{Acted, act},
-    decide::{Decision, decide},
-    observe::observe,
-};
+/// The job controller, to be run by the leader.
+pub(crate) struct Controller {
+    reconciler: Reconciler<ApiServer>,
+    queue: Queue<Key>,
+    workers: usize,
+}
 
-/// After a conflict: enough for the mirror to catch up.
-const AFTER_CONFLICT: Duration = Duration::from_millis(100);
+impl Controller {
+    /// A controller of the jobs of these mirrors. From now on changes wake it; nothing is written before
+    /// [`Controller::run`].
+    pub(crate) fn new(
+        cluster: ApiServer,
+        mirrors: &Mirrors,
+        bundles: Arc<dyn Bundles>,
+        fusion: Arc<dyn Fusion>,
+        metrics: &Metrics,
+        settings: &JobSettings,
+    ) -> Self {
+        let queue = Queue::new("job", BackOff::default(), metrics);
+        wake(mirrors, &queue);
+        let reconciler = Reconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
+        Self { reconciler, queue, workers: settings.workers.into() }
+    }
+
+    /// Works until `stop`, then finishes what it is at. Long work that is going on is given up; the next leader does it
+    /// again. The mirrors must have been filled.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let Self { reconciler, queue, workers } = self;
+        let reconciler = Arc::new(reconciler);
+        let (jobs, long_work) = (queue.clone(), reconciler.long_work.clone());
+        let close = {
+            let (jobs, stop) = (jobs.clone(), stop.clone());
+            async move {
+                stop.cancelled().await;
+                jobs.close();
+                long_work.close();
+            }
+        };
+        let work = {
+            let work = work::run(Arc::clone(&reconciler), jobs);
+            async move {
+                tokio::select! {
+                    () = work => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        };
+        let reconciles = queue::run(queue, workers, move |key: Key| {
+            let reconciler = Arc::clone(&reconciler);
+            async move {
+                let span = tracing::info_span!("reconcile", job = %key);
+                reconcile(&*reconciler, &key).instrument(span).await
+            }
+        });
+        future::join3(close, work, reconciles).await;
+    }
+}
 
 /// Lets every change that concerns a job wake its key.
-pub(crate) fn subscribe(context: &Context, jobs: &Queue<Key>) {
-    let mirrors = &context.mirrors;
+fn wake(mirrors: &Mirrors, jobs: &Queue<Key>) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
     mirrors.processing_elements.wake(jobs, job_of);
     mirrors.services.wake(jobs, job_of);
@@ -34,39 +87,4 @@ pub(crate) fn subscribe(context: &Context, jobs: &Queue<Key>) {
             regions.add_urgent(job);
         }
     });
-}
-
-/// Looks at a job and does what is to be done next.
-///
-/// # Errors
-/// Something could not be read or written; deciding again may help.
-#[tracing::instrument(skip_all, fields(job = %key))]
-pub(crate) async fn reconcile(context: Arc<Context>, key: Key) -> Result<Outcome, Error> {
-    let Some(job) = context.mirrors.jobs.get(&key) else {
-        // What belonged to it goes with it: owner references do the work (rule job-29).
-        context.memory.forget(&key);
-        return Ok(Outcome::Done);
-    };
-    if job.metadata.deletion_timestamp.is_some() {
-        context.memory.forget(&key);
-        return Ok(Outcome::Done);
-    }
-    let job = context.memory.latest(&key, job);
-    let (observed, snapshot) = observe(&context, &key, job).await?;
-    let (decision, report) = decide(&observed);
-    tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
-    // What is done for a generation belongs to the trace that it was asked for in.
-    let span = tracing::info_span!("act");
-    let idle = decision == Decision::Work(Vec::new());
-    let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);
-    if let Some(generation) = generation {
-        telemetry::continue_trace(&span, &generation.trace_parent);
-    }
-    match act(&context, &snapshot, &observed, &decision, &report).instrument(span).await {
-        Ok(Acted::StepTaken) => Ok(Outcome::Again(Duration::ZERO)),
-        Ok(Acted::Again(delay)) => Ok(Outcome::Again(delay)),
-        Ok(Acted::Done) => Ok(Outcome::Done),
-        Err(error) if error.is_conflict() => Ok(Outcome::Again(AFTER_CONFLICT)),
-        Err(error) => Err(error),
-    }
 }

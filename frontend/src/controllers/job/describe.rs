@@ -3,14 +3,10 @@
 //! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays
 //! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
 
+use super::decide::{Report, is_submitted, roll_out_end};
+use super::observed::{Loaded, Observed};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use streams_api::{JobPhase, JobStatus, condition};
-
-use super::{
-    decide::{Report, is_submitted, roll_out_end},
-    observed::{Loaded, Observed},
-};
 
 /// PE ids that a message lists.
 const LISTED: usize = 10;

@@ -1,39 +1,11 @@
 //! The Events that follow from a change of a job's status: what people see in `kubectl describe` (rule job-34). Pure.
 
-use streams_api::{Job, JobPhase, JobStatus, condition};
-use streams_kubernetes::events::Events;
-
 use super::observed::Wanted;
-
-/// An Event about a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    warning: bool,
-    reason: String,
-    note: String,
-}
-
-impl Event {
-    fn normal(reason: &str, note: String) -> Self {
-        Self { warning: false, reason: reason.to_owned(), note }
-    }
-
-    fn warning(reason: &str, note: String) -> Self {
-        Self { warning: true, reason: reason.to_owned(), note }
-    }
-
-    /// Publishes it, about `job`.
-    pub(crate) fn publish(&self, events: &Events, job: &Job) {
-        if self.warning {
-            events.warning(job, &self.reason, &self.note);
-        } else {
-            events.normal(job, &self.reason, &self.note);
-        }
-    }
-}
+use streams_api::{JobPhase, JobStatus, condition};
+use streams_kubernetes::events::Notice;
 
 /// What happened between two statuses of the job `name`; `proposed` is the generation that was proposed before.
-pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, proposed: Option<&Wanted>) -> Vec<Event> {
+pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, proposed: Option<&Wanted>) -> Vec<Notice> {
     let mut events = Vec::new();
     let became_true =
         |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);
@@ -41,13 +13,13 @@ pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, propose
         condition::get(&after.conditions, kind).map_or(String::new(), |condition| condition.message.clone())
     };
     if after.phase == Some(JobPhase::Failed) && before.phase != Some(JobPhase::Failed) {
-        events.push(Event::warning("SubmissionFailed", message(condition::SUBMITTED)));
+        events.push(Notice::warning("SubmissionFailed", message(condition::SUBMITTED)));
     } else if after.submission_attempts > before.submission_attempts.max(1) {
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
-        events.push(Event::warning("SubmissionTimedOut", note));
+        events.push(Notice::warning("SubmissionTimedOut", note));
     }
     if became_true(condition::SUBMITTED) {
-        events.push(Event::normal("SubmissionSucceeded", format!("Running job {name}")));
+        events.push(Notice::normal("SubmissionSucceeded", format!("Running job {name}")));
     }
     if after.generation != before.generation
         && let (Some(generation), Some(rollout)) = (after.generation, &after.rollout)
@@ -56,10 +28,10 @@ pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, propose
             "generation {generation}: {} PEs kept, {} restarted, {} added, {} removed",
             rollout.kept, rollout.restarted, rollout.added, rollout.removed
         );
-        events.push(Event::normal("GenerationCommitted", note));
+        events.push(Notice::normal("GenerationCommitted", note));
         events.extend(fusion(after));
         let warnings = proposed.into_iter().flat_map(|proposed| &proposed.warnings);
-        events.extend(warnings.map(|(reason, message)| Event::warning(reason, message.clone())));
+        events.extend(warnings.map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
     }
     let finished = |status: &JobStatus| {
         status.rollout.as_ref().and_then(|rollout| Some((rollout.generation, rollout.finished_at.as_ref()?.0)))
@@ -67,23 +39,23 @@ pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, propose
     if let Some((generation, _)) = finished(after).filter(|_| finished(before).is_none())
         && generation > 0
     {
-        events.push(Event::normal("ParallelRegionWidthChangeSuccess", format!("generation {generation} runs")));
+        events.push(Notice::normal("ParallelRegionWidthChangeSuccess", format!("generation {generation} runs")));
     }
     if let Some(rejected) = &after.rejected_resize
         && before.rejected_resize.as_ref() != Some(rejected)
     {
-        events.push(Event::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
+        events.push(Notice::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
     }
     for (kind, reason) in [(condition::DEGRADED, "Degraded"), (condition::RESIZE_DELAYED, "ResizeDelayed")] {
         if became_true(kind) {
-            events.push(Event::warning(reason, message(kind)));
+            events.push(Notice::warning(reason, message(kind)));
         }
     }
     events
 }
 
 /// How automatic fusion found the number of PEs.
-fn fusion(status: &JobStatus) -> Option<Event> {
+fn fusion(status: &JobStatus) -> Option<Notice> {
     let fusion = status.fusion.as_ref().filter(|_| status.generation == Some(0))?;
     let figures = fusion.automatic.as_ref()?;
     let free = figures.cpu_free.map_or("unknown".to_owned(), |free| format!("{free}m"));
@@ -95,13 +67,14 @@ fn fusion(status: &JobStatus) -> Option<Event> {
         figures.low,
         figures.high
     );
-    Some(Event::normal("FusionResolved", note))
+    Some(Notice::normal("FusionResolved", note))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use streams_api::{RejectedResize, Rollout};
 
     fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
@@ -114,7 +87,10 @@ mod tests {
     }
 
     fn summary(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
-        between("flow", before, after, None).into_iter().map(|event| (event.warning, event.reason)).collect()
+        between("flow", before, after, None)
+            .into_iter()
+            .map(|notice| (notice.warning, notice.reason.into_owned()))
+            .collect()
     }
 
     #[test]

@@ -3,16 +3,14 @@
 //! A ConfigMap has the next number. It is moved by compare-and-swap, so no number is given out twice, whoever else
 //! runs. A number is lost when the process ends between counting and recording.
 
+use super::MANAGER;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
-
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{Api, Client, api::PostParams};
-
 use streams_api::names;
-use streams_kubernetes::{
-    Error,
-    error::{absent, written},
-};
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::error::written;
+use streams_kubernetes::{Error, Key};
 
 /// Key of the ConfigMap.
 const NEXT: &str = "next";
@@ -25,15 +23,14 @@ const ATTEMPTS: u32 = 10;
 /// # Errors
 /// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand; failures
 /// of the calls.
-pub(crate) async fn next(client: &Client, namespace: &str, least: u64) -> Result<u64, Error> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let parameters = PostParams::default();
+pub(crate) async fn next<C: Cluster>(cluster: &C, namespace: &str, least: u64) -> Result<u64, Error> {
+    let key = Key::new(namespace, names::JOB_IDS);
     for _ in 0..ATTEMPTS {
-        let existing = absent(api.get(names::JOB_IDS).await)?;
+        let existing = cluster.get::<ConfigMap>(&key).await?;
         let (id, counter) = step(existing.as_ref(), least)?;
         let result = match existing {
-            None => api.create(&parameters, &counter).await,
-            Some(_) => api.replace(names::JOB_IDS, &parameters, &counter).await,
+            None => cluster.create(namespace, MANAGER, &counter).await,
+            Some(_) => cluster.replace(MANAGER, &counter).await,
         };
         match result {
             Ok(_) => return Ok(id),

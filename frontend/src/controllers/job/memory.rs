@@ -5,25 +5,18 @@
 //!
 //! Knows: what is kept, for how long. Must not know: who computes it.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-
+use super::generation::Generation;
+use super::observed::Wanted;
+use super::tasks::{Failure, Slot, TaskKind, Tasks};
 use bytes::Bytes;
+use k8s_openapi::jiff::Timestamp;
 use moka::sync::Cache;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use streams_api::Job;
 use streams_kubernetes::Key;
-
-use super::{
-    generation::Generation,
-    observed::Wanted,
-    tasks::{Failure, Slot, TaskKind, Tasks},
-};
+use tokio_util::sync::CancellationToken;
 
 /// Bytes of ADL that are kept.
 const ADL_BYTES: u64 = 256 << 20;
@@ -54,11 +47,11 @@ pub(crate) struct Entry {
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// ConfigMaps that were just written.
-    written: BTreeMap<String, Instant>,
+    written: BTreeMap<String, Timestamp>,
     /// Why an action of the last reconcile failed.
     pub(crate) last_failure: Option<Failure>,
     /// When the status was last written only to describe.
-    pub(crate) described: Option<Instant>,
+    pub(crate) described: Option<Timestamp>,
 }
 
 impl Entry {
@@ -89,13 +82,13 @@ impl Entry {
     }
 
     /// A ConfigMap was written.
-    pub(crate) fn wrote(&mut self, name: String) {
-        self.written.insert(name, Instant::now());
+    pub(crate) fn wrote(&mut self, name: String, now: Timestamp) {
+        self.written.insert(name, now);
     }
 
     /// ConfigMaps that were just written, but for those that `seen` knows of.
-    pub(crate) fn just_written(&mut self, seen: impl Fn(&str) -> bool) -> Vec<String> {
-        self.written.retain(|name, at| at.elapsed() < WRITTEN && !seen(name));
+    pub(crate) fn just_written(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> Vec<String> {
+        self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
         self.written.keys().cloned().collect()
     }
 }
@@ -169,6 +162,11 @@ impl Memory {
     }
 }
 
+/// How long ago `at` was; nothing if it is in the future.
+pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(at).try_into().unwrap_or(Duration::ZERO)
+}
+
 /// Versions of one object count up: Kubernetes guarantees it since 1.35, and etcd does it anyway.
 fn version(job: &Job) -> u64 {
     job.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
@@ -213,18 +211,19 @@ mod tests {
         assert!(memory.find(&key, "a", |_| ()).is_none());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
+    #[test]
+    fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
         let memory = Memory::new();
         let key = Key::new("n", "flow");
+        let at = |second: u64| Timestamp::from_second(1_000 + i64::try_from(second).unwrap()).unwrap();
         memory.with(&key, "a", |entry| {
-            entry.wrote("x".to_owned());
-            entry.wrote("y".to_owned());
+            entry.wrote("x".to_owned(), at(0));
+            entry.wrote("y".to_owned(), at(0));
         });
-        let written = |seen: &str| memory.with(&key, "a", |entry| entry.just_written(|name| name == seen));
-        assert_eq!(written(""), ["x", "y"]);
-        assert_eq!(written("y"), ["x"]);
-        tokio::time::advance(WRITTEN).await;
-        assert!(written("").is_empty());
+        let written =
+            |seen: &str, now: u64| memory.with(&key, "a", |entry| entry.just_written(at(now), |name| name == seen));
+        assert_eq!(written("", 0), ["x", "y"]);
+        assert_eq!(written("y", 1), ["x"]);
+        assert!(written("", WRITTEN.as_secs()).is_empty());
     }
 }

@@ -38,7 +38,7 @@
 //! * a PE whose origin did not change is not written to;
 //! * objects that are being deleted, or that belong to somebody else, are never written to.
 
-pub(crate) mod act;
+mod act;
 pub(crate) mod children;
 pub(crate) mod chunks;
 pub(crate) mod compilation;
@@ -52,14 +52,21 @@ pub(crate) mod job_id;
 pub(crate) mod memory;
 pub(crate) mod observe;
 pub(crate) mod observed;
+mod off_thread;
 pub(crate) mod port_labels;
+mod reconciler;
 pub(crate) mod regions;
 pub(crate) mod resources;
+pub(crate) mod services;
 pub(crate) mod tasks;
+#[cfg(test)]
+mod tests;
 pub(crate) mod transition;
 pub(crate) mod wanted;
 pub(crate) mod widths;
 pub(crate) mod work;
 
+use streams_kubernetes::cluster::Manager;
+
 /// Field manager of the job controller.
-const MANAGER: &str = "streams-job-controller";
+const MANAGER: Manager = Manager("streams-job-controller");

@@ -1,31 +1,22 @@
-//! Makes an observation of a job from the mirrors, the stored plans and the memory of the process.
+//! Observes a job: from the mirrors, the stored plans and the memory of the process.
 
-use std::sync::Arc;
-
-use k8s_openapi::{
-    api::core::v1::ConfigMap,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-    jiff::Timestamp,
-};
-use kube::Api;
-
-use crate::controllers::Context;
+use super::children::ChildBuilder;
+use super::chunks::Document;
+use super::generation::Generation;
+use super::observed::{Children, Deadlines, Loaded, Object, Observed, Pe, Run, Wanted};
+use super::off_thread::off_thread;
+use super::reconciler::Reconciler;
+use super::wanted::wanted;
+use super::widths::{Widths, widths};
+use super::{compilation, documents};
 use crate::mirrors::ByOwner as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::sync::Arc;
 use streams_api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names};
-use streams_kubernetes::{
-    Error, Key,
-    apply::{controlled_by, hash, is_controlled_by},
-};
-
-use super::{
-    children::ChildBuilder,
-    chunks::Document,
-    compilation, documents,
-    generation::Generation,
-    observed::{Children, Deadlines, Loaded, Object, Observed, Pe, Run, Wanted},
-    wanted::wanted,
-    widths::{Widths, widths},
-};
+use streams_kubernetes::apply::{controlled_by, hash, is_controlled_by};
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::{Error, Key};
 
 /// Largest stored plan in bytes.
 const PLAN_MAX: u64 = 512 << 20;
@@ -73,18 +64,22 @@ impl JobSnapshot {
 ///
 /// # Errors
 /// A plan could not be read for another reason than that it is not there.
-pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Result<(Observed, JobSnapshot), Error> {
+pub(super) async fn observe<C: Cluster>(
+    reconciler: &Reconciler<C>,
+    key: &Key,
+    job: Arc<Job>,
+) -> Result<(Observed, JobSnapshot), Error> {
     let status = job.status.clone().unwrap_or_default();
     let owner = controlled_by(&*job);
     let plans: Vec<&StoredPlan> =
         status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
     let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
-    context.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
+    reconciler.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
     let mut snapshot = JobSnapshot { key: key.clone(), job: Arc::clone(&job), owner, committed: None, proposed: None };
     let committed = match &status.plan {
         None => None,
         Some(plan) => {
-            let (loaded, generation) = load(context, &snapshot, plan).await?;
+            let (loaded, generation) = load(reconciler, &snapshot, plan).await?;
             snapshot.committed = generation;
             Some(loaded)
         }
@@ -92,27 +87,28 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
     let proposed = match &status.proposal {
         None => None,
         Some(proposal) => {
-            let (loaded, generation) = load(context, &snapshot, &proposal.plan).await?;
+            let (loaded, generation) = load(reconciler, &snapshot, &proposal.plan).await?;
             snapshot.proposed = generation;
             Some(loaded)
         }
     };
-    let regions = context.mirrors.parallel_regions.of_job(key);
+    let regions = reconciler.mirrors.parallel_regions.of_job(key);
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
     let Widths { desired, refused, to_take_over } = match &snapshot.committed {
         Some(generation) => widths(&job.spec, generation, ours),
         None => Widths::default(),
     };
-    let labels = job_config_map(context, &snapshot, &digests)?;
-    let mut children = children(context, key, &job);
-    let (tasks, last_failure) = context.memory.with(key, snapshot.uid(), |entry| {
-        for name in entry.just_written(|name| children.texts.contains_key(name)) {
+    let labels = job_config_map(reconciler, &snapshot, &digests)?;
+    let mut children = children(reconciler, key, &job);
+    let now = reconciler.cluster.now();
+    let (tasks, last_failure) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
             children.texts.insert(name, Object::default());
         }
         (entry.tasks.clone(), entry.last_failure.clone())
     });
     let observed = Observed {
-        now: Timestamp::now(),
+        now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
         inputs: compilation::inputs(
             &job,
@@ -122,8 +118,8 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
         refusal: compilation::refusal(&job.spec),
         deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
-            resize: context.jobs.resize_seconds,
-            max_attempts: context.jobs.submission_attempts,
+            resize: reconciler.settings.resize_seconds,
+            max_attempts: reconciler.settings.submission_attempts,
         },
         status,
         committed,
@@ -140,8 +136,8 @@ pub(crate) async fn observe(context: &Context, key: &Key, job: Arc<Job>) -> Resu
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
-fn job_config_map(context: &Context, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
-    let known = context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
+fn job_config_map<C>(reconciler: &Reconciler<C>, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
+    let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.job_config_map.as_ref().filter(|(of, _)| of == digests).map(|(_, hash)| hash.clone())
     });
     if let Some(known) = known {
@@ -149,27 +145,27 @@ fn job_config_map(context: &Context, snapshot: &JobSnapshot, digests: &[&str]) -
     }
     let computed = hash(&snapshot.config_map())?;
     let digests: Vec<String> = digests.iter().map(|digest| (*digest).to_owned()).collect();
-    context
+    reconciler
         .memory
         .with(&snapshot.key, snapshot.uid(), |entry| entry.job_config_map = Some((digests, computed.clone())));
     Ok(computed)
 }
 
 /// A stored generation, from memory or from its chunks.
-async fn load(
-    context: &Context,
+async fn load<C: Cluster>(
+    reconciler: &Reconciler<C>,
     snapshot: &JobSnapshot,
     plan: &StoredPlan,
 ) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
     let remembered =
-        context.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
+        reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
     let generation = match remembered {
         Some(generation) => generation,
         None => {
-            let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &snapshot.key.namespace);
             let document = Document::Plan { generation: plan.generation };
             let stored =
-                documents::read(&api, &document, &snapshot.key.name, &plan.sha256, plan.chunks, PLAN_MAX).await?;
+                documents::read(&reconciler.cluster, &snapshot.key, &document, &plan.sha256, plan.chunks, PLAN_MAX)
+                    .await?;
             let read = stored
                 .map_err(|incomplete| incomplete.to_string())
                 .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
@@ -179,19 +175,19 @@ async fn load(
             }
         }
     };
-    let wanted = want(context, snapshot, &plan.sha256, &generation).await?;
+    let wanted = want(reconciler, snapshot, &plan.sha256, &generation).await?;
     Ok((Loaded::Whole(wanted), Some(generation)))
 }
 
 /// What the generation wants, computed once for each spec.
-async fn want(
-    context: &Context,
+async fn want<C>(
+    reconciler: &Reconciler<C>,
     snapshot: &JobSnapshot,
     sha256: &str,
     generation: &Arc<Generation>,
 ) -> Result<Arc<Wanted>, Error> {
     let key = (sha256.to_owned(), snapshot.job.metadata.generation.unwrap_or_default());
-    let known = context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
+    let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.generations.insert(sha256.to_owned(), Arc::clone(generation));
         entry.wanted.get(&key).cloned()
     });
@@ -200,7 +196,7 @@ async fn want(
     }
     // Thousands of objects to hash: not on a thread that serves others.
     let (job, owner, of) = (Arc::clone(&snapshot.job), snapshot.owner.clone(), Arc::clone(generation));
-    let computed = tokio::task::spawn_blocking(move || {
+    let computed = off_thread(move || {
         let status = job.status.as_ref();
         let builder = ChildBuilder {
             owner: &owner,
@@ -212,7 +208,7 @@ async fn want(
     });
     let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     let computed = Arc::new(computed?);
-    context.memory.with(&snapshot.key, snapshot.uid(), |entry| {
+    reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         let spec_generation = key.1;
         entry.wanted.retain(|(_, generation), _| *generation == spec_generation);
         entry.wanted.insert(key, Arc::clone(&computed));
@@ -221,8 +217,8 @@ async fn want(
 }
 
 /// The objects that the job controls, as the mirrors show them.
-fn children(context: &Context, key: &Key, job: &Job) -> Children {
-    let mirrors = &context.mirrors;
+fn children<C>(reconciler: &Reconciler<C>, key: &Key, job: &Job) -> Children {
+    let mirrors = &reconciler.mirrors;
     let ours = |meta: &ObjectMeta| is_controlled_by(meta, job);
     let mut children = Children::default();
     for pe in mirrors.processing_elements.of_job(key).iter().filter(|pe| ours(&pe.metadata)) {

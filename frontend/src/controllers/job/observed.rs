@@ -2,17 +2,14 @@
 //!
 //! Knows: names, hashes and states of the objects of one job. Must not know: how objects look, where they were read.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
+use super::children::TextVersion;
+use super::generation::Target;
+use super::tasks::{Failure, Tasks};
 use k8s_openapi::jiff::Timestamp;
-
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{CommittedRegion, JobStatus, ResolvedFusion, Statistics};
-
-use super::{
-    children::TextVersion,
-    generation::Target,
-    tasks::{Failure, Tasks},
-};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug)]

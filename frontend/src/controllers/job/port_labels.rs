@@ -7,7 +7,8 @@
 //! labels that move to another PE move when the generation is committed. So a PE of the new generation finds everything
 //! from its first moment, and one of the running generation is never sent to a PE that does not run.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use streams_proto::fusion::v1::Plan;
 
 /// Key of the job's ConfigMap.

@@ -2,9 +2,8 @@
 //!
 //! The status of a region follows from this, so that whoever describes a region needs no plan.
 
-use streams_api::{CommittedRegion, IdRange};
-
 use super::generation::Generation;
+use streams_api::{CommittedRegion, IdRange};
 
 /// Most PEs that a selector lists: one takes at least two of its 1024 characters.
 const SELECTED_MAX: usize = 512;
@@ -57,10 +56,9 @@ fn ranges(ids: Vec<u64>) -> Vec<IdRange> {
 
 #[cfg(test)]
 mod tests {
-    use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion, Plan, ProcessingElement};
-
     use super::*;
     use crate::controllers::job::generation::{Circumstances, Target};
+    use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion, Plan, ProcessingElement};
 
     fn generation(own_pes: bool, width: u32, pes: &[(u64, &[&str])]) -> Generation {
         let pe = |(id, operators): &(u64, &[&str])| ProcessingElement {

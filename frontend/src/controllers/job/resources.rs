@@ -3,8 +3,10 @@
 //! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole units of everything
 //! else, rounded down, never to 0 (rule pod-4).
 
-use k8s_openapi::{api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity};
-use std::{collections::BTreeMap, num::NonZeroU32};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 /// A quantity that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,13 +5,11 @@
 //!
 //! Knows: plain values. Must not know: how work is done, what decides that it is needed.
 
-use std::{collections::BTreeMap, fmt};
-
-use k8s_openapi::jiff::Timestamp;
-
-use streams_api::{StoredAdl, StoredPlan};
-
 use super::generation::Target;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::fmt;
+use streams_api::{StoredAdl, StoredPlan};
 
 /// A kind of long work. A job has at most one task of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,16 +2,13 @@
 //!
 //! Pure. The rest of the status, which only describes, is the business of [`describe`](super::describe).
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use super::decide::Change;
+use super::observed::{Loaded, Observed};
+use super::tasks::{Failure, Slot, Tasks};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
-
 use streams_api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, Rollout, condition};
-
-use super::{
-    decide::Change,
-    observed::{Loaded, Observed},
-    tasks::{Failure, Slot, Tasks},
-};
 
 /// Longest message of a rejected resize (schema).
 const MESSAGE_MAX: usize = 4096;

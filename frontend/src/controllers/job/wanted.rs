@@ -1,18 +1,15 @@
 //! Computes what should exist for a generation of a job, in names and hashes. Pure.
 
+use super::children::{ChildBuilder, TextVersion};
+use super::generation::Generation;
+use super::observed::{Effect, Text, Wanted, WantedPe};
+use super::regions::committed_regions;
 use std::collections::BTreeMap;
-
-use streams_proto::fusion::v1::{Fate, fusion::Mode};
-
 use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics};
-use streams_kubernetes::{Error, apply::hash};
-
-use super::{
-    children::{ChildBuilder, TextVersion},
-    generation::Generation,
-    observed::{Effect, Text, Wanted, WantedPe},
-    regions::committed_regions,
-};
+use streams_kubernetes::Error;
+use streams_kubernetes::apply::hash;
+use streams_proto::fusion::v1::Fate;
+use streams_proto::fusion::v1::fusion::Mode;
 
 /// What should exist for this generation. Takes time in proportion to the number of PEs.
 ///

@@ -1,11 +1,10 @@
 //! Which widths are wanted of the regions of a job (rule elasticity-1), and which of them are refused without asking
 //! the compiler. Pure.
 
+use super::generation::Generation;
+use super::observed::RefusedWidth;
 use std::collections::BTreeMap;
-
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
-
-use super::{generation::Generation, observed::RefusedWidth};
 
 /// Wanted and refused widths.
 #[derive(Clone, Debug, Default, PartialEq)]

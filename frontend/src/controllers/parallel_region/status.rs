@@ -1,8 +1,7 @@
 //! The status of a region (rule elasticity-4). Pure.
 
-use k8s_openapi::jiff::Timestamp;
-
 use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, refuse};
+use k8s_openapi::jiff::Timestamp;
 use streams_api::{
     CommittedRegion, Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names,
 };
@@ -110,7 +109,6 @@ fn selector(job: &Job, committed: &CommittedRegion) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use streams_api::{
         BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize,
     };

@@ -64,11 +64,7 @@ struct Process {
 impl Process {
     fn start(server: &Server) -> Self {
         let mirrors = LateMirrors::of(server);
-        let committed: Committed = Arc::new(|_, _| None);
-        Self {
-            reconciler: Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone(), committed },
-            mirrors,
-        }
+        Self { reconciler: Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() }, mirrors }
     }
 
     fn reconcile(&self) -> Result<Outcome, Error> {

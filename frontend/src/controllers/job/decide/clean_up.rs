@@ -1,15 +1,14 @@
 //! Deletes what nobody refers to (rule job-16).
 
-use std::collections::BTreeSet;
-
-use streams_api::{StoredAdl, StoredPlan};
-
+use super::super::chunks::Document;
+use super::super::observed::Observed;
+use super::super::tasks::Slot;
+use super::prepare::wanted_target;
 use super::{
-    super::{chunks::Document, observed::Observed, tasks::Slot},
-    Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation,
-    prepare::wanted_target,
-    proposed, roll_out_end, superfluous,
+    Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, roll_out_end, superfluous,
 };
+use std::collections::BTreeSet;
+use streams_api::{StoredAdl, StoredPlan};
 
 /// Deletes what nobody refers to.
 pub(super) fn clean_up(observed: &Observed, draft: &mut Draft) {

@@ -33,22 +33,13 @@
 mod clean_up;
 mod prepare;
 mod roll_out;
-#[cfg(test)]
-mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
-
+use super::observed::{Loaded, Object, Observed, Wanted};
+use super::tasks::{Failure, Progress, Remedy, Task};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use streams_api::{StoredAdl, StoredPlan, condition};
-
-use super::{
-    observed::{Loaded, Object, Observed, Wanted},
-    tasks::{Failure, Progress, Remedy, Task},
-};
 
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 

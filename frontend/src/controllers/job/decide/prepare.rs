@@ -1,16 +1,13 @@
 //! The way to the next generation, row by row.
 
-use streams_api::{JobPhase, condition};
-
+use super::super::generation::Target;
+use super::super::observed::{Loaded, Observed, Wanted, WantedPe};
+use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
-    super::{
-        generation::Target,
-        observed::{Loaded, Observed, Wanted, WantedPe},
-        tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task},
-    },
     Change, Child, Current, Draft, Owned, Propagation, Step, WhichGeneration, abandoned, after, committed,
     is_submitted, next_generation, proposed,
 };
+use streams_api::{JobPhase, condition};
 
 /// The way to the next generation: the step that is due, or work.
 pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {

@@ -1,17 +1,13 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
 
-use k8s_openapi::jiff::Timestamp;
-
-use streams_api::StoredPlan;
-
+use super::super::chunks::Document;
+use super::super::observed::{Loaded, Observed, Run, Wanted};
+use super::super::tasks::{PublishRequest, Remedy, Task};
 use super::{
-    super::{
-        chunks::Document,
-        observed::{Loaded, Observed, Run, Wanted},
-        tasks::{PublishRequest, Remedy, Task},
-    },
     Action, Child, Current, Draft, Stored, WhichGeneration, after, committed, is_submitted, proposed, superfluous,
 };
+use k8s_openapi::jiff::Timestamp;
+use streams_api::StoredPlan;
 
 /// Documents of which a chunk is gone.
 fn incomplete(observed: &Observed) -> Vec<Stored> {

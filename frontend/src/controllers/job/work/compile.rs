@@ -1,31 +1,26 @@
 //! Compiles: from the pinned ADL and widths to a plan in chunks.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use bytes::Bytes;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::{Api, Resource, ResourceExt};
-use streams_proto::fusion::v1::{
-    Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning,
-    resize_request::{Policy, PortsInUse},
-};
-use tracing::Span;
-
-use crate::controllers::job::{
-    children::{OBJECT_BYTES, PORT_ID_MAX},
-    chunks::{Document, digest},
-    compilation::{automatic, compilation, repeated},
-    documents,
-    generation::{Circumstances, Generation, Target},
-    port_labels,
-    tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks},
-};
+use super::{Assignment, LongWork, WorkError, fetch, hosts};
+use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
+use crate::controllers::job::chunks::{Document, digest};
+use crate::controllers::job::compilation::{automatic, compilation, repeated};
+use crate::controllers::job::generation::{Circumstances, Generation, Target};
+use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
+use crate::controllers::job::{documents, port_labels};
 use crate::mirrors::ByOwner as _;
+use bytes::Bytes;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource, ResourceExt};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names};
 use streams_kubernetes::apply::{controlled_by, is_controlled_by};
+use streams_kubernetes::cluster::Cluster;
 use streams_process::telemetry;
-
-use super::{Assignment, LongWork, WorkError, fetch, hosts};
+use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
+use streams_proto::fusion::v1::{Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning};
+use tracing::Span;
 
 /// Longest name of a job with consistent regions: their controller's Service is named after it.
 const CONSISTENT_JOB_NAME_MAX: usize = 34;
@@ -45,7 +40,7 @@ impl LongWork for Compile {
         &mut tasks.compile
     }
 
-    fn span(assignment: &Assignment<'_>, request: &CompileRequest) -> Span {
+    fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Span {
         let span = tracing::info_span!("compile", job = %assignment.key, generation = request.generation);
         if let Some(trace) = trace_of(assignment, &request.target) {
             telemetry::continue_trace(&span, &trace);
@@ -53,14 +48,17 @@ impl LongWork for Compile {
         span
     }
 
-    async fn perform(assignment: &Assignment<'_>, request: &CompileRequest) -> Result<Compiled, WorkError> {
+    async fn perform<C: Cluster>(
+        assignment: &Assignment<'_, C>,
+        request: &CompileRequest,
+    ) -> Result<Compiled, WorkError> {
         compile(assignment, request).await
     }
 }
 
 /// Compiles, checks what only the cluster can say, and writes the chunks of the plan.
-async fn compile(assignment: &Assignment<'_>, request: &CompileRequest) -> Result<Compiled, WorkError> {
-    let Assignment { context, job, .. } = assignment;
+async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Result<Compiled, WorkError> {
+    let Assignment { reconciler, job, .. } = assignment;
     let adl = fetch::pinned(assignment).await?;
     let previous = previous(assignment)?;
     if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != request.generation {
@@ -76,14 +74,14 @@ async fn compile(assignment: &Assignment<'_>, request: &CompileRequest) -> Resul
             return Err(WorkError::transient("Outdated", "there is nothing to resize"));
         }
     };
-    warnings.extend(check(job, &plan, context.jobs.max_generation_mib)?);
+    warnings.extend(check(job, &plan, reconciler.settings.max_generation_mib)?);
     let mut named = hosts::named(&plan);
     // An address that was looked up stays with its node as long as the job runs.
     let mut nodes: BTreeMap<String, String> =
         previous.as_ref().map(|previous| previous.nodes.clone()).unwrap_or_default();
     nodes.retain(|address, _| named.remove(address.as_str()));
     if !named.is_empty() {
-        let (more, about) = hosts::resolve(&named, &hosts::nodes(&context.client).await?)?;
+        let (more, about) = hosts::resolve(&named, &hosts::nodes(&reconciler.cluster).await?)?;
         nodes.extend(more);
         warnings.extend(about);
     }
@@ -94,15 +92,15 @@ async fn compile(assignment: &Assignment<'_>, request: &CompileRequest) -> Resul
 }
 
 /// The trace that a compilation continues: of whoever changed a width, or created the job (rule name-11).
-fn trace_of(assignment: &Assignment<'_>, target: &Target) -> Option<String> {
-    let Assignment { context, key, job, .. } = assignment;
+fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Option<String> {
+    let Assignment { reconciler, key, job, .. } = assignment;
     let widths = match target {
         Target::Submission { .. } => {
             return job.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT).cloned();
         }
         Target::Resize { widths } => widths,
     };
-    let regions = context.mirrors.parallel_regions.of_job(key);
+    let regions = reconciler.mirrors.parallel_regions.of_job(key);
     let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, *job));
     let request = RequestedWidths::read(ours());
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
@@ -118,31 +116,34 @@ fn trace_of(assignment: &Assignment<'_>, target: &Target) -> Option<String> {
 }
 
 /// The committed generation, which the reconciler has read before it asked for this work.
-fn previous(assignment: &Assignment<'_>) -> Result<Option<Arc<Generation>>, WorkError> {
-    let Assignment { context, key, job, uid } = assignment;
+fn previous<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<Option<Arc<Generation>>, WorkError> {
+    let Assignment { reconciler, key, job, uid } = assignment;
     let Some(plan) = job.status.as_ref().and_then(|status| status.plan.as_ref()) else { return Ok(None) };
-    let found = context.memory.find(key, uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
+    let found = reconciler.memory.find(key, uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
     found.map(Some).ok_or_else(|| WorkError::transient("Outdated", "another generation was committed meanwhile"))
 }
 
-async fn submit(assignment: &Assignment<'_>, adl: Bytes) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
-    let Assignment { context, job, .. } = assignment;
+async fn submit<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    adl: Bytes,
+) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
+    let Assignment { reconciler, job, .. } = assignment;
     let job_id = job.status.as_ref().and_then(|status| status.job_id);
     let job_id = job_id.ok_or_else(|| WorkError::transient("Outdated", "the job has no number yet"))?;
     let wants_free = job.spec.fusion.clone().unwrap_or_default().mode() == FusionMode::Automatic;
-    let free = if wants_free { hosts::cpu_free(&context.client).await? } else { None };
+    let free = if wants_free { hosts::cpu_free(&reconciler.cluster).await? } else { None };
     // Thousandths of a number between 0 and 1.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
-    let share = (context.jobs.cpu_share.clamp(0.0, 1.0) * 1000.0).round() as u32;
+    let share = (reconciler.settings.cpu_share.clamp(0.0, 1.0) * 1000.0).round() as u32;
     let sha256 = Bytes::from(hex::decode(digest(&adl)).unwrap_or_default());
     let compilation = compilation(job, job_id, sha256, automatic(&job.spec, free, share));
     let request = SubmitRequest { compilation: Some(with_content(&compilation, adl)) };
-    let response = context.fusion.submit(request).await?;
+    let response = reconciler.fusion.submit(request).await?;
     Ok((compilation, planned(response.plan)?, response.warnings))
 }
 
-async fn resize(
-    assignment: &Assignment<'_>,
+async fn resize<C: Cluster>(
+    assignment: &Assignment<'_, C>,
     previous: &Generation,
     widths: &BTreeMap<String, u32>,
     in_use: InUse,
@@ -160,7 +161,7 @@ async fn resize(
         pe_ids_in_use: in_use.pe_ids,
         ports_in_use: in_use.ports,
     };
-    let response = assignment.context.fusion.resize(request).await?;
+    let response = assignment.reconciler.fusion.resize(request).await?;
     Ok((compilation, planned(response.plan)?, response.warnings))
 }
 
@@ -185,11 +186,11 @@ struct InUse {
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs that have not been told of the plan yet. A new PE with the id of a pod that is being terminated would
 /// have to wait for it.
-fn in_use(assignment: &Assignment<'_>, plan: &Plan) -> InUse {
-    let Assignment { context, key, job, .. } = assignment;
-    let pes = context.mirrors.processing_elements.of_job(key);
+fn in_use<C: Cluster>(assignment: &Assignment<'_, C>, plan: &Plan) -> InUse {
+    let Assignment { reconciler, key, job, .. } = assignment;
+    let pes = reconciler.mirrors.processing_elements.of_job(key);
     let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, *job)).map(|pe| &**pe);
-    let pods = context.mirrors.pods.of_job(key);
+    let pods = reconciler.mirrors.pods.of_job(key);
     ids_and_ports(pes, pods.iter().filter_map(|pod| pe_id(pod, &key.name)), plan)
 }
 
@@ -289,17 +290,16 @@ fn is_label_name(tag: &str) -> bool {
         && at_the_end(tag.chars().next_back())
 }
 
-async fn store(assignment: &Assignment<'_>, generation: Generation) -> Result<Compiled, WorkError> {
-    let Assignment { context, key, job, uid } = assignment;
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
+async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generation) -> Result<Compiled, WorkError> {
+    let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
     let encoded = {
         let generation = Arc::clone(&generation);
-        tokio::task::spawn_blocking(move || Bytes::from(generation.encode())).await
+        off_thread(move || Bytes::from(generation.encode())).await
     };
     let encoded = encoded.map_err(|error| WorkError::transient("Internal", error.to_string()))?;
     let document = Document::Plan { generation: generation.number };
-    let cut = documents::write(&api, &document, &controlled_by(*job), encoded).await?;
+    let cut = documents::write(&assignment.writer(), &document, &controlled_by(*job), encoded).await?;
     let plan = StoredPlan {
         generation: generation.number,
         sha256: cut.sha256.clone(),
@@ -307,7 +307,7 @@ async fn store(assignment: &Assignment<'_>, generation: Generation) -> Result<Co
         compiler: generation.plan.compiler.clone(),
     };
     let widths = generation.widths();
-    context.memory.find(key, uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
+    reconciler.memory.find(key, uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
     Ok(Compiled { plan, widths })
 }
 

@@ -1,17 +1,10 @@
 //! Why long work gave no output, and what helps.
 
-use std::time::Duration;
-
+use crate::controllers::job::documents::WriteError;
+use crate::controllers::job::tasks::{Failure, Remedy};
+use crate::{bundles, fusion};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
-use crate::{
-    bundles,
-    controllers::job::{
-        documents::WriteError,
-        tasks::{Failure, Remedy},
-    },
-    fusion,
-};
+use std::time::Duration;
 
 /// First delay of a retry; doubled for each further one (rule job-20).
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -47,9 +40,9 @@ impl WorkError {
     }
 
     /// The failure after `failures` others in a row.
-    pub(super) fn failure(self, failures: u32) -> Failure {
+    pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
         let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(LONGEST_RETRY);
-        let at = SignedDuration::try_from(delay).ok().and_then(|delay| Timestamp::now().checked_add(delay).ok());
+        let at = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
         let remedy = match (self.recompile, self.retry) {
             (true, _) => Remedy::Recompile,
             (false, true) => Remedy::Retry(at.unwrap_or(Timestamp::MAX)),

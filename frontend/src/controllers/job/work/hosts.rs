@@ -1,20 +1,13 @@
 //! What a plan needs to know of the cluster's nodes: which node has an address, and how much CPU is free.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
-
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, Client, api::ListParams};
-use streams_proto::fusion::v1::{Plan, Warning};
-
-use crate::controllers::job::resources::parse_milli;
-
 use super::error::WorkError;
-
-/// Objects per page of a list.
-const PAGE: u32 = 500;
+use crate::controllers::job::resources::parse_milli;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use streams_kubernetes::cluster::Cluster;
+use streams_proto::fusion::v1::{Plan, Warning};
 
 /// Names and addresses of the nodes.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +50,8 @@ pub(super) fn resolve(
 }
 
 /// All nodes of the cluster.
-pub(super) async fn nodes(client: &Client) -> Result<Nodes, WorkError> {
-    let listed = list::<Node>(client, "").await.map_err(|error| match error {
+pub(super) async fn nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
+    let listed = cluster.list::<Node>(None, &ListParams::default()).await.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 403 => {
             WorkError::permanent("HostsUnknown", "the application names hosts, and the frontend may not list nodes")
         }
@@ -77,32 +70,13 @@ pub(super) async fn nodes(client: &Client) -> Result<Nodes, WorkError> {
 
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
 /// put on. `None` if the frontend may not see it.
-pub(super) async fn cpu_free(client: &Client) -> Result<Option<u64>, WorkError> {
-    let running = "status.phase!=Succeeded,status.phase!=Failed";
-    match tokio::try_join!(list::<Node>(client, ""), list::<Pod>(client, running)) {
+pub(super) async fn cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, WorkError> {
+    let all = ListParams::default();
+    let running = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+    match tokio::try_join!(cluster.list::<Node>(None, &all), cluster.list::<Pod>(None, &running)) {
         Ok((nodes, pods)) => Ok(Some(free(&nodes, &pods))),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => Err(error.into()),
-    }
-}
-
-async fn list<K>(client: &Client, fields: &str) -> kube::Result<Vec<K>>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let api: Api<K> = Api::all(client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
-    if !fields.is_empty() {
-        parameters = parameters.fields(fields);
-    }
-    let mut all = Vec::new();
-    loop {
-        let page = api.list(&parameters).await?;
-        all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(all),
-        }
     }
 }
 

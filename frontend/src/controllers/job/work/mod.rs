@@ -23,26 +23,23 @@ mod fetch;
 mod hosts;
 mod publish;
 
-use std::{fmt, future::Future, sync::Arc};
-
+use self::compile::Compile;
+use self::error::WorkError;
+use self::fetch::Fetch;
+use self::publish::{Publish, Repair};
+use super::MANAGER;
+use super::reconciler::Reconciler;
+use super::tasks::{Slot, Task, TaskKind, Tasks};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use streams_api::Job;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::writer::Writer;
+use streams_kubernetes::{self, Key};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
-
-use streams_api::Job;
-use streams_kubernetes::{
-    self, Key,
-    queue::{Outcome, Queue},
-};
-
-use super::tasks::{Slot, Task, TaskKind, Tasks};
-use crate::controllers::Context;
-
-use self::{
-    compile::Compile,
-    error::WorkError,
-    fetch::Fetch,
-    publish::{Publish, Repair},
-};
 
 /// One kind of long work.
 trait LongWork {
@@ -59,18 +56,18 @@ trait LongWork {
     fn slot(tasks: &mut Tasks) -> &mut Slot<Self::Request, Self::Output>;
 
     /// The span that it is done in. It continues the trace of whoever is waiting for it.
-    fn span(assignment: &Assignment<'_>, request: &Self::Request) -> Span;
+    fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &Self::Request) -> Span;
 
     /// Does it.
-    fn perform(
-        assignment: &Assignment<'_>,
+    fn perform<C: Cluster>(
+        assignment: &Assignment<'_, C>,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Output, WorkError>> + Send;
 }
 
 /// The job that is worked on, and what it takes to do so.
-struct Assignment<'a> {
-    context: &'a Context,
+struct Assignment<'a, C> {
+    reconciler: &'a Reconciler<C>,
     key: &'a Key,
     job: &'a Job,
     uid: &'a str,
@@ -79,8 +76,8 @@ struct Assignment<'a> {
 /// An entry of the queue: one per job and kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WorkItem {
-    job: Key,
-    kind: TaskKind,
+    pub(super) job: Key,
+    pub(super) kind: TaskKind,
 }
 
 impl fmt::Display for WorkItem {
@@ -91,19 +88,19 @@ impl fmt::Display for WorkItem {
 
 /// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for
 /// (`urgent`) goes first.
-pub(crate) fn start(context: &Context, key: &Key, uid: &str, task: &Task, urgent: bool) {
+pub(super) fn start<C>(reconciler: &Reconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
     let kind = match task {
-        Task::Fetch(request) => request_work::<Fetch>(context, key, uid, request),
-        Task::Compile(request) => request_work::<Compile>(context, key, uid, request),
-        Task::Publish(request) => request_work::<Publish>(context, key, uid, request),
-        Task::Repair(request) => request_work::<Repair>(context, key, uid, request),
+        Task::Fetch(request) => request_work::<Fetch, C>(reconciler, key, uid, request),
+        Task::Compile(request) => request_work::<Compile, C>(reconciler, key, uid, request),
+        Task::Publish(request) => request_work::<Publish, C>(reconciler, key, uid, request),
+        Task::Repair(request) => request_work::<Repair, C>(reconciler, key, uid, request),
     };
     let item = WorkItem { job: key.clone(), kind };
-    if urgent { context.long_work.add_urgent(item) } else { context.long_work.add(item) }
+    if urgent { reconciler.long_work.add_urgent(item) } else { reconciler.long_work.add(item) }
 }
 
-fn request_work<W: LongWork>(context: &Context, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
-    context.memory.with(key, uid, |entry| {
+fn request_work<W: LongWork, C>(reconciler: &Reconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
+    reconciler.memory.with(key, uid, |entry| {
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
         if let Some(earlier) = entry.cancel.remove(&W::KIND) {
             earlier.cancel();
@@ -113,13 +110,13 @@ fn request_work<W: LongWork>(context: &Context, key: &Key, uid: &str, request: &
 }
 
 /// Works on the queue until it is closed.
-pub(crate) async fn run(context: Arc<Context>, jobs: Queue<Key>) {
-    let queue = context.long_work.clone();
-    let workers = usize::from(context.jobs.long_workers);
+pub(super) async fn run<C: Cluster>(reconciler: Arc<Reconciler<C>>, jobs: Queue<Key>) {
+    let queue = reconciler.long_work.clone();
+    let workers = usize::from(reconciler.settings.long_workers);
     streams_kubernetes::queue::run(queue, workers, move |item: WorkItem| {
-        let (context, jobs) = (Arc::clone(&context), jobs.clone());
+        let (reconciler, jobs) = (Arc::clone(&reconciler), jobs.clone());
         async move {
-            work(&context, &item).await;
+            work(&reconciler, &item).await;
             jobs.add_urgent(item.job);
             Ok::<_, std::convert::Infallible>(Outcome::Done)
         }
@@ -128,12 +125,12 @@ pub(crate) async fn run(context: Arc<Context>, jobs: Queue<Key>) {
 }
 
 /// Does the work that is asked for, unless nobody asks for it any more.
-async fn work(context: &Context, item: &WorkItem) {
+pub(super) async fn work<C: Cluster>(reconciler: &Reconciler<C>, item: &WorkItem) {
     let key = &item.job;
-    let Some(job) = context.mirrors.jobs.get(key) else { return };
-    let job = context.memory.latest(key, job);
+    let Some(job) = reconciler.mirrors.jobs.get(key) else { return };
+    let job = reconciler.memory.latest(key, job);
     let uid = job.metadata.uid.clone().unwrap_or_default();
-    let assignment = Assignment { context, key, job: &job, uid: &uid };
+    let assignment = Assignment { reconciler, key, job: &job, uid: &uid };
     match item.kind {
         TaskKind::Fetch => assignment.carry_out::<Fetch>().await,
         TaskKind::Compile => assignment.carry_out::<Compile>().await,
@@ -142,11 +139,16 @@ async fn work(context: &Context, item: &WorkItem) {
     }
 }
 
-impl Assignment<'_> {
+impl<C: Cluster> Assignment<'_, C> {
+    /// Writes into the namespace of the job.
+    fn writer(&self) -> Writer<'_, C> {
+        Writer { cluster: &self.reconciler.cluster, namespace: &self.key.namespace, manager: MANAGER }
+    }
+
     /// Does what is asked for of this kind, until it is done or a newer request takes its place.
     async fn carry_out<W: LongWork>(&self) {
         let token = CancellationToken::new();
-        let requested = self.context.memory.find(self.key, self.uid, |entry| {
+        let requested = self.reconciler.memory.find(self.key, self.uid, |entry| {
             let request = W::slot(&mut entry.tasks).running().cloned()?;
             entry.cancel.insert(W::KIND, token.clone());
             Some(request)
@@ -154,6 +156,7 @@ impl Assignment<'_> {
         let Some(request) = requested.flatten() else { return };
         let span = W::span(self, &request);
         tokio::select! {
+            biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request takes its place"),
             result = W::perform(self, &request).instrument(span) => self.keep::<W>(request, result),
         }
@@ -161,7 +164,7 @@ impl Assignment<'_> {
 
     /// Keeps the result, if it is still asked for.
     fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>) {
-        self.context.memory.find(self.key, self.uid, |entry| {
+        self.reconciler.memory.find(self.key, self.uid, |entry| {
             entry.cancel.remove(&W::KIND);
             if W::slot(&mut entry.tasks).running() != Some(&request) {
                 return;
@@ -175,7 +178,7 @@ impl Assignment<'_> {
                 Err(error) => {
                     tracing::warn!(job = %self.key, kind = %W::KIND, reason = %error.reason, "{}", error.message);
                     let failures = entry.failures.entry(W::KIND).or_insert(0);
-                    let failure = error.failure(*failures);
+                    let failure = error.failure(*failures, self.reconciler.cluster.now());
                     *failures = failures.saturating_add(1);
                     Slot::Failed(request, failure)
                 }

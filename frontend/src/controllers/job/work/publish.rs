@@ -3,33 +3,24 @@
 //! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
 //! any is written, so that a generation which cannot be stored leaves nothing.
 
-use std::{collections::BTreeMap, sync::Arc};
-
+use super::{Assignment, LongWork, WorkError, fetch};
+use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
+use crate::controllers::job::chunks::digest;
+use crate::controllers::job::generation::Generation;
+use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::services::Fusion;
+use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
+use crate::fusion::Text;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
-
-use tracing::Span;
-
-use crate::{
-    controllers::{
-        Context,
-        job::{
-            MANAGER,
-            children::{ChildBuilder, OBJECT_BYTES, StoredText},
-            chunks::digest,
-            generation::Generation,
-            tasks::{PublishRequest, Slot, TaskKind, Tasks},
-        },
-    },
-    fusion::Text,
-};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use streams_api::names;
-use streams_kubernetes::apply::{controlled_by, create_or_match};
+use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes::cluster::Cluster;
 use streams_process::telemetry;
-
-use super::{Assignment, LongWork, WorkError, fetch};
+use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
+use tracing::Span;
 
 /// ConfigMaps that are written at the same time.
 const WRITES: usize = 16;
@@ -52,11 +43,11 @@ impl LongWork for Publish {
         &mut tasks.publish
     }
 
-    fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+    fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
         span(assignment, request)
     }
 
-    async fn perform(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+    async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
         publish(assignment, request).await
     }
 }
@@ -71,17 +62,17 @@ impl LongWork for Repair {
         &mut tasks.repair
     }
 
-    fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+    fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
         span(assignment, request)
     }
 
-    async fn perform(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+    async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
         publish(assignment, request).await
     }
 }
 
 /// A span in the trace that the plan was made in.
-fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
+fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
     let span = tracing::info_span!("publish", job = %assignment.key);
     if let Some(generation) = generation(assignment, &request.plan) {
         telemetry::continue_trace(&span, &generation.trace_parent);
@@ -90,18 +81,18 @@ fn span(assignment: &Assignment<'_>, request: &PublishRequest) -> Span {
 }
 
 /// The generation of this plan, if the reconciler still knows it.
-fn generation(assignment: &Assignment<'_>, plan: &str) -> Option<Arc<Generation>> {
-    let memory = &assignment.context.memory;
+fn generation<C: Cluster>(assignment: &Assignment<'_, C>, plan: &str) -> Option<Arc<Generation>> {
+    let memory = &assignment.reconciler.memory;
     memory.find(assignment.key, assignment.uid, |entry| entry.generations.get(plan).cloned()).flatten()
 }
 
 /// Writes the texts of these PEs.
-async fn publish(assignment: &Assignment<'_>, request: &PublishRequest) -> Result<(), WorkError> {
+async fn publish<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
     let generation = generation(assignment, &request.plan)
         .ok_or_else(|| WorkError::transient("Outdated", "there is another plan meanwhile"))?;
     let adl = fetch::pinned(assignment).await?;
     let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();
-    let render = Render { context: assignment.context, generation: &generation, planned: &planned, adl };
+    let render = Render { fusion: &*assignment.reconciler.fusion, generation: &generation, planned: &planned, adl };
     let is_large = |id: &&u64| planned.get(*id).is_some_and(|pe| pe.size > OBJECT_BYTES as u64);
     let large: Vec<u64> = request.pe_ids.iter().filter(is_large).copied().collect();
     let kept = measure(&render, &large).await?;
@@ -133,7 +124,7 @@ async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, Sto
     let mut texts = std::pin::pin!(render.texts(large));
     while let Some(text) = texts.try_next().await? {
         let (pe_id, size) = (text.pe_id, text.text.len());
-        let stored = tokio::task::spawn_blocking(move || StoredText::of(&text.text)).await;
+        let stored = off_thread(move || StoredText::of(&text.text)).await;
         let stored = stored.ok().flatten().ok_or_else(|| unreadable(pe_id))?;
         if stored.len() > OBJECT_BYTES {
             let pes = render.planned.len();
@@ -158,7 +149,7 @@ fn too_large(pe_id: u64, size: usize, compressed: usize, pes: usize) -> String {
 }
 
 struct Render<'a> {
-    context: &'a Context,
+    fusion: &'a dyn Fusion,
     generation: &'a Arc<Generation>,
     planned: &'a BTreeMap<u64, &'a ProcessingElement>,
     adl: bytes::Bytes,
@@ -167,7 +158,7 @@ struct Render<'a> {
 impl Render<'_> {
     /// The texts of these PEs, in this order, checked against the plan.
     fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<Text, WorkError>> {
-        let texts = (!pe_ids.is_empty()).then(|| self.context.fusion.render(self.request(pe_ids)));
+        let texts = (!pe_ids.is_empty()).then(|| self.fusion.render(self.request(pe_ids)));
         let planned: BTreeMap<u64, String> =
             pe_ids.iter().filter_map(|id| Some((*id, self.planned.get(id)?.content_id.clone()))).collect();
         stream::iter(texts).flatten().map(move |text| {
@@ -200,20 +191,24 @@ impl Render<'_> {
 }
 
 /// Writes the text of a PE.
-async fn write(assignment: &Assignment<'_>, pe_id: u64, content_id: &str, text: StoredText) -> Result<(), WorkError> {
-    let Assignment { context, key, job, uid } = assignment;
+async fn write<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    pe_id: u64,
+    content_id: &str,
+    text: StoredText,
+) -> Result<(), WorkError> {
+    let Assignment { reconciler, key, job, uid } = assignment;
     let owner = controlled_by(*job);
     let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
     let object = builder.text(pe_id, content_id, text);
-    let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &key.namespace);
     let same = |existing: &ConfigMap| {
         let annotations = existing.metadata.annotations.as_ref();
         annotations.and_then(|annotations| annotations.get(names::ANNOTATION_CONTENT_ID)).map(String::as_str)
             == Some(content_id)
     };
-    create_or_match(&api, MANAGER, &object, same).await?;
+    assignment.writer().create_or_match(&object, same).await?;
     let name = object.metadata.name.unwrap_or_default();
-    context.memory.find(key, uid, |entry| entry.wrote(name));
+    reconciler.memory.find(key, uid, |entry| entry.wrote(name, reconciler.cluster.now()));
     Ok(())
 }
 

@@ -1,11 +1,9 @@
 //! The rows of the table, one by one: what is observed, what is done.
 
-use super::world::World;
-use crate::controllers::job::{
-    decide::{Action, Child, Decision, Owned, Propagation, Step, WhichGeneration, decide},
-    observed::Observed,
-    tasks::{Failure, PublishRequest, Remedy, Slot, Task},
-};
+use super::world::{Deletion, NOT_RESTARTABLE, World};
+use crate::controllers::job::decide::{Action, Child, Decision, Owned, Propagation, Step, WhichGeneration, decide};
+use crate::controllers::job::observed::Observed;
+use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, Slot, Task};
 use streams_api::condition;
 
 /// What is done, in a word or two.
@@ -51,27 +49,27 @@ fn done(observed: &Observed) -> Vec<String> {
     }
 }
 
+/// What the leader would do now.
+fn next(world: &mut World) -> Vec<String> {
+    world.leader.catch_up();
+    done(&world.leader.observed())
+}
+
 /// A world in which the controller and the long work have gone on until the next action is `action`; no pod starts.
 fn before(mut world: World, action: &str) -> World {
     for _ in 0..100 {
-        if done(&world.observe()).iter().any(|summary| summary == action) {
+        if next(&mut world).iter().any(|summary| summary == action) {
             return world;
         }
-        world.step(|_| true).unwrap();
-        world.finish_work(false).unwrap();
+        world.round();
+        world.work();
         world.collect();
     }
-    panic!("{action} never comes: {:#?}", world.log);
-}
-
-fn running() -> World {
-    let mut world = World::new();
-    world.settle();
-    world
+    panic!("{action} never comes");
 }
 
 fn resized(width: u32) -> World {
-    let mut world = running();
+    let world = World::running();
     world.resize(0, width);
     world
 }
@@ -91,67 +89,67 @@ fn a_submission_goes_through_the_rows_in_order() {
         ("start publish [0, 1, 2, 3, 4, 5, 6, 7]", vec!["start publish [0, 1, 2, 3, 4, 5, 6, 7]"]),
     ];
     for (step, expected) in steps {
-        assert_eq!(done(&before(World::new(), step).observe()), expected, "{step}");
+        assert_eq!(next(&mut before(World::new(), step)), expected, "{step}");
     }
     let mut expected = vec!["create labels".to_owned(), "create pool 0".to_owned()];
     expected.extend((0..8).flat_map(|id| [format!("create pe {id}"), format!("create service {id}")]));
     expected.extend((0..2).map(|index| format!("create region {index}")));
     expected.sort();
-    assert_eq!(done(&before(World::new(), "create labels").observe()), expected, "objects");
-    assert_eq!(done(&before(World::new(), "commit").observe()), ["commit"]);
-    assert!(done(&running().observe()).is_empty(), "nothing to do");
+    assert_eq!(next(&mut before(World::new(), "create labels")), expected, "objects");
+    assert_eq!(next(&mut before(World::new(), "commit")), ["commit"]);
+    assert!(next(&mut World::running()).is_empty(), "nothing to do");
 }
 
 #[test]
 fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
-    assert_eq!(done(&before(resized(4), "start compile 1").observe()), ["start compile 1"]);
+    assert_eq!(next(&mut before(resized(4), "start compile 1")), ["start compile 1"]);
     let publish = "start publish [0, 1, 8, 9]";
-    assert_eq!(done(&before(resized(4), publish).observe()), [publish]);
+    assert_eq!(next(&mut before(resized(4), publish)), [publish]);
     let expected = ["create labels", "create pe 8", "create pe 9", "create service 8", "create service 9"];
-    assert_eq!(done(&before(resized(4), "create pe 8").observe()), expected);
-    assert_eq!(done(&before(resized(4), "commit").observe()), ["commit"]);
+    assert_eq!(next(&mut before(resized(4), "create pe 8")), expected);
+    assert_eq!(next(&mut before(resized(4), "commit")), ["commit"]);
 }
 
 #[test]
 fn a_request_for_several_regions_is_compiled_as_a_whole_however_far_it_is_taken_over() {
-    let mut world = running();
+    let mut world = World::running();
     world.resize_both([4, 3]);
     let take_over = ["region 0 takes over 4", "region 1 takes over 3"];
-    assert_eq!(done(&world.observe()), [take_over[0], take_over[1], "start compile 1"]);
-    let wanted = world.observe().desired_widths;
+    assert_eq!(next(&mut world), [take_over[0], take_over[1], "start compile 1"]);
+    let wanted = world.leader.observed().desired_widths;
     // Only one of them is written before the process dies.
-    world.step(|index| index == 1).unwrap();
-    world.crash();
-    assert_eq!(world.observe().desired_widths, wanted);
-    let summary = done(&world.observe());
+    world.crash_at_write(1, false);
+    world.round();
+    assert_eq!(world.leader.observed().desired_widths, wanted);
+    let summary = next(&mut world);
     assert_eq!(summary.iter().filter(|summary| summary.contains("takes over")).count(), 1, "{summary:?}");
     // Somebody scales the other one meanwhile: that is newer.
     let left: u64 = if summary.contains(&take_over[0].to_owned()) { 0 } else { 1 };
     world.resize(left, 6);
-    assert_eq!(done(&world.observe()), ["start compile 1"]);
-    assert!(world.observe().desired_widths.values().any(|width| *width == 6));
+    assert_eq!(next(&mut world), ["start compile 1"]);
+    assert!(world.leader.observed().desired_widths.values().any(|width| *width == 6));
 }
 
 #[test]
-fn after_the_commit_existing_pes_are_told_and_what_is_removed_waits_for_them() {
+fn after_the_commit_existing_pes_get_their_specs_and_what_is_removed_waits_for_them() {
     let mut world = before(resized(1), "commit");
-    world.step(|_| true).unwrap();
+    world.round();
     let expected = ["apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
-    let summary: Vec<_> = done(&world.observe()).into_iter().filter(|summary| !summary.contains("plan")).collect();
+    let summary: Vec<_> = next(&mut world).into_iter().filter(|summary| !summary.contains("plan")).collect();
     assert_eq!(summary, expected);
-    world.step(|_| true).unwrap();
-    assert!(done(&world.observe()).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
+    world.round();
+    assert!(next(&mut world).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
     world.run_pods();
-    assert!(done(&world.observe()).contains(&"delete pe 5".to_owned()));
-    world.step(|_| true).unwrap();
+    assert!(next(&mut world).contains(&"delete pe 5".to_owned()));
+    world.round();
     world.collect();
-    assert!(done(&world.observe()).contains(&"delete service 5".to_owned()), "its Service goes after it");
+    assert!(next(&mut world).contains(&"delete service 5".to_owned()), "its Service goes after it");
 }
 
 #[test]
 fn long_work_is_waited_for_retried_or_given_up() {
     let world = before(World::new(), "start compile 0");
-    let observed = world.clone().observe();
+    let observed = world.leader.observed();
     let Decision::Work(actions) = decide(&observed).0 else { panic!("a step") };
     let [Action::Start(Task::Compile(key))] = actions.as_slice() else { panic!("{actions:?}") };
     let key = key.clone();
@@ -177,14 +175,14 @@ fn long_work_is_waited_for_retried_or_given_up() {
 
 #[test]
 fn a_spec_that_cannot_be_submitted_is_refused_before_anything_is_done() {
-    let mut observed = World::new().observe();
+    let mut observed = World::new().leader.observed();
     observed.refusal = Some(failure(Remedy::Correct));
     assert_eq!(done(&observed), ["fail the submission"]);
 }
 
 #[test]
 fn an_action_that_failed_is_shown() {
-    let mut observed = running().observe();
+    let mut observed = World::running().leader.observed();
     observed.last_failure = Some(failure(Remedy::Correct));
     assert_eq!(decide(&observed).1.trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
 }
@@ -192,13 +190,13 @@ fn an_action_that_failed_is_shown() {
 #[test]
 fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
     let world = before(World::new(), "commit");
-    let mut observed = world.clone().observe();
+    let mut observed = world.leader.observed();
     observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(300)).unwrap();
     assert_eq!(done(&observed), ["start over"]);
     observed.status.submission_attempts = 3;
     assert_eq!(done(&observed), ["fail the submission"]);
     // Submitted once is submitted for good.
-    let mut observed = running().observe();
+    let mut observed = World::running().leader.observed();
     observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(3000)).unwrap();
     assert!(done(&observed).is_empty());
 }
@@ -206,42 +204,37 @@ fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
 #[test]
 fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
     let mut world = before(World::new(), "commit");
-    world.edit("b", false);
-    world.step(|_| true).unwrap();
+    world.edit("another");
+    world.round();
     // The proposal for the old spec is abandoned before the bundle is fetched again.
-    let cleared = before(world, "clear labels");
-    let expected: Vec<_> =
-        done(&cleared.clone().observe()).into_iter().filter(|summary| summary.starts_with("clear")).collect();
-    assert_eq!(
-        expected.len(),
-        8 + 8 + 8 + 2 + 1 + 1,
-        "PEs, Services, texts, regions, the pool, the labels: {expected:?}"
-    );
+    let mut world = before(world, "clear labels");
+    let cleared: Vec<_> = next(&mut world).into_iter().filter(|summary| summary.starts_with("clear")).collect();
+    let expected = 8 + 8 + 8 + 2 + 1 + 1;
+    assert_eq!(cleared.len(), expected, "PEs, Services, texts, regions, the pool, the labels: {cleared:?}");
 }
 
 #[test]
 fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
     // deleted -> what is done
     let table = [
-        (Child::Service(3), "apply service 3"),
-        (Child::ProcessingElement(3), "apply pe 3"),
-        (Child::Region(1), "apply region 1"),
-        (Child::HostPool(0), "apply pool 0"),
-        (Child::JobConfigMap, "apply labels"),
+        (Deletion::Service(3), "apply service 3"),
+        (Deletion::ProcessingElement(3), "apply pe 3"),
+        (Deletion::Region(1), "apply region 1"),
+        (Deletion::HostPool(0), "apply pool 0"),
+        (Deletion::JobConfigMap, "apply labels"),
     ];
-    for (child, expected) in table {
-        let mut world = running();
-        world.delete(&Owned::Child(child));
-        assert!(done(&world.clone().observe()).is_empty(), "{child:?} is still on its way out");
+    for (deletion, expected) in table {
+        let mut world = World::running();
+        world.delete(&deletion);
+        assert!(next(&mut world).is_empty(), "{deletion:?} is still on its way out");
         world.collect();
-        assert_eq!(done(&world.observe()), [expected]);
+        assert_eq!(next(&mut world), [expected]);
     }
-    let mut world = running();
-    world.delete(&Owned::Child(Child::ProcessingElement(2)));
+    let mut world = World::running();
+    world.delete(&Deletion::ProcessingElement(NOT_RESTARTABLE));
     world.collect();
-    let observed = world.observe();
-    assert!(done(&observed).is_empty());
-    assert_eq!(decide(&observed).1.down.into_iter().collect::<Vec<_>>(), [2]);
-    world.step(|_| true).unwrap();
-    assert!(condition::is_true(&world.status.conditions, condition::DEGRADED));
+    assert!(next(&mut world).is_empty());
+    assert_eq!(world.leader.decided().1.down.into_iter().collect::<Vec<_>>(), [NOT_RESTARTABLE]);
+    world.round();
+    assert!(condition::is_true(&world.status().conditions, condition::DEGRADED));
 }

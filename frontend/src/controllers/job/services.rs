@@ -1,0 +1,64 @@
+//! The services that long work needs besides the cluster: where bundles come from, and the compiler.
+//!
+//! Traits, so that a test can give its own.
+
+use crate::bundles::{self, Application, Fetcher};
+use crate::fusion::{self, Text};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use kube::Client;
+use streams_api::BundleReference;
+use streams_proto::fusion::v1::{RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
+
+/// Where bundles come from.
+pub(crate) trait Bundles: Send + Sync {
+    /// Fetches a bundle for a job in this namespace.
+    fn fetch<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Application, bundles::Error>>;
+}
+
+/// A fetcher, and the cluster that it reads secrets and ConfigMaps of bundles from.
+pub(crate) struct ClusterBundles {
+    pub(crate) fetcher: Fetcher,
+    pub(crate) client: Client,
+}
+
+impl Bundles for ClusterBundles {
+    fn fetch<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<Application, bundles::Error>> {
+        Box::pin(self.fetcher.fetch(bundle, namespace, &self.client))
+    }
+}
+
+/// The fusion service.
+pub(crate) trait Fusion: Send + Sync {
+    /// Compiles a job for the first time.
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>>;
+
+    /// Compiles a job for other widths.
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>>;
+
+    /// Streams the texts of some PEs, in the order of the request.
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>>;
+}
+
+impl Fusion for fusion::Client {
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>> {
+        Box::pin(self.submit(request))
+    }
+
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>> {
+        Box::pin(self.resize(request))
+    }
+
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>> {
+        self.render(request).boxed()
+    }
+}

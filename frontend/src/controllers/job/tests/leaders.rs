@@ -1,0 +1,82 @@
+//! A frontend that was deposed makes one more write, which arrives when the next leader has finished.
+
+use super::world::{Snapshot, World, wait_for};
+use futures::FutureExt;
+use std::sync::{Arc, Mutex};
+use streams_kubernetes_fake::Fault;
+
+/// Rounds that a leader gets until its write must have come.
+const ROUNDS: usize = 40;
+
+/// Lets a leader go on with `action` until the write after so many. While that write is on its way another one takes
+/// over and finishes; then the write arrives, and nothing later. `None`: there is no such write.
+fn with_a_late_write(start: &Snapshot, action: fn(&World), after: usize) -> Option<World> {
+    let mut world = World::resume(start);
+    action(&world);
+    let mut deposed = world.new_leader();
+    let connection = deposed.connection.clone();
+    let world = Arc::new(Mutex::new(world));
+    let writes = Mutex::new(0);
+    connection.meanwhile({
+        let (world, connection) = (Arc::clone(&world), connection.clone());
+        move |call| {
+            let mut writes = writes.lock().unwrap();
+            if call.verb.is_write() {
+                if *writes == after {
+                    let mut world = world.lock().unwrap();
+                    world.settle();
+                    world.set_late(true);
+                    connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: true });
+                }
+                *writes += 1;
+            }
+            async {}.boxed()
+        }
+    });
+    for _ in 0..ROUNDS {
+        deposed.catch_up();
+        let _ = wait_for(deposed.reconcile());
+        for kind in deposed.running() {
+            wait_for(deposed.work(kind));
+        }
+        if connection.is_broken() {
+            break;
+        }
+        let world = world.lock().unwrap();
+        world.run_pods();
+        world.collect();
+    }
+    let was_late = connection.is_broken();
+    // It has the world, and the world its connection.
+    connection.meanwhile(|_| async {}.boxed());
+    drop(deposed);
+    let world = Arc::into_inner(world).expect("nobody else has it").into_inner().unwrap();
+    world.set_late(false);
+    was_late.then_some(world)
+}
+
+const SCENARIOS: [(&str, fn() -> World, fn(&World)); 4] = [
+    ("submission", World::new, |_| {}),
+    ("growth", World::running, |w| w.resize(0, 4)),
+    ("shrinking", World::running, |w| w.resize(0, 1)),
+    ("two regions at once", World::running, |w| w.resize_both([3, 1])),
+];
+
+#[test]
+fn a_write_of_a_deposed_leader_arrives_late() {
+    for (name, start, action) in SCENARIOS {
+        let start = start().snapshot();
+        let mut end = World::resume(&start);
+        action(&end);
+        end.settle();
+        let mut writes = 0;
+        while let Some(mut world) = with_a_late_write(&start, action, writes) {
+            world.settle();
+            world.check_at_rest();
+            assert_eq!(world.shape(), end.shape(), "{name}: the write after {writes}");
+            writes += 1;
+        }
+        assert!(writes > 10, "{name}");
+        println!("{name}: {writes} writes of a deposed leader that arrive late, one end");
+    }
+}

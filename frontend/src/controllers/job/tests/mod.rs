@@ -1,0 +1,15 @@
+//! The job controller over a fake cluster: its real observing, deciding, acting and long work.
+//!
+//! * [`world`] — the cluster, the services, the PE controller, users; what must hold after every write, and at rest;
+//! * [`table`] — the rows of the decision, one by one;
+//! * [`behaviour`] — what users see in particular situations;
+//! * [`scenarios`] — a crash before and after every write of whole scenarios;
+//! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
+//! * [`interleavings`] — random orders of everything that can happen.
+
+mod behaviour;
+mod interleavings;
+mod leaders;
+mod scenarios;
+mod table;
+mod world;

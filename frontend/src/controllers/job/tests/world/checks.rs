@@ -1,0 +1,446 @@
+//! What must hold.
+//!
+//! Before each write of the controller the cluster is looked at as it is then, and the write as it is about to be made.
+
+use super::record::{Record, keep};
+use super::services::{NOT_RESTARTABLE, Services};
+use super::{JOB, NAMESPACE, Visible, World, key};
+use crate::controllers::job::chunks::{Document, join};
+use crate::controllers::job::generation::Generation;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use streams_api::{
+    HostPool, Job, JobPhase, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, StoredPlan, condition,
+    names,
+};
+use streams_kubernetes::Key;
+use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::cluster::Object;
+use streams_kubernetes_fake::{Call, Server, Verb};
+use streams_proto::fusion::v1::Plan;
+
+/// What is checked before each write.
+struct Inspector {
+    server: Server,
+    services: Arc<Services>,
+    record: Arc<Mutex<Record>>,
+}
+
+impl World {
+    /// From now on every write is checked, and written down.
+    pub(super) fn watch(&self) {
+        let inspector = Inspector {
+            server: self.server.clone(),
+            services: Arc::clone(&self.services),
+            record: Arc::clone(&self.record),
+        };
+        self.server.inspect(move |call| inspector.inspect(call));
+        self.note_wanted();
+    }
+
+    /// Somebody may have changed which widths are wanted.
+    pub(super) fn note_wanted(&self) {
+        note_wanted(&self.server, &mut self.record.lock().unwrap());
+    }
+
+    /// The generation that the status has committed.
+    pub(in super::super) fn generation(&self) -> Arc<Generation> {
+        let plan = self.status().plan.expect("a plan is committed");
+        self.record.lock().unwrap().generation(&self.server, &plan)
+    }
+
+    /// What must hold when nothing happens any more.
+    pub(in super::super) fn check_at_rest(&self) {
+        let status = self.status();
+        if status.phase == Some(JobPhase::Failed) {
+            let left = self.server.list::<ProcessingElement>().len() + self.server.list::<Service>().len();
+            let left = left + self.server.list::<ParallelRegion>().len() + self.server.list::<HostPool>().len();
+            assert_eq!((left, self.texts(), self.chunks()), (0, vec![], vec![]), "nothing half-created stays");
+            return;
+        }
+        let generation = self.generation();
+        assert_eq!((status.generation, &status.proposal), (Some(generation.number), &None));
+        let is_applied = self.wanted() == generation.widths();
+        assert_eq!(is_applied, status.rejected_resize.is_none(), "what is desired is applied, or refused");
+        let applied: BTreeMap<String, u32> =
+            status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
+        assert_eq!(applied, generation.widths());
+        self.check_processing_elements(&generation);
+        let ids: BTreeSet<String> = generation.members().map(|(pe, _)| names::processing_element(JOB, pe.id)).collect();
+        assert_eq!(names_of::<Service>(&self.server), ids, "Services");
+        let regions = generation.plan.parallel_regions.iter();
+        let regions: BTreeSet<String> = regions.map(|region| names::parallel_region(JOB, region.index)).collect();
+        assert_eq!(names_of::<ParallelRegion>(&self.server), regions);
+        let pools: Vec<_> = self.server.list::<HostPool>().into_iter().map(|pool| pool.spec.tags).collect();
+        let planned: Vec<_> = generation.plan.host_pools.iter().map(|pool| pool.tags.clone()).collect();
+        assert_eq!(pools, planned, "host pools");
+        assert_eq!(self.port_labels(), labels(&generation.plan), "port labels");
+        let texts: BTreeSet<String> = texts_of(&generation);
+        assert!(self.texts().iter().all(|text| texts.contains(text)), "texts are left over: {:?}", self.texts());
+        let mut chunks = names_of_chunks(&Document::Adl, &status.adl.as_ref().unwrap().sha256, 1);
+        let plan = status.plan.as_ref().unwrap();
+        chunks.extend(names_of_chunks(&Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks));
+        assert_eq!(self.chunks().into_iter().collect::<BTreeSet<_>>(), chunks);
+        self.check_conditions(&status);
+    }
+
+    fn check_processing_elements(&self, generation: &Generation) {
+        let pes = self.pes();
+        for (planned, origin) in generation.members() {
+            let Some(pe) = pes.get(&planned.id) else {
+                assert_eq!(planned.id, NOT_RESTARTABLE, "only what is not restartable may be missing");
+                continue;
+            };
+            assert_eq!((pe.spec.generation, &pe.spec.runtime_id), (origin.generation, &origin.runtime_id), "{pe:?}");
+            assert!([&origin.content_id, &planned.content_id].contains(&&pe.spec.content_id), "{pe:?}");
+            let text = pe.spec.config_map.name.clone();
+            assert!(self.texts().contains(&text), "PE {} has no text {text}", planned.id);
+            let status = pe.status.clone().unwrap_or_default();
+            assert_eq!(status.runtime_id.as_ref(), Some(&pe.spec.runtime_id), "PE {} runs another text", planned.id);
+        }
+        let planned: BTreeSet<u64> = generation.members().map(|(pe, _)| pe.id).collect();
+        assert!(pes.keys().all(|id| planned.contains(id)), "PEs are left over: {:?}", pes.keys());
+    }
+
+    fn check_conditions(&self, status: &JobStatus) {
+        let is_missing = self.pe(NOT_RESTARTABLE).is_none();
+        let is_true = |kind| condition::is_true(&status.conditions, kind);
+        let said = [condition::SUBMITTED, condition::READY, condition::DEGRADED, condition::PROGRESSING].map(is_true);
+        assert_eq!(said, [true, !is_missing, is_missing, false], "{:?}", status.conditions);
+        let rollout = status.rollout.as_ref().unwrap();
+        assert!(rollout.finished_at.is_some() && rollout.pending == 0, "{rollout:?}");
+        assert_eq!(status.regions.len(), 2, "what regions are described from");
+    }
+
+    fn port_labels(&self) -> String {
+        let map: Option<ConfigMap> = self.server.get(&Key::new(NAMESPACE, &names::job_config_map(JOB)));
+        map.and_then(|map| map.data?.into_values().next()).unwrap_or_default()
+    }
+
+    /// The widths that are wanted now.
+    pub(in super::super) fn wanted(&self) -> BTreeMap<String, u32> {
+        wanted(&self.server).unwrap_or_default()
+    }
+
+    /// Objects that are there, but for what is counted in the namespace.
+    pub(in super::super) fn left(&self) -> Vec<String> {
+        let kinds = [
+            names_of::<Job>(&self.server),
+            names_of::<ProcessingElement>(&self.server),
+            names_of::<Service>(&self.server),
+            names_of::<ParallelRegion>(&self.server),
+            names_of::<HostPool>(&self.server),
+        ];
+        let all = kinds.into_iter().flatten().chain(self.texts()).chain(self.chunks());
+        all.chain(Some(self.port_labels()).filter(|labels| !labels.is_empty())).collect()
+    }
+
+    /// What the job has become, without numbers that depend on the way: widths, and operators with what their PEs run.
+    pub(in super::super) fn shape(&self) -> impl PartialEq + std::fmt::Debug {
+        let operators = self.pes().into_values().map(|pe| (pe.spec.operators, pe.spec.restartable));
+        let mut operators: Vec<_> = operators.collect();
+        operators.sort();
+        (self.wanted(), operators)
+    }
+
+    /// What users see of the job and its objects, without what a crash may change: times, versions, uids, the number of
+    /// the job and what follows from that.
+    pub(in super::super) fn visible(&self) -> Visible {
+        let mut visible = BTreeMap::new();
+        let mut status = self.status();
+        let said = status.conditions.iter().map(|c| json!([c.type_, c.status, c.reason]));
+        visible.insert("conditions".to_owned(), said.collect());
+        status.conditions.clear();
+        status.job_id = None;
+        status.submission_started_at = None;
+        status.rollout.iter_mut().for_each(|rollout| (rollout.started_at, rollout.finished_at) = (None, None));
+        status.plan.iter_mut().for_each(|plan| plan.sha256.clear());
+        visible.insert("status".to_owned(), json!(status));
+        for mut pe in self.server.list::<ProcessingElement>() {
+            pe.spec.job_id = 0;
+            let runs = pe.status.as_ref().map(|status| (status.phase, status.runtime_id.clone()));
+            visible.insert(format!("PE {}", pe.name_any()), json!([pe.spec, runs]));
+        }
+        for service in self.server.list::<Service>() {
+            visible.insert(format!("Service {}", service.name_any()), json!(service.spec));
+        }
+        for region in self.server.list::<ParallelRegion>() {
+            visible.insert(format!("region {}", region.name_any()), json!(region.spec));
+        }
+        for pool in self.server.list::<HostPool>() {
+            visible.insert(format!("pool {}", pool.name_any()), json!(pool.spec));
+        }
+        for map in self.config_maps(&[names::PART_AADL]) {
+            visible.insert(format!("text {}", map.name_any()), json!(map.data));
+        }
+        visible.insert("labels".to_owned(), json!(self.port_labels()));
+        visible.insert("chunks".to_owned(), json!(self.chunks().len()));
+        visible.insert("starts".to_owned(), json!(self.starts()));
+        Visible(visible)
+    }
+}
+
+fn names_of<K: Object>(server: &Server) -> BTreeSet<String> {
+    server.list::<K>().iter().map(|object| object.meta().name.clone().unwrap_or_default()).collect()
+}
+
+/// Texts that PEs of the generation may refer to.
+fn texts_of(generation: &Generation) -> BTreeSet<String> {
+    let texts = generation.members().flat_map(|(pe, origin)| {
+        [&pe.content_id, &origin.content_id].map(|content| names::aadl_config_map(JOB, pe.id, content))
+    });
+    texts.collect()
+}
+
+fn names_of_chunks(document: &Document, sha256: &str, chunks: u32) -> BTreeSet<String> {
+    (0..chunks).map(|index| document.chunk_name(JOB, sha256, index)).collect()
+}
+
+/// The port labels of the plan, a line each.
+fn labels(plan: &Plan) -> String {
+    let labels = plan.processing_elements.iter().flat_map(|pe| &pe.port_labels);
+    let labels: BTreeMap<_, _> = labels.map(|label| (&label.operator_port_label, &label.pe_port_label)).collect();
+    labels.into_iter().map(|(operator, pe)| format!("{operator}={pe}\n")).collect()
+}
+
+/// The widths that are wanted of the regions of the committed generation: of a region that is there the width that a
+/// request wants of it, else that of its spec; of others, and where the job permits no such width, the one that is
+/// applied.
+fn wanted(server: &Server) -> Option<BTreeMap<String, u32>> {
+    let job: Job = server.get(&key())?;
+    let status = job.status.as_ref().filter(|status| status.generation.is_some())?;
+    let regions = server.list::<ParallelRegion>();
+    let request = RequestedWidths::read(&regions);
+    let width = |name: &str, applied: u32| {
+        let is_meant =
+            |region: &&ParallelRegion| region.spec.name == name && region.metadata.deletion_timestamp.is_none();
+        let Some(region) = regions.iter().find(is_meant) else { return applied };
+        let width = request.as_ref().and_then(|request| request.pending(region)).unwrap_or(region.spec.width);
+        let bounds = job.spec.parallel_regions.iter().find(|bounds| bounds.name() == name);
+        let is_permitted = bounds.and_then(|bounds| bounds.max_width).is_none_or(|most| width <= most);
+        if is_permitted { width } else { applied }
+    };
+    let applied = status.applied_widths.iter();
+    Some(applied.map(|applied| (applied.region.clone(), width(&applied.region, applied.width))).collect())
+}
+
+fn note_wanted(server: &Server, record: &mut Record) {
+    if let Some(wanted) = wanted(server) {
+        record.wanted.insert(wanted);
+    }
+}
+
+impl Record {
+    /// A stored generation. Its chunks must be there when it is asked for first.
+    fn generation(&mut self, server: &Server, plan: &StoredPlan) -> Arc<Generation> {
+        let StoredPlan { generation, sha256, chunks, .. } = plan;
+        let read = || {
+            let document = Document::Plan { generation: *generation };
+            let chunk = |index| {
+                let name = document.chunk_name(JOB, sha256, index);
+                let chunk: Option<ConfigMap> = server.get(&Key::new(NAMESPACE, &name));
+                chunk.unwrap_or_else(|| panic!("chunk {name} of a plan in the status is missing"))
+            };
+            let chunks: Vec<_> = (0..*chunks).map(chunk).collect();
+            Arc::new(Generation::decode(&join(sha256, &chunks, u64::MAX).unwrap()).unwrap())
+        };
+        Arc::clone(self.generations.entry(sha256.clone()).or_insert_with(read))
+    }
+}
+
+impl Inspector {
+    fn inspect(&self, call: &Call) {
+        let mut record = self.record.lock().unwrap();
+        note_wanted(&self.server, &mut record);
+        if !call.verb.is_write() {
+            return;
+        }
+        keep(&self.server, self.services.state(), &mut record, &call.to_string());
+        if record.is_late {
+            return;
+        }
+        record.writes.push(call.to_string());
+        let Some(job) = self.server.get::<Job>(&key()) else { return };
+        let status = job.status.clone().unwrap_or_default();
+        let stored = [status.plan.as_ref(), status.proposal.as_ref().map(|proposal| &proposal.plan)];
+        let [committed, proposed] = stored.map(|plan| plan.map(|plan| record.generation(&self.server, plan)));
+        let now = Now { server: &self.server, job: &job, status: &status, committed, proposed };
+        match call.verb {
+            Verb::ReplaceStatus => now.status_is_replaced(call, &mut record),
+            Verb::Apply | Verb::Create => now.object_is_written(call),
+            Verb::Delete => now.object_is_deleted(call),
+            Verb::Get | Verb::List | Verb::Replace | Verb::Merge => {}
+        }
+    }
+}
+
+/// The cluster when a write arrives.
+struct Now<'a> {
+    server: &'a Server,
+    job: &'a Job,
+    status: &'a JobStatus,
+    committed: Option<Arc<Generation>>,
+    proposed: Option<Arc<Generation>>,
+}
+
+impl Now<'_> {
+    fn generations(&self) -> impl Iterator<Item = &Generation> {
+        [&self.committed, &self.proposed].into_iter().flatten().map(|generation| &**generation)
+    }
+
+    /// Nothing of an earlier attempt counts: everything may be deleted.
+    fn is_clean_slate(&self) -> bool {
+        self.status.generation.is_none() && self.status.proposal.is_none()
+    }
+
+    fn has_pe(&self, id: u64) -> bool {
+        self.generations().any(|generation| generation.members().any(|(pe, _)| pe.id == id))
+    }
+
+    fn status_is_replaced(&self, call: &Call, record: &mut Record) {
+        let written: Job = call.object().expect("only the status of the job is written");
+        let version = written.metadata.resource_version.clone();
+        assert!(version.is_some(), "a status is written by compare-and-swap");
+        if version != self.job.metadata.resource_version {
+            return;
+        }
+        let after = written.status.unwrap_or_default();
+        if let Some(proposal) = &after.proposal {
+            // Panics if the chunks are not there.
+            record.generation(self.server, &proposal.plan);
+        }
+        if after.generation.is_some() && after.generation != self.status.generation {
+            self.is_committed(&after, record);
+            if !record.is_behind {
+                self.is_complete();
+            }
+        }
+        let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
+        if is_finished(&after) && !is_finished(self.status) && !record.is_behind {
+            self.nothing_is_superfluous();
+        }
+    }
+
+    /// What is committed was proposed, and wanted as a whole.
+    fn is_committed(&self, after: &JobStatus, record: &Record) {
+        let proposed = self.proposed.as_ref().expect("what is committed was proposed");
+        assert_eq!(after.generation, Some(proposed.number));
+        let widths: BTreeMap<String, u32> =
+            after.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
+        assert_eq!(widths, proposed.widths());
+        let is_first = self.committed.is_none();
+        assert!(is_first || record.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", record.wanted);
+    }
+
+    /// What is committed is all there.
+    fn is_complete(&self) {
+        let Some(proposed) = &self.proposed else { return };
+        let texts = names_of::<ConfigMap>(self.server);
+        let services = names_of::<Service>(self.server);
+        for (pe, origin) in proposed.members() {
+            let refers_to = [&pe.content_id, &origin.content_id].map(|id| names::aadl_config_map(JOB, pe.id, id));
+            assert!(refers_to.iter().any(|text| texts.contains(text)), "PE {} has no text", pe.id);
+            let name = names::processing_element(JOB, pe.id);
+            let is_new = self.committed.as_ref().is_none_or(|before| before.members().all(|(b, _)| b.id != pe.id));
+            if is_new {
+                let object: Option<ProcessingElement> = self.server.get(&Key::new(NAMESPACE, &name));
+                let is_it = object.is_some_and(|object| object.spec.runtime_id == pe.runtime_id);
+                assert!(is_it, "new PE {} is not there", pe.id);
+                assert!(services.contains(&name), "the Service of PE {} is not there", pe.id);
+            }
+        }
+        assert_eq!(names_of::<ParallelRegion>(self.server).len(), 2, "regions");
+    }
+
+    /// Of what the committed generation does not have, nothing is left but what is on its way out.
+    fn nothing_is_superfluous(&self) {
+        for pe in self.server.list::<ProcessingElement>() {
+            assert!(self.has_pe(pe.spec.id), "PE {} is left", pe.spec.id);
+        }
+        for service in self.server.list::<Service>() {
+            let id = service.labels()[names::LABEL_PE].parse().unwrap();
+            let is_going = service.metadata.deletion_timestamp.is_some();
+            assert!(is_going || self.has_pe(id), "Service of PE {id} is left");
+        }
+        let used: BTreeSet<String> = self.generations().flat_map(texts_of).collect();
+        for map in self.server.list::<ConfigMap>() {
+            let is_text = map.labels().get(names::LABEL_PART).map(String::as_str) == Some(names::PART_AADL);
+            let is_going = map.metadata.deletion_timestamp.is_some();
+            assert!(!is_text || is_going || used.contains(&map.name_any()), "text {} is left", map.name_any());
+        }
+    }
+
+    /// Children are written for a stored generation, to objects of the job that stay. Nothing that runs changes before
+    /// the commit.
+    fn object_is_written(&self, call: &Call) {
+        let name = call.key.name.to_string();
+        if let Some(pe) = call.object::<ProcessingElement>() {
+            self.is_ours::<ProcessingElement>(call);
+            assert!(self.has_pe(pe.spec.id), "{name} is applied before a plan that has it is stored");
+            let committed = self.committed.as_ref().and_then(|c| c.members().find(|(p, _)| p.id == pe.spec.id));
+            if let Some((planned, origin)) = committed {
+                assert_eq!(pe.spec.runtime_id, origin.runtime_id, "{name} is changed before the commit");
+                assert!([&origin.content_id, &planned.content_id].contains(&&pe.spec.content_id), "{name}");
+            }
+        } else if let Some(service) = call.object::<Service>() {
+            self.is_ours::<Service>(call);
+            let id = service.labels()[names::LABEL_PE].parse().unwrap();
+            assert!(self.has_pe(id), "Service {name} is applied before a plan that has it is stored");
+        } else if let Some(pool) = call.object::<HostPool>() {
+            self.is_ours::<HostPool>(call);
+            let is_it = |g: &Generation| g.plan.host_pools.iter().any(|p| p.tags == pool.spec.tags);
+            let generation = if self.committed.is_some() { &self.committed } else { &self.proposed };
+            assert!(generation.as_deref().is_some_and(is_it), "{name} is changed before the commit");
+        } else if call.object::<ParallelRegion>().is_some() {
+            assert!(self.generations().next().is_some(), "{name} is applied before a plan that has it is stored");
+        } else if name == names::job_config_map(JOB) {
+            self.is_ours::<ConfigMap>(call);
+        }
+    }
+
+    /// An object that is there belongs to the job, and is not on its way out.
+    fn is_ours<K: Object>(&self, call: &Call) {
+        let Some(existing) = self.server.get::<K>(&call.key).filter(|_| call.verb == Verb::Apply) else { return };
+        assert!(is_controlled_by(existing.meta(), self.job), "{call}: it belongs to somebody else");
+    }
+
+    /// Nobody refers to what is deleted, and it is the object that was observed.
+    fn object_is_deleted(&self, call: &Call) {
+        let uid = call.body.as_ref().map(|parameters| parameters["preconditions"]["uid"].clone());
+        let Some(Value::String(uid)) = uid else { panic!("{call}: whichever object has the name is deleted") };
+        let name = call.key.name.to_string();
+        let is_it = |uid_of: Option<String>| uid_of.as_deref() == Some(uid.as_str());
+        let kind = call.kind.as_str();
+        if self.is_clean_slate() {
+            return;
+        }
+        if kind == "ProcessingElement" && is_it(self.uid_of::<ProcessingElement>(&call.key)) {
+            let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);
+            assert!(!self.generations().any(is_in_use), "{name} is in use");
+        }
+        if kind == "Service" && is_it(self.uid_of::<Service>(&call.key)) {
+            let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);
+            assert!(!self.generations().any(is_in_use), "Service {name} is in use");
+        }
+        if kind == "ConfigMap" && is_it(self.uid_of::<ConfigMap>(&call.key)) {
+            let newest =
+                |g: &Generation| g.members().any(|(p, _)| names::aadl_config_map(JOB, p.id, &p.content_id) == name);
+            assert!(!self.generations().any(newest), "text {name} is in use");
+            let mounted = self.server.list::<ProcessingElement>();
+            assert!(mounted.iter().all(|pe| pe.spec.config_map.name != name), "{name} is mounted");
+            let plans = self.status.plan.iter().chain(self.status.proposal.as_ref().map(|proposal| &proposal.plan));
+            for plan in plans {
+                let document = Document::Plan { generation: plan.generation };
+                let chunks = names_of_chunks(&document, &plan.sha256, plan.chunks);
+                assert!(!chunks.contains(&name), "{name} is a chunk of a plan");
+            }
+        }
+    }
+
+    fn uid_of<K: Object>(&self, key: &Key) -> Option<String> {
+        self.server.get::<K>(key)?.meta().uid.clone()
+    }
+}

@@ -1,0 +1,198 @@
+//! A cluster with one job, and everything around the job controller.
+//!
+//! * this file — the cluster as time goes by: reconciles, long work, crashes;
+//! * [`process`] — a frontend;
+//! * [`services`] — bundles and the fusion service;
+//! * [`users`] — users, and the PE controller;
+//! * [`record`] — what is written down while the cluster runs: every state that a write was made in;
+//! * [`checks`] — what must hold before every write, and at rest.
+
+mod checks;
+mod process;
+mod record;
+mod services;
+mod users;
+
+use kube::core::ObjectMeta;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use streams_api::{BundleReference, Job, JobSpec, JobStatus};
+use streams_kubernetes::Key;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::{Fault, Server};
+
+pub(super) use self::process::{Process, wait_for};
+use self::record::Record;
+pub(super) use self::record::Snapshot;
+pub(super) use self::services::NOT_RESTARTABLE;
+use self::services::{Services, State};
+pub(super) use self::users::Deletion;
+
+/// Regions of the application, by index.
+pub(super) const REGIONS: [&str; 2] = ["R", "S"];
+/// The job.
+pub(super) const JOB: &str = "job";
+const NAMESPACE: &str = "n";
+
+pub(super) fn key() -> Key {
+    Key::new(NAMESPACE, JOB)
+}
+
+/// A cluster with one job, and the frontend that leads.
+pub(super) struct World {
+    pub(super) server: Server,
+    pub(super) services: Arc<Services>,
+    pub(super) leader: Process,
+    record: Arc<Mutex<Record>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // The server has the inspector, and the inspector the server.
+        self.server.inspect(|_| {});
+    }
+}
+
+impl World {
+    /// A job that nobody has looked at yet.
+    pub(super) fn new() -> Self {
+        let server = Server::new();
+        let mut job =
+            Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
+        job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
+        server.create(&job);
+        let state = State { compiler: "1".to_owned(), refuses: false, is_down: false };
+        Self::of(server, Services::new(state), Record::default())
+    }
+
+    /// A job that runs.
+    pub(super) fn running() -> Self {
+        let mut world = Self::new();
+        world.settle();
+        world.check_at_rest();
+        world
+    }
+
+    /// Goes on from a state, with a frontend that has just begun to lead.
+    pub(super) fn resume(snapshot: &Snapshot) -> Self {
+        Self::of(snapshot.server.fork(), Services::new(snapshot.services.clone()), snapshot.record.clone())
+    }
+
+    fn of(server: Server, services: Services, record: Record) -> Self {
+        let services = Arc::new(services);
+        let leader = Process::new(&server, &services);
+        let world = Self { server, services, leader, record: Arc::new(Mutex::new(record)) };
+        world.watch();
+        world
+    }
+
+    /// Another process of the same cluster, which has just begun to lead. What becomes of the one before is up to the
+    /// test.
+    pub(super) fn new_leader(&mut self) -> Process {
+        let next = Process::new(&self.server, &self.services);
+        std::mem::replace(&mut self.leader, next)
+    }
+
+    /// The frontend dies, and another one takes over.
+    pub(super) fn crash(&mut self) {
+        self.new_leader();
+    }
+
+    /// The frontend dies with the write after so many; says whether the write has its effect nevertheless.
+    pub(super) fn crash_at_write(&self, after: usize, has_effect: bool) {
+        self.leader.connection.fail(Fault { after, of_writes: true, has_effect, is_last: true });
+    }
+
+    /// What is known of the job; nothing if it is gone.
+    pub(super) fn status(&self) -> JobStatus {
+        self.server.get::<Job>(&key()).and_then(|job| job.status).unwrap_or_default()
+    }
+
+    /// One reconcile, after the mirrors have heard of everything. After a crash the next leader takes over. `None`: it
+    /// failed.
+    pub(super) fn reconcile(&mut self) -> Option<Outcome> {
+        self.leader.catch_up();
+        let result = wait_for(self.leader.reconcile());
+        self.take_over_from_the_dead();
+        result.ok()
+    }
+
+    /// One round of a reconcile: at most one step is taken.
+    pub(super) fn round(&mut self) {
+        self.leader.catch_up();
+        let _ = wait_for(self.leader.round());
+        self.take_over_from_the_dead();
+    }
+
+    /// Long work that is asked for is done, one kind after another. Says whether there was any.
+    pub(super) fn work(&mut self) -> bool {
+        let running = self.leader.running();
+        for kind in &running {
+            wait_for(self.leader.work(*kind));
+            if self.take_over_from_the_dead() {
+                break;
+            }
+        }
+        !running.is_empty()
+    }
+
+    pub(super) fn take_over_from_the_dead(&mut self) -> bool {
+        let died = self.leader.connection.is_broken();
+        if died {
+            self.crash();
+        }
+        died
+    }
+
+    pub(super) fn wait(&self, seconds: u64) {
+        self.server.advance(Duration::from_secs(seconds));
+    }
+
+    /// What is being deleted goes away. Says whether anything did.
+    pub(super) fn collect(&self) -> bool {
+        self.note_state();
+        self.server.collect_garbage()
+    }
+
+    /// Everything runs until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..1_000 {
+            let before = (self.server.version(), self.leader.tasks());
+            let outcome = self.reconcile();
+            let worked = self.work();
+            let moved = self.run_pods() | self.collect();
+            if worked || moved || before != (self.server.version(), self.leader.tasks()) {
+                continue;
+            }
+            match outcome {
+                // What is waited for comes with time alone.
+                Some(Outcome::Again(delay)) => self.server.advance(delay.max(Duration::from_millis(1))),
+                None => self.wait(1),
+                Some(Outcome::Done) => return,
+            }
+        }
+        panic!("it does not come to rest; its last writes: {:#?}", self.last_writes());
+    }
+
+    /// The controller and the long work go on, with no pod starting, until `reached`.
+    pub(super) fn until(&mut self, reached: impl Fn(&Self) -> bool) {
+        for _ in 0..100 {
+            if reached(self) {
+                return;
+            }
+            self.reconcile();
+            self.work();
+        }
+        panic!("it is not reached; the last writes: {:#?}", self.last_writes());
+    }
+
+    fn last_writes(&self) -> Vec<String> {
+        let record = self.record.lock().unwrap();
+        record.writes.iter().rev().take(30).rev().cloned().collect()
+    }
+}
+
+/// What users see, without what a crash may change: times, the number of the job, and what follows from it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Visible(BTreeMap<String, serde_json::Value>);

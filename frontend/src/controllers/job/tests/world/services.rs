@@ -1,0 +1,238 @@
+//! Where bundles come from, and what the fusion service makes of them: two regions with a PE for each channel, a
+//! source, a sink, and two PEs that no width restarts.
+
+use super::REGIONS;
+use crate::bundles::{self, Application};
+use crate::controllers::job::chunks::digest;
+use crate::controllers::job::services::{Bundles, Fusion};
+use crate::fusion::{self, Text};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use streams_api::BundleReference;
+use streams_proto::fusion::v1::{
+    Fate, HostPool, ParallelRegion, Plan, PortLabel, ProcessingElement, RenderRequest, ResizeRequest, ResizeResponse,
+    SubmitRequest, SubmitResponse,
+};
+
+/// PEs that every generation has: source, sink, one that no width concerns, and one whose text changes with every
+/// width, but only where a running PE cannot look.
+const SOURCE: u64 = 0;
+const SINK: u64 = 1;
+/// It must not be started again once a user has deleted it.
+pub(in super::super) const NOT_RESTARTABLE: u64 = 2;
+const SAME_TO_OBSERVERS: u64 = 3;
+
+/// How the services are at the moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct State {
+    /// Version of the compiler.
+    pub(in super::super) compiler: String,
+    /// The application does not compile.
+    pub(in super::super) refuses: bool,
+    /// Nothing answers.
+    pub(in super::super) is_down: bool,
+}
+
+/// The services.
+pub(in super::super) struct Services(Mutex<State>);
+
+/// What the compiler remembers in its layout.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Layout {
+    widths: BTreeMap<String, u32>,
+    /// PE by region and channel.
+    channels: BTreeMap<String, u64>,
+    texts: BTreeMap<u64, Source>,
+}
+
+/// What the text of a PE is made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Source {
+    observable: String,
+    hidden: String,
+}
+
+impl Source {
+    fn text(&self, pe_id: u64, compiler: &str) -> String {
+        let Self { observable, hidden } = self;
+        format!("<pe id='{pe_id}' compiler='{compiler}' observable='{observable}' hidden='{hidden}'/>")
+    }
+}
+
+impl Services {
+    pub(super) fn new(state: State) -> Self {
+        Self(Mutex::new(state))
+    }
+
+    pub(in super::super) fn state(&self) -> State {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(in super::super) fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.lock().unwrap());
+    }
+
+    fn plan(
+        &self,
+        widths: BTreeMap<String, u32>,
+        base: Option<&Layout>,
+        in_use: &[u64],
+    ) -> Result<Plan, fusion::Error> {
+        let State { compiler, refuses, is_down } = self.state();
+        if is_down {
+            return Err(fusion::Error::Unavailable("it is down".to_owned()));
+        }
+        if refuses {
+            let message = "it is broken".to_owned();
+            return Err(fusion::Error::Rejected { stage: String::new(), code: None, message, problems: Vec::new() });
+        }
+        let layout = Layout::following(base, widths, in_use);
+        let known = base.map(|base| &base.texts);
+        let texts = known.into_iter().flatten().map(|(id, _)| *id).chain(layout.texts.keys().copied());
+        let pe = |id: u64| {
+            let before = known.and_then(|known| known.get(&id));
+            match layout.texts.get(&id) {
+                None => ProcessingElement { id, fate: Fate::Removed.into(), ..ProcessingElement::default() },
+                Some(now) => layout.processing_element(id, before, now, &compiler),
+            }
+        };
+        let regions = (0..).zip(REGIONS).map(|(index, name)| ParallelRegion {
+            index,
+            name: name.to_owned(),
+            width: layout.widths[name],
+            global_max_channels: layout.widths[name],
+            channels_have_own_pes: true,
+            touches_consistent_region: false,
+        });
+        let pool = HostPool {
+            index: 0,
+            name: "pool".to_owned(),
+            tags: vec![layout.widths["R"].to_string()],
+            ..HostPool::default()
+        };
+        Ok(Plan {
+            compiler: compiler.clone(),
+            layout: serde_json::to_vec(&layout).unwrap().into(),
+            parallel_regions: regions.collect(),
+            host_pools: vec![pool],
+            processing_elements: texts.collect::<BTreeSet<_>>().into_iter().map(pe).collect(),
+            ..Plan::default()
+        })
+    }
+}
+
+impl Layout {
+    /// Channels keep their PEs; new ones get ids that nobody has.
+    fn following(base: Option<&Self>, widths: BTreeMap<String, u32>, in_use: &[u64]) -> Self {
+        let taken = base.into_iter().flat_map(|base| base.texts.keys()).chain(in_use);
+        let taken: BTreeSet<u64> = taken.copied().collect();
+        let mut fresh = (SAME_TO_OBSERVERS + 1..).filter(|id| !taken.contains(id));
+        let mut layout = Self { widths, ..Self::default() };
+        for region in REGIONS {
+            for channel in 0..layout.widths[region] {
+                let name = format!("{region}[{channel}]");
+                let id = base.and_then(|base| base.channels.get(&name).copied()).or_else(|| fresh.next()).unwrap();
+                layout.texts.insert(id, Source { observable: name.clone(), hidden: String::new() });
+                layout.channels.insert(name, id);
+            }
+        }
+        let all: Vec<String> = layout.widths.iter().map(|(region, width)| format!("{region}-{width}")).collect();
+        let all = all.join("-");
+        let source = |observable: &str, hidden: &str| Source { observable: observable.into(), hidden: hidden.into() };
+        layout.texts.insert(SOURCE, source(&format!("Source-{all}"), ""));
+        layout.texts.insert(SINK, source(&format!("Sink-{all}"), ""));
+        layout.texts.insert(NOT_RESTARTABLE, source("Alone", ""));
+        layout.texts.insert(SAME_TO_OBSERVERS, source("Same", &all));
+        layout
+    }
+
+    fn processing_element(&self, id: u64, before: Option<&Source>, now: &Source, compiler: &str) -> ProcessingElement {
+        let text = now.text(id, compiler);
+        let fate = match before {
+            None => Fate::Added,
+            Some(before) if before.observable != now.observable => Fate::Restarted,
+            // The compiler may be another one, too.
+            Some(_) => Fate::KeptUnobservable,
+        };
+        let name = now.observable.split('-').next().unwrap_or_default();
+        let label =
+            PortLabel { port_id: 0, operator_port_label: format!("0.{name}.0"), pe_port_label: format!("{id}.0@0") };
+        ProcessingElement {
+            id,
+            fate: fate.into(),
+            content_id: digest(text.as_bytes()),
+            runtime_id: digest(format!("{id} {}", now.observable).as_bytes()),
+            size: text.len() as u64,
+            operators: vec![name.to_owned()],
+            restartable: id != NOT_RESTARTABLE,
+            port_labels: vec![label],
+            ..ProcessingElement::default()
+        }
+    }
+}
+
+impl Bundles for Services {
+    fn fetch<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Application, bundles::Error>> {
+        let is_down = self.state().is_down;
+        async move {
+            if is_down {
+                return Err(bundles::Error::transient("Unavailable", "it is down"));
+            }
+            let adl = Bytes::from(format!("<adl bundle='{}'/>", bundle.name.as_deref().unwrap_or_default()));
+            let adl_sha256 = digest(&adl);
+            Ok(Application { sab_name: "a.sab".to_owned(), adl, adl_sha256, bundle_sha256: String::new() })
+        }
+        .boxed()
+    }
+}
+
+impl Fusion for Services {
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>> {
+        let given = request.compilation.unwrap_or_default().widths;
+        let given: BTreeMap<String, i64> = given.into_iter().map(|given| (given.region, given.width)).collect();
+        let width = |region: &&str| given.get(*region).map_or(2, |width| u32::try_from(*width).unwrap());
+        let widths = REGIONS.iter().map(|region| ((*region).to_owned(), width(region))).collect();
+        async move { Ok(SubmitResponse { plan: Some(self.plan(widths, None, &[])?), ..SubmitResponse::default() }) }
+            .boxed()
+    }
+
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>> {
+        async move {
+            let layout = read(request.layout.and_then(|layout| layout.content));
+            let mut widths = layout.widths.clone();
+            widths.extend(request.widths.into_iter().map(|w| (w.region, u32::try_from(w.width).unwrap())));
+            let plan = self.plan(widths, Some(&layout), &request.pe_ids_in_use)?;
+            Ok(ResizeResponse { plan: Some(plan), ..ResizeResponse::default() })
+        }
+        .boxed()
+    }
+
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>> {
+        let State { compiler, is_down, .. } = self.state();
+        if is_down {
+            return stream::iter([Err(fusion::Error::Unavailable("it is down".to_owned()))]).boxed();
+        }
+        if compiler != request.compiler {
+            return stream::iter([Err(fusion::Error::OtherCompiler(request.compiler))]).boxed();
+        }
+        let layout = read(request.layout.and_then(|layout| layout.content));
+        let texts = request.pe_ids.into_iter().map(move |pe_id| {
+            let text = layout.texts[&pe_id].text(pe_id, &compiler);
+            Ok(Text { pe_id, content_id: digest(text.as_bytes()), text: text.into() })
+        });
+        stream::iter(texts).boxed()
+    }
+}
+
+fn read(layout: Option<Bytes>) -> Layout {
+    serde_json::from_slice(&layout.unwrap_or_default()).unwrap()
+}

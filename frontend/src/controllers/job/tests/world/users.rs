@@ -1,0 +1,195 @@
+//! Users, and the PE controller.
+
+use super::{JOB, NAMESPACE, REGIONS, World, key};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use std::collections::BTreeMap;
+use streams_api::{
+    HostPool, Job, JobSpec, ParallelRegion, PePhase, ProcessingElement, RequestedWidth, RequestedWidths,
+    SubmissionValue, condition, names,
+};
+use streams_kubernetes::Key;
+
+/// Counts how often each PE was started; of no concern to the controller.
+const STARTS: &str = "starts";
+
+/// What a user deletes.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Deletion {
+    ProcessingElement(u64),
+    Service(u64),
+    Region(u64),
+    HostPool(u64),
+    JobConfigMap,
+    /// All ConfigMaps with texts.
+    Texts,
+    /// The ConfigMap with this text or chunk.
+    ConfigMap(String),
+    /// The ConfigMaps with chunks.
+    Chunks,
+    /// Those of the ADL.
+    AdlChunks,
+    /// The job.
+    Job,
+}
+
+fn sibling(name: &str) -> Key {
+    Key::new(NAMESPACE, name)
+}
+
+impl World {
+    pub(in super::super) fn pe(&self, id: u64) -> Option<ProcessingElement> {
+        self.server.get(&sibling(&names::processing_element(JOB, id)))
+    }
+
+    pub(in super::super) fn pes(&self) -> BTreeMap<u64, ProcessingElement> {
+        self.server.list::<ProcessingElement>().into_iter().map(|pe| (pe.spec.id, pe)).collect()
+    }
+
+    pub(in super::super) fn region(&self, index: u64) -> Option<ParallelRegion> {
+        self.server.get(&sibling(&names::parallel_region(JOB, index)))
+    }
+
+    /// ConfigMaps of this part of the job, by name.
+    pub(in super::super) fn config_maps(&self, parts: &[&str]) -> Vec<ConfigMap> {
+        let is_part = |map: &ConfigMap| {
+            let part = map.labels().get(names::LABEL_PART);
+            part.is_some_and(|part| parts.contains(&part.as_str()))
+        };
+        self.server.list::<ConfigMap>().into_iter().filter(is_part).collect()
+    }
+
+    pub(in super::super) fn texts(&self) -> Vec<String> {
+        self.config_maps(&[names::PART_AADL]).iter().map(ResourceExt::name_any).collect()
+    }
+
+    pub(in super::super) fn chunks(&self) -> Vec<String> {
+        self.config_maps(&[names::PART_ADL, names::PART_PLAN]).iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// A user scales a region.
+    pub(in super::super) fn resize(&self, index: u64, width: u32) {
+        self.server.edit(&sibling(&names::parallel_region(JOB, index)), |region: &mut ParallelRegion| {
+            region.spec.width = width;
+        });
+        self.note_wanted();
+    }
+
+    /// A request for both regions, once the one before was taken over; not while a region is missing.
+    pub(in super::super) fn resize_both(&self, widths: [u32; 2]) {
+        let regions: Vec<ParallelRegion> = (0..2).filter_map(|index| self.region(index)).collect();
+        let request = RequestedWidths::read(&regions);
+        let is_busy = |region| request.as_ref().is_some_and(|request| request.pending(region).is_some());
+        let is_going = |region: &ParallelRegion| region.metadata.deletion_timestamp.is_some();
+        if regions.len() != REGIONS.len() || regions.iter().any(|region| is_busy(region) || is_going(region)) {
+            return;
+        }
+        let requested = regions.iter().zip(widths).map(|(region, width)| RequestedWidth::of(region, width));
+        let request = RequestedWidths { widths: requested.collect(), trace_parent: None };
+        self.server.edit(&sibling(&names::parallel_region(JOB, 0)), |region: &mut ParallelRegion| {
+            let text = serde_json::to_string(&request).unwrap();
+            region.annotations_mut().insert(names::ANNOTATION_REQUESTED_WIDTHS.to_owned(), text);
+        });
+        self.note_wanted();
+    }
+
+    /// A user changes the spec of the job.
+    pub(in super::super) fn change_spec(&self, change: impl FnOnce(&mut JobSpec)) {
+        self.server.edit(&key(), |job: &mut Job| change(&mut job.spec));
+    }
+
+    /// A user changes the spec of a job that is not submitted yet: afterwards the schema refuses it.
+    pub(in super::super) fn edit(&self, value: &str) {
+        assert!(self.status().generation.is_none(), "the schema refuses it");
+        let value = SubmissionValue::Text(value.to_owned());
+        self.change_spec(|spec| drop(spec.submission_time_values.insert("value".to_owned(), value)));
+    }
+
+    pub(in super::super) fn delete(&self, deletion: &Deletion) {
+        match deletion {
+            Deletion::ProcessingElement(id) => {
+                self.delete_one::<ProcessingElement>(&names::processing_element(JOB, *id))
+            }
+            Deletion::Service(id) => self.delete_one::<Service>(&names::processing_element(JOB, *id)),
+            Deletion::Region(index) => self.delete_one::<ParallelRegion>(&names::parallel_region(JOB, *index)),
+            Deletion::HostPool(index) => self.delete_one::<HostPool>(&names::host_pool(JOB, *index)),
+            Deletion::JobConfigMap => self.delete_one::<ConfigMap>(&names::job_config_map(JOB)),
+            Deletion::Texts => self.texts().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
+            Deletion::ConfigMap(name) => self.delete_one::<ConfigMap>(name),
+            Deletion::Chunks => self.chunks().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
+            Deletion::AdlChunks => {
+                self.config_maps(&[names::PART_ADL])
+                    .iter()
+                    .for_each(|map| self.delete_one::<ConfigMap>(&map.name_any()));
+            }
+            Deletion::Job => self.delete_one::<Job>(JOB),
+        }
+        self.note_wanted();
+    }
+
+    fn delete_one<K>(&self, name: &str)
+    where
+        K: streams_kubernetes::cluster::Object,
+    {
+        self.server.delete::<K>(&sibling(name), &DeleteParams::foreground());
+    }
+
+    /// The PE controller: PEs of committed generations are started when they have to run something else. Says whether
+    /// there were any.
+    pub(in super::super) fn run_pods(&self) -> bool {
+        let Some(committed) = self.status().generation else { return false };
+        let mut changed = false;
+        for (id, pe) in self.pes() {
+            let status = pe.status.clone().unwrap_or_default();
+            let is_current = status.observed_generation == pe.metadata.generation;
+            let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
+            let is_going = pe.metadata.deletion_timestamp.is_some();
+            if is_current || is_going || text.is_none() || pe.spec.generation > committed {
+                continue;
+            }
+            self.note_state();
+            let starts = status.created_launch_count == 0 || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
+            if starts {
+                self.count_start(id);
+            }
+            let now = self.server.now();
+            self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
+                let status = pe.status.get_or_insert_default();
+                status.phase = Some(PePhase::Running);
+                status.observed_generation = pe.metadata.generation;
+                status.launch_count += u64::from(starts);
+                status.created_launch_count = status.launch_count;
+                status.runtime_id = Some(pe.spec.runtime_id.clone());
+                condition::set(&mut status.conditions, condition::READY, true, "Running", "", None, now);
+            });
+            changed = true;
+        }
+        changed
+    }
+
+    fn count_start(&self, id: u64) {
+        let counter = Key::new("counters", STARTS);
+        if self.server.get::<ConfigMap>(&counter).is_none() {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(STARTS.to_owned());
+            map.metadata.namespace = Some("counters".to_owned());
+            self.server.create(&map);
+        }
+        self.server.edit(&counter, |map: &mut ConfigMap| {
+            let count = map.data.get_or_insert_default().entry(id.to_string()).or_default();
+            *count = (count.parse::<u32>().unwrap_or(0) + 1).to_string();
+        });
+    }
+
+    /// How often each PE was started since [`World::forget_starts`].
+    pub(in super::super) fn starts(&self) -> BTreeMap<u64, u32> {
+        let counter: Option<ConfigMap> = self.server.get(&Key::new("counters", STARTS));
+        let counted = counter.and_then(|counter| counter.data).unwrap_or_default();
+        counted.into_iter().map(|(id, count)| (id.parse().unwrap(), count.parse().unwrap())).collect()
+    }
+
+    pub(in super::super) fn forget_starts(&self) {
+        self.server.remove::<ConfigMap>(&Key::new("counters", STARTS));
+    }
+}
