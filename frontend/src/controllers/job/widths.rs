@@ -5,6 +5,7 @@ use super::generation::Generation;
 use super::observed::RefusedWidth;
 use std::collections::BTreeMap;
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
+use streams_region_names::Patterns;
 
 /// Wanted and refused widths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,31 +93,10 @@ pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> O
     }
 }
 
-/// What the job says about a region: its exact name beats a pattern; among patterns the last wins.
+/// The entry of the job that counts for a region, found as the compiler finds its width (rule expansion-2).
 fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
-    let exact = spec.parallel_regions.iter().find(|entry| entry.name() == region);
-    exact.or_else(|| spec.parallel_regions.iter().rev().find(|entry| matches(entry.name(), region)))
-}
-
-/// Whether a pattern in which `*` stands for any text matches all of `name`. Blanks in the pattern do not count.
-fn matches(pattern: &str, name: &str) -> bool {
-    let pattern: String = pattern.chars().filter(|c| !c.is_whitespace()).collect();
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.split_once(part) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    true
+    let (patterns, _) = Patterns::parse(spec.parallel_regions.iter().map(InitialWidth::name));
+    spec.parallel_regions.get(patterns.position(region)?)
 }
 
 #[cfg(test)]
@@ -128,25 +108,26 @@ mod tests {
     use streams_proto::fusion::v1::{Compilation, ParallelRegion as Planned, Plan};
 
     #[test]
-    fn a_star_stands_for_any_text() {
-        let table = [
-            ("R", "R", true),
-            ("R", "RR", false),
-            ("*", "", true),
-            ("*", "A.B", true),
-            ("*.B", "A.B", true),
-            ("A.*", "A.B.C", true),
-            ("A*C", "A.B.C", true),
-            ("A*C", "A.B.D", false),
-            ("*A*A*", "A", false),
-            ("*A*A*", "xAxAx", true),
-            ("A * B", "AxB", true),
-            ("a", "A", false),
-            ("A.B", "AxB", false),
-            ("ab*ba", "aba", false),
+    fn bounds_are_found_as_the_compiler_finds_widths() {
+        // names of entries, region -> position of the entry that counts
+        let table: [(&[&str], &str, Option<usize>); 9] = [
+            (&["A.R", "*"], "A.R", Some(0)),
+            (&["*", "A.*"], "A.R", Some(1)),
+            (&["A.*", "*"], "A.R", Some(1)),
+            (&["*.S"], "A.R", None),
+            // Blanks of ASCII do not count: this is the exact name.
+            (&["A . R", "*"], "A.R", Some(0)),
+            (&["A.R", " A.R"], "A.R", Some(1)),
+            // Other blanks, and characters that no name has, are no part of a pattern: such an entry selects nothing.
+            (&["A.\u{a0}R", "A\u{2003}*"], "A.R", None),
+            (&["*", "A.?", "A-*"], "A.R", Some(0)),
+            (&["A.*", "A-B"], "A-B", None),
         ];
-        for (pattern, name, expected) in table {
-            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        for (names, region, expected) in table {
+            let mut spec = JobSpec::of(BundleReference::default());
+            spec.parallel_regions = names.iter().map(|name| bounded(name, Some(1), None)).collect();
+            let entry = expected.map(|position| &spec.parallel_regions[position]);
+            assert_eq!(bounds(&spec, region), entry, "{names:?} {region}");
         }
     }
 

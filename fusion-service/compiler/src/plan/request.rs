@@ -11,6 +11,7 @@ use crate::topology::{self, Configuration, Parameters, Topology};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use streams_region_names::Pattern;
 
 /// An application with the digest of its ADL.
 #[derive(Clone, Debug)]
@@ -204,10 +205,9 @@ pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<
         warnings.push(Warning { reason: "UnknownSubmissionValue", message });
     }
     for (pattern, topology) in request.widths.iter().filter_map(|(pattern, _)| Some((pattern, topology?))) {
-        let matches = |region: &topology::Region| {
-            topology::Pattern::parse(pattern).is_ok_and(|pattern| pattern.matches(&region.name))
-        };
-        if !topology.regions.iter().any(matches) {
+        let parsed = Pattern::parse(pattern).ok();
+        let matches = |name: &str| parsed.as_ref().is_some_and(|pattern| pattern.matches(name));
+        if !topology.regions.iter().any(|region| matches(&region.name)) {
             let message = format!("no parallel region matches \"{}\"", excerpt(pattern));
             warnings.push(Warning { reason: "UnmatchedRegion", message });
         }

@@ -57,7 +57,7 @@ fn make(
 ) -> Result<Topology, Error> {
     budget.check()?;
     let mut problems = Problems::default();
-    let overrides = Overrides::parse(&parameters.widths, &mut problems)?;
+    let overrides = Overrides::parse(&parameters.widths, &mut problems);
     let width_independent = before.map(|before| &before.width_independent);
     let wiring = width_independent.map(|width_independent| Arc::clone(&width_independent.wiring));
     let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);

@@ -69,7 +69,7 @@ pub use generations::Generations;
 pub use parameters::{Configuration, Parameters};
 pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
-pub use widths::{Pattern, WidthSource, find_region, width_source};
+pub use widths::{WidthSource, find_region, width_source};
 
 use crate::heap::heap_fields;
 use crate::logical;

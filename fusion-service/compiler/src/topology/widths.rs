@@ -1,59 +1,11 @@
-//! Widths of parallel regions and the patterns that select regions (rules expansion-1 and expansion-2).
+//! Widths of parallel regions (rules expansion-1 and expansion-2).
 
 use super::Region;
 use crate::budget::Limits;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{Application, ParallelRegion, Width};
-use std::collections::HashMap;
-
-/// A pattern of region names: names, `.`, `[n]` and `*`; blanks are ignored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    text: String,
-}
-
-impl Pattern {
-    /// Reads a pattern.
-    ///
-    /// # Errors
-    ///
-    /// Stage `topology`: a character that is in no operator name.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let text: String = text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '\x0b').collect();
-        match text.chars().find(|c| !(in_name(*c) || matches!(c, '[' | ']' | '*'))) {
-            None => Ok(Self { text }),
-            Some(c) => {
-                let message = format!("region pattern \"{}\": unexpected character {c:?}", excerpt(&text));
-                Err(Problem::new(Stage::Topology, message).into())
-            }
-        }
-    }
-
-    /// Whether it can match only one name.
-    pub fn is_exact(&self) -> bool {
-        !self.text.contains('*')
-    }
-
-    /// Whether it matches the whole of `name`; a `*` stands for any characters.
-    pub fn matches(&self, name: &str) -> bool {
-        let mut pieces = self.text.split('*');
-        let Some(rest) = pieces.next().and_then(|first| name.strip_prefix(first)) else { return false };
-        let Some(last) = pieces.next_back() else { return rest.is_empty() };
-        let Some(mut rest) = rest.strip_suffix(last) else { return false };
-        for piece in pieces {
-            let Some(at) = rest.find(piece) else { return false };
-            rest = rest.get(at + piece.len()..).unwrap_or_default();
-        }
-        true
-    }
-}
-
-/// Whether names of regions may have this character. A region with another could not be selected, not even to keep its
-/// width.
-fn in_name(character: char) -> bool {
-    character.is_alphanumeric() || matches!(character, '_' | '.')
-}
+use streams_region_names::{Pattern, Patterns, UnexpectedCharacter, is_name_character};
 
 /// The one region that a resize names (rule expansion-3).
 ///
@@ -62,7 +14,7 @@ fn in_name(character: char) -> bool {
 /// Stage `topology`: the pattern has other characters. Stage `transfer`: no region matches (CDISR1411E), or several
 /// (CDISR1405E).
 pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Region, Error> {
-    let parsed = Pattern::parse(pattern)?;
+    let parsed = Pattern::parse(pattern).map_err(|unexpected| refused(&unexpected))?;
     let matching: Vec<&Region> = regions.iter().filter(|region| parsed.matches(&region.name)).collect();
     match matching.as_slice() {
         [region] => Ok(region),
@@ -79,40 +31,36 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
     }
 }
 
-/// The overrides of a job, ready to be asked. A job names each of its regions at every resize, and there may be
+/// What is wrong with a pattern.
+fn refused(unexpected: &UnexpectedCharacter) -> Problem {
+    let UnexpectedCharacter { pattern, character } = unexpected;
+    let message = format!("region pattern \"{}\": unexpected character {character:?}", excerpt(pattern));
+    Problem::new(Stage::Topology, message)
+}
+
+/// The widths that a job gives to its regions. A job names each of its regions at every resize, and there may be
 /// thousands.
 pub(super) struct Overrides {
-    /// By position, those that are a name: a text that equals the name of a region matches it and nothing else.
-    names: HashMap<String, usize>,
-    patterns: Vec<(usize, Pattern)>,
+    patterns: Patterns,
+    /// By position of the pattern.
     widths: Vec<i128>,
 }
 
 impl Overrides {
-    /// Patterns with a problem are left out.
-    pub(super) fn parse(widths: &[(String, i128)], problems: &mut Problems) -> Result<Self, Error> {
-        let mut overrides = Self { names: HashMap::new(), patterns: Vec::new(), widths: Vec::new() };
-        for (position, (pattern, width)) in widths.iter().enumerate() {
-            overrides.widths.push(*width);
-            let Some(pattern) = problems.keep(Pattern::parse(pattern))? else { continue };
-            if pattern.is_exact() {
-                overrides.names.insert(pattern.text, position);
-            } else {
-                overrides.patterns.push((position, pattern));
-            }
-        }
-        Ok(overrides)
+    /// Patterns with a problem give no region a width.
+    pub(super) fn parse(widths: &[(String, i128)], problems: &mut Problems) -> Self {
+        let (patterns, malformed) = Patterns::parse(widths.iter().map(|(pattern, _)| pattern.as_str()));
+        problems.extend(malformed.iter().map(refused));
+        Self { patterns, widths: widths.iter().map(|(_, width)| *width).collect() }
     }
 
-    /// The override for a region.
+    /// The width of the pattern that counts for a region (rule expansion-2).
     fn of(&self, name: &str) -> Option<i128> {
         self.position(name).and_then(|position| self.widths.get(position)).copied()
     }
 
-    /// Which override a region has: an exact name before patterns, then the last one (rule expansion-2).
     fn position(&self, name: &str) -> Option<usize> {
-        let pattern = || self.patterns.iter().rev().find(|(_, pattern)| pattern.matches(name));
-        self.names.get(name).copied().or_else(|| pattern().map(|(position, _)| *position))
+        self.patterns.position(name)
     }
 }
 
@@ -136,7 +84,10 @@ pub fn width_source<'a>(
     bindings: &Bindings,
 ) -> Option<(WidthSource<'a>, i128)> {
     let mut problems = Problems::default();
-    let overrides = Overrides::parse(widths, &mut problems).ok().filter(|_| problems.is_empty())?;
+    let overrides = Overrides::parse(widths, &mut problems);
+    if !problems.is_empty() {
+        return None;
+    }
     if let Some((pattern, width)) = overrides.position(name).and_then(|position| widths.get(position)) {
         return Some((WidthSource::Job(pattern), *width));
     }
@@ -161,7 +112,7 @@ pub(super) fn resolve(
     let problem = |message: String| {
         Problem::new(Stage::Topology, format!("parallel region {}: {message}", excerpt(name))).at(region.place)
     };
-    if let Some(character) = name.chars().find(|character| !in_name(*character)) {
+    if let Some(character) = name.chars().find(|character| !is_name_character(*character)) {
         return Err(problem(format!("its name has the character {character:?}")));
     }
     let width = match (overrides.of(name), &region.width) {
@@ -212,33 +163,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, name, expected) in [
-            ("P", "P", true),
-            ("P", "PQ", false),
-            (" P . Q ", "P.Q", true),
-            ("P.Q", "PxQ", false),
-            ("*", "P.Q", true),
-            ("*Q", "P.Q", true),
-            ("P*", "P", true),
-            ("P*P", "P", false),
-            ("*P*", "aPb", true),
-            ("a*b*c", "aXbYc", true),
-            ("a*b*c", "aXcYb", false),
-            ("a*b*b", "ab", false),
-            ("**", "", true),
-            ("", "", true),
-            ("P[1]", "P", false),
-            ("P[1]", "P[1]", true),
+    fn a_pattern_with_another_character_is_a_problem_of_the_job() {
+        for (widths, expected) in [
+            (&[("P", 1), (" P . * ", 2)][..], &[][..]),
+            (
+                &[("P?", 1), ("*", 2), ("a b-c", 3)],
+                &[
+                    "region pattern \"P?\": unexpected character '?'",
+                    "region pattern \"ab-c\": unexpected character '-'",
+                ],
+            ),
         ] {
-            assert_eq!(Pattern::parse(pattern).unwrap().matches(name), expected, "{pattern} {name}");
-        }
-    }
-
-    #[test]
-    fn patterns_have_few_characters() {
-        for pattern in ["P?", "P|Q", "a-b", "(P)", "P+", "\\", "$"] {
-            assert_eq!(Pattern::parse(pattern).unwrap_err().problems()[0].stage, Stage::Topology, "{pattern}");
+            let widths: Vec<_> = widths.iter().map(|(pattern, width)| ((*pattern).to_owned(), *width)).collect();
+            let mut problems = Problems::default();
+            Overrides::parse(&widths, &mut problems);
+            let problems = problems.into_vec();
+            assert!(problems.iter().all(|problem| problem.stage == Stage::Topology));
+            assert_eq!(problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>(), expected);
         }
     }
 
@@ -246,7 +187,7 @@ mod tests {
     fn an_exact_name_beats_patterns_and_the_last_wins() {
         let overrides = |widths: &[(&str, i128)]| {
             let widths: Vec<_> = widths.iter().map(|(p, w)| ((*p).to_owned(), *w)).collect();
-            Overrides::parse(&widths, &mut Problems::default()).unwrap()
+            Overrides::parse(&widths, &mut Problems::default())
         };
         for (widths, expected) in [
             (&[("P", 1), ("*", 2)][..], Some(1)),
