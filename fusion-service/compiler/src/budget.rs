@@ -27,6 +27,8 @@ pub struct Limits {
     pub connections: u64,
     /// Bytes of all AADL documents of a job.
     pub aadl_bytes: u64,
+    /// Isolation labels of all PEs of a job together: each PE has those of all others.
+    pub isolation_labels: u64,
 }
 
 impl Default for Limits {
@@ -39,6 +41,7 @@ impl Default for Limits {
             operators: 200_000,
             connections: 20_000_000,
             aadl_bytes: 4 << 30,
+            isolation_labels: 4_000_000,
         }
     }
 }

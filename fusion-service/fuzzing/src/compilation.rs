@@ -19,6 +19,7 @@ pub(crate) fn budget() -> Budget {
         operators: 1_000,
         connections: 10_000,
         aadl_bytes: 4 << 20,
+        isolation_labels: 10_000,
     })
 }
 

@@ -119,7 +119,7 @@ impl Assembled<'_> {
             regions: regions(&elements),
             host_pools: topology.host_pools.clone(),
             consistent_regions,
-            isolated: placement::isolated(&elements),
+            isolated: placement::isolated(&elements, &budget.limits)?,
             elements: list,
             automatic,
             change,

@@ -1,5 +1,6 @@
 //! Where the pod of a PE may run, from the placement of its operators (rule element-17).
 
+use crate::budget::Limits;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
@@ -67,20 +68,29 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placemen
 }
 
 /// Operators that want a host for their PE alone, with the id of that PE, sorted.
-pub(super) fn isolated(elements: &Elements) -> Vec<(String, u64)> {
+///
+/// # Errors
+///
+/// Stage `host-isolation`: the PEs would have more isolation labels than the limit allows (rule service-13).
+pub(super) fn isolated(elements: &Elements, limits: &Limits) -> Result<Vec<(String, u64)>, Error> {
     let topology = elements.topology();
     // Mostly nobody does, and then there is no need to look at every channel.
     let isolates =
         |kind: &OperatorKind| matches!(kind, OperatorKind::Primitive(written) if written.resources.isolation);
     if !topology.application.operators.values().any(|written| isolates(&written.kind)) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let mut isolated: Vec<(String, u64)> = (topology.operators.iter())
         .filter(|(_, operator)| operator.resources.isolation)
         .map(|(node, operator)| (operator.name.clone(), elements.id(elements.partition().pe(node))))
         .collect();
+    let (operators, pes) = (isolated.len(), elements.pes().len());
+    if (operators as u64).saturating_mul(pes as u64) > limits.isolation_labels {
+        let message = format!("{operators} isolated operators in {pes} PEs are too many");
+        return Err(Problem::new(Stage::HostIsolation, message).into());
+    }
     isolated.sort_unstable();
-    isolated
+    Ok(isolated)
 }
 
 fn is_default(pools: &[HostPool], location: PoolLocation) -> bool {

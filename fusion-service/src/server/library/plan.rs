@@ -13,9 +13,6 @@ use streams_compiler::{
 };
 use streams_proto::fusion::v1 as pb;
 
-/// Isolation labels of all PEs together: each PE has those of all others.
-const LABELS: usize = 4_000_000;
-
 /// The answer to a submission.
 pub(super) fn submitted(job: &Compiled, budget: &Budget) -> Result<pb::SubmitResponse, Error> {
     Ok(pb::SubmitResponse { plan: Some(message(job, budget)?), warnings: warnings(&job.plan().warnings) })
@@ -40,15 +37,11 @@ pub(super) fn warnings(warnings: &[Warning]) -> Vec<pb::Warning> {
 
 fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     let (plan, job_id) = (job.plan(), job.request().job_id);
-    if plan.isolated.len().saturating_mul(plan.elements.len()) > LABELS {
-        let message = format!("{} isolated operators in {} PEs are too many", plan.isolated.len(), plan.elements.len());
-        return Err(Problem::new(Stage::HostIsolation, message).into());
-    }
     let mut elements = Vec::with_capacity(plan.elements.len());
     let mut pace = budget.pace();
-    for present in &plan.elements {
-        pace.steps(u32::try_from(present.operators.len() + plan.isolated.len()).unwrap_or(u32::MAX))?;
-        elements.push(element(plan, job_id, present)?);
+    for pe in &plan.elements {
+        pace.steps(u32::try_from(pe.operators.len() + plan.isolated.len()).unwrap_or(u32::MAX))?;
+        elements.push(element(plan, job_id, pe)?);
     }
     if let Some(change) = &plan.change {
         elements.extend(change.removed.iter().map(removed));
@@ -166,11 +159,10 @@ fn element(plan: &Plan, job_id: u64, pe: &PlannedElement) -> Result<pb::Processi
 
 /// How senders find a port (rule element-15).
 fn port_label(job_id: u64, pe: u64, label: &PortLabel) -> pb::PortLabel {
-    let PortLabel { port_id, operator_index, operator_port } = label;
     pb::PortLabel {
-        port_id: *port_id,
-        operator_port_label: format!("{job_id}.{operator_index}.{operator_port}"),
-        pe_port_label: format!("{pe}.{port_id}@{job_id}"),
+        port_id: label.port_id,
+        operator_port_label: label.operator_label(job_id),
+        pe_port_label: label.pe_label(pe, job_id),
     }
 }
 

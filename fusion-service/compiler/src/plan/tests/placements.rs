@@ -2,7 +2,7 @@
 
 use super::super::{FusionOption, submit};
 use super::{request, source, submitted};
-use crate::budget::Budget;
+use crate::budget::{Budget, Limits};
 use crate::error::Stage;
 use crate::fuser::Cpus;
 use streams_test_support::application::Sketch;
@@ -25,6 +25,18 @@ fn variables(variables: &str) -> String {
 
 fn variable(name: &str, value: &str) -> String {
     format!(r#"<envVar name="{name}" value="{value}"/>"#)
+}
+
+#[test]
+fn isolation_labels_have_a_limit() {
+    let isolated = Sketch::row(&["A", "B", "C", "D"]).adl().replace("<resources>", "<resources isolation='true'>");
+    let source = super::Source::parse(isolated.as_bytes(), &Budget::default()).unwrap();
+    for (limit, expected) in [(16, None), (15, Some("4 isolated operators in 4 PEs are too many"))] {
+        let budget = Budget::with_limits(Limits { isolation_labels: limit, ..Limits::default() });
+        let result = submit(&source, &request(FusionOption::Legacy), &budget);
+        let problem = result.as_ref().err().map(|error| (error.problems()[0].stage, error.to_string()));
+        assert_eq!(problem, expected.map(|message| (Stage::HostIsolation, message.to_owned())));
+    }
 }
 
 #[test]
