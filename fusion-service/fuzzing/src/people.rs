@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use streams_compiler::error::{Error, Problem};
-use streams_compiler::explain::{Fate, explain};
+use streams_compiler::explain::explain;
+use streams_compiler::plan::Fate;
 use streams_compiler::plan::{self, Compiled, FusionOption, Request, Source};
 use streams_graph::{Drawing, Limits, NodeKind, Widths};
 

@@ -8,7 +8,8 @@ use fusion_service::command::application::ApplicationArguments;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_compiler::explain::{Account, Fate, explain};
+use streams_compiler::explain::{Account, explain};
+use streams_compiler::plan::Fate;
 use streams_compiler::plan::{self, Compiled, InUse, Policy};
 use streams_test_support::corpus;
 

@@ -2,7 +2,7 @@
 //!
 //! Fields are only ever added. A list that is cut off stands beside the number of all entries.
 
-use crate::plan::Reason;
+use crate::plan::{Fate, Reason};
 use serde::{Serialize, Serializer};
 
 /// What is said of a compiled job.
@@ -78,15 +78,15 @@ pub struct Fusion {
     /// How many of them have to be alone in a PE.
     pub alone: usize,
     /// How automatic fusion counted, at a submission.
-    pub threads: Option<Threads>,
+    pub threads: Option<AutomaticFusion>,
     /// Why so many PEs: sentences.
     pub why: Vec<String>,
 }
 
-/// Figures of automatic fusion.
+/// How automatic fusion came to its number of PEs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Threads {
+pub struct AutomaticFusion {
     /// Threads that the application needs.
     pub least: u64,
     /// Threads that it can use.
@@ -120,7 +120,7 @@ pub struct Region {
     /// Where the width comes from.
     pub origin: WidthOrigin,
     /// How tuples get into its channels, by input port.
-    pub splitters: Vec<Splitter>,
+    pub splitters: Vec<RegionSplitter>,
     /// Each channel has PEs that no other channel and nothing outside shares.
     pub channels_have_own_pes: bool,
     /// Operators of a consistent region are inside, or connected to one that is.
@@ -142,7 +142,7 @@ pub struct WidthOrigin {
 /// How tuples get into a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Splitter {
+pub struct RegionSplitter {
     /// Input port of the parallel operator.
     pub input_port: u64,
     /// `roundRobin`, `hash` or `broadcast`.
@@ -271,31 +271,17 @@ pub struct Group {
     #[serde(serialize_with = "in_words")]
     pub reason: Option<Reason>,
     /// What changed in their documents, what a running PE can observe first. The first of them.
-    pub changes: Vec<Change>,
+    pub changes: Vec<DocumentChange>,
     /// Number of changes.
     pub change_count: usize,
     /// The documents were not compared: there was too much of them.
     pub not_compared: bool,
 }
 
-/// What becomes of PEs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Fate {
-    /// New.
-    Added,
-    /// Go on with the same document.
-    Kept,
-    /// Go on; the document changed where a running PE does not look.
-    KeptUnobservable,
-    /// Replaced.
-    Restarted,
-}
-
 /// What changed in the documents of alike PEs, at places that are alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct DocumentChange {
     /// A running PE can observe it.
     pub observable: bool,
     /// Where, in words: `operator Split, output port 0, splitter 0`; empty for the PE itself.

@@ -9,58 +9,58 @@ use crate::topology::{Node, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is needed to name constraints.
-pub(super) struct Words<'a> {
+pub(super) struct CauseNames<'a> {
     pub(super) topology: &'a Topology,
     pub(super) graph: &'a Graph<'a>,
     pub(super) fusion: Fusion,
 }
 
 /// Effect, attribute, meaning: what causes are told apart by.
-pub(super) type Sort = (Effect, &'static str, &'static str);
+pub(super) type CauseKind = (Effect, &'static str, &'static str);
 
 /// Causes of several PEs, added up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally(BTreeMap<Sort, Sum>);
+pub(super) struct CauseCounts(BTreeMap<CauseKind, Count>);
 
 #[derive(Clone, Debug, Default)]
-struct Sum {
+struct Count {
     values: BTreeSet<String>,
     operators: usize,
     pes: usize,
 }
 
-impl Tally {
+impl CauseCounts {
     pub(super) fn add(&mut self, other: Self) {
-        for (sort, Sum { values, operators, pes }) in other.0 {
-            let sum = self.0.entry(sort).or_default();
-            sum.values.extend(values);
-            sum.operators += operators;
-            sum.pes += pes;
+        for (kind, Count { values, operators, pes }) in other.0 {
+            let count = self.0.entry(kind).or_default();
+            count.values.extend(values);
+            count.operators += operators;
+            count.pes += pes;
         }
     }
 
-    pub(super) fn sorts(&self) -> Vec<Sort> {
+    pub(super) fn kinds(&self) -> Vec<CauseKind> {
         self.0.keys().copied().collect()
     }
 
     pub(super) fn finish(self) -> Vec<Cause> {
-        let cause = |((effect, attribute, meaning), sum): (Sort, Sum)| Cause {
+        let cause = |((effect, attribute, meaning), count): (CauseKind, Count)| Cause {
             effect,
             attribute,
             meaning,
-            value_count: sum.values.len(),
-            values: sum.values.into_iter().take(NAMED).collect(),
-            operators: sum.operators,
-            pes: sum.pes,
+            value_count: count.values.len(),
+            values: count.values.into_iter().take(NAMED).collect(),
+            operators: count.operators,
+            pes: count.pes,
         };
         self.0.into_iter().map(cause).collect()
     }
 }
 
-impl Words<'_> {
+impl CauseNames<'_> {
     /// What decided the PEs, over all of them.
     pub(super) fn all(&self, now: &Compiled, decisions: &Decisions) -> Vec<Cause> {
-        let mut all = Tally::default();
+        let mut all = CauseCounts::default();
         for &pe in now.elements().pes() {
             all.add(self.of(pe, now.elements().members(pe), decisions));
         }
@@ -68,18 +68,18 @@ impl Words<'_> {
     }
 
     /// What decided one PE.
-    pub(super) fn of(&self, pe: Pe, members: &[Node], decisions: &Decisions) -> Tally {
-        let mut tally: BTreeMap<Sort, Sum> = BTreeMap::new();
+    pub(super) fn of(&self, pe: Pe, members: &[Node], decisions: &Decisions) -> CauseCounts {
+        let mut counts: BTreeMap<CauseKind, Count> = BTreeMap::new();
         for decision in decisions.of.get(pe).map_or(&[][..], Vec::as_slice) {
-            let sum = tally.entry(self.sort(decision, members)).or_default();
-            sum.values.extend(self.values(decision.cause, members));
-            sum.operators += decision.members as usize;
-            sum.pes = 1;
+            let count = counts.entry(self.kind(decision, members)).or_default();
+            count.values.extend(self.values(decision.cause, members));
+            count.operators += decision.members as usize;
+            count.pes = 1;
         }
-        Tally(tally)
+        CauseCounts(counts)
     }
 
-    fn sort(&self, decision: &Decision, members: &[Node]) -> Sort {
+    fn kind(&self, decision: &Decision, members: &[Node]) -> CauseKind {
         let effect = match decision.effect {
             fuser::Effect::Together => Effect::Together,
             fuser::Effect::Alone => Effect::Alone,
@@ -135,8 +135,8 @@ impl Words<'_> {
             fuser::Cause::HostExLocation(id) => one(self.graph.text(id)),
             fuser::Cause::HostIsolation => BTreeSet::new(),
             fuser::Cause::Placement => {
-                let asked = self.placement(members);
-                if asked.is_empty() { one("none in particular") } else { asked }
+                let requested = self.placement(members);
+                if requested.is_empty() { one("none in particular") } else { requested }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike
 //! taken together.
 
-use super::account::Change;
+use super::account::DocumentChange;
 use super::names::{self, NAMED, Names};
 use crate::aadl::{self, Step, What};
 use crate::budget::Budget;
@@ -24,19 +24,19 @@ pub(super) struct Compared<'a> {
 /// Changes of one PE, or of several that are alike.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
-    shapes: IndexMap<Shape, Places>,
+    shapes: IndexMap<ChangeShape, Places>,
 }
 
 /// What places that are alike have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Shape {
+pub(super) struct ChangeShape {
     observable: bool,
     elements: Vec<String>,
-    what: WhatKind,
+    what: ChangeKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum WhatKind {
+enum ChangeKind {
     /// Values only where they can be observed.
     Attribute(String, Option<(Option<String>, Option<String>)>),
     Text(Option<(String, String)>),
@@ -49,14 +49,14 @@ enum WhatKind {
 #[derive(Clone, Debug, Default)]
 struct Places {
     count: usize,
-    steps: Vec<Standing>,
-    added: Standing,
-    removed: Standing,
+    steps: Vec<Occupants>,
+    added: Occupants,
+    removed: Occupants,
 }
 
 /// What elements at places that are alike stand for.
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct Occupants {
     names: Names,
     numbers: BTreeSet<u64>,
     /// There are more, of which nothing is known.
@@ -113,29 +113,31 @@ impl Compared<'_> {
 impl Changes {
     fn add(&mut self, difference: aadl::Difference, compared: &Compared<'_>) {
         let aadl::Difference { path, what, observable } = difference;
-        let (mut added, mut removed) = (Standing::default(), Standing::default());
+        let (mut added, mut removed) = (Occupants::default(), Occupants::default());
         let what = match what {
-            What::Attribute { name, before, after } => WhatKind::Attribute(name, observable.then_some((before, after))),
-            What::Text { before, after } => WhatKind::Text(observable.then_some((before, after))),
+            What::Attribute { name, before, after } => {
+                ChangeKind::Attribute(name, observable.then_some((before, after)))
+            }
+            What::Text { before, after } => ChangeKind::Text(observable.then_some((before, after))),
             What::Children { element, before, after, added: new, removed: gone } => {
                 new.0.iter().filter_map(|step| child(step, compared.now)).for_each(|name| added.add(&name));
                 gone.0.iter().filter_map(|step| child(step, compared.before)).for_each(|name| removed.add(&name));
                 added.cut |= new.1 > new.0.len();
                 removed.cut |= gone.1 > gone.0.len();
-                WhatKind::Children(element, (before, after), (new.1, gone.1))
+                ChangeKind::Children(element, (before, after), (new.1, gone.1))
             }
-            What::Order => WhatKind::Order,
+            What::Order => ChangeKind::Order,
         };
         let elements = path.iter().map(|step| step.element.clone()).collect();
-        let steps = path.iter().map(|step| standing(step, compared.now)).collect();
+        let steps = path.iter().map(|step| occupants(step, compared.now)).collect();
         let places = Places { count: 1, steps, added, removed };
-        self.merge(Shape { observable, elements, what }, places);
+        self.merge(ChangeShape { observable, elements, what }, places);
     }
 
-    fn merge(&mut self, shape: Shape, places: Places) {
+    fn merge(&mut self, shape: ChangeShape, places: Places) {
         let known = self.shapes.entry(shape).or_default();
         known.count += places.count;
-        known.steps.resize_with(known.steps.len().max(places.steps.len()), Standing::default);
+        known.steps.resize_with(known.steps.len().max(places.steps.len()), Occupants::default);
         for (known, other) in known.steps.iter_mut().zip(places.steps) {
             known.extend(other);
         }
@@ -151,54 +153,54 @@ impl Changes {
     }
 
     /// What PEs with the same changes have in common, in a fixed order.
-    pub(super) fn shapes(&self) -> BTreeSet<&Shape> {
+    pub(super) fn shapes(&self) -> BTreeSet<&ChangeShape> {
         self.shapes.keys().collect()
     }
 
     /// The first changes, those that can be observed before others, and how many there are.
-    pub(super) fn finish(&self) -> (Vec<Change>, usize) {
-        let mut all: Vec<(&Shape, &Places)> = self.shapes.iter().collect();
+    pub(super) fn finish(&self) -> (Vec<DocumentChange>, usize) {
+        let mut all: Vec<(&ChangeShape, &Places)> = self.shapes.iter().collect();
         all.sort_by_key(|(shape, _)| !shape.observable);
         let count = all.len();
         (all.into_iter().take(NAMED).map(|(shape, places)| change(shape, places)).collect(), count)
     }
 }
 
-fn change(shape: &Shape, places: &Places) -> Change {
+fn change(shape: &ChangeShape, places: &Places) -> DocumentChange {
     let mut path = String::new();
     let mut place: Vec<String> = Vec::new();
-    for (element, standing) in shape.elements.iter().zip(&places.steps) {
+    for (element, occupants) in shape.elements.iter().zip(&places.steps) {
         path.push('/');
         path.push_str(element);
         if let Some(word) = word(element) {
-            let at = standing.text();
+            let at = occupants.text();
             place.push(if at.is_empty() { word.to_owned() } else { format!("{word} {at}") });
         }
     }
     let (what, before, after) = match &shape.what {
-        WhatKind::Attribute(name, values) => {
+        ChangeKind::Attribute(name, values) => {
             path.push_str("/@");
             path.push_str(name);
             let (before, after) = values.clone().unwrap_or_default();
             (format!("@{name}"), before, after)
         }
-        WhatKind::Text(values) => {
+        ChangeKind::Text(values) => {
             let (before, after) = values.clone().unzip();
             ("text".to_owned(), before, after)
         }
-        WhatKind::Children(element, (before, after), _) => {
+        ChangeKind::Children(element, (before, after), _) => {
             path.push('/');
             path.push_str(element);
             let into = shape.elements.iter().any(|element| element == "inputPort");
             (children(element, into), Some(before.to_string()), Some(after.to_string()))
         }
-        WhatKind::Order => ("order".to_owned(), None, None),
+        ChangeKind::Order => ("order".to_owned(), None, None),
     };
     let (added_count, removed_count) = match &shape.what {
-        WhatKind::Children(_, _, counts) => *counts,
+        ChangeKind::Children(_, _, counts) => *counts,
         _ => (0, 0),
     };
-    Change {
+    DocumentChange {
         observable: shape.observable,
         place: place.join(", "),
         path,
@@ -213,7 +215,7 @@ fn change(shape: &Shape, places: &Places) -> Change {
     }
 }
 
-impl Standing {
+impl Occupants {
     /// A number if it is one.
     fn add(&mut self, text: &str) {
         match text.parse() {
@@ -245,16 +247,16 @@ impl Standing {
 }
 
 /// What an element stands for: a name, or a number.
-fn standing(step: &Step, topology: &Topology) -> Standing {
-    let mut standing = Standing::default();
+fn occupants(step: &Step, topology: &Topology) -> Occupants {
+    let mut occupants = Occupants::default();
     match (step.element.as_str(), &step.name, step.key.as_slice()) {
-        ("phy:parallelRegion", _, [(_, index)]) => standing.names.add(&region(index, topology)),
-        ("operInstance", Some(name), _) => standing.names.add(name),
-        (_, _, [(_, value)]) => standing.add(value),
+        ("phy:parallelRegion", _, [(_, index)]) => occupants.names.add(&region(index, topology)),
+        ("operInstance", Some(name), _) => occupants.names.add(name),
+        (_, _, [(_, value)]) => occupants.add(value),
         (_, _, []) => {}
-        (_, _, key) => standing.names.add(&end(key, topology)),
+        (_, _, key) => occupants.names.add(&end(key, topology)),
     }
-    standing
+    occupants
 }
 
 /// A child that is new or gone, if it has a name.

@@ -1,39 +1,39 @@
 //! PEs of an account: those that are alike but for their channels in one group.
 
-use super::account::{Fate, Group, Removed};
-use super::causes::{Sort, Tally, Words};
-use super::changes::{Changes, Compared, Shape};
+use super::account::{Group, Removed};
+use super::causes::{CauseCounts, CauseKind, CauseNames};
+use super::changes::{ChangeShape, Changes, Compared};
 use super::names::{NAMED, Names, template};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{Decisions, Pe};
-use crate::plan::{self, Compiled, PlannedElement, Reason};
+use crate::plan::{Compiled, Fate, PlannedElement, Reason};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What PEs of a group have in common.
 #[derive(PartialEq, Eq, Hash)]
-struct Alike {
+struct GroupKey {
     fate: Option<Fate>,
     restartable: bool,
     new_operators: usize,
     /// Operators without their channels, and how many of each.
     operators: BTreeMap<String, u32>,
-    causes: Vec<Sort>,
+    causes: Vec<CauseKind>,
     placed: bool,
-    changes: Option<BTreeSet<Shape>>,
+    changes: Option<BTreeSet<ChangeShape>>,
     not_compared: bool,
 }
 
 /// PEs that are alike, added up.
 #[derive(Default)]
-struct Sum {
+struct GroupSum {
     ids: Vec<u64>,
     names: Names,
     operators_each: usize,
     bytes: u64,
     placement: BTreeSet<String>,
-    tally: Tally,
+    cause_counts: CauseCounts,
     reason: Option<Reason>,
     changes: Changes,
 }
@@ -42,20 +42,21 @@ struct Sum {
 pub(super) fn groups(
     now: &Compiled,
     decisions: &Decisions,
-    words: &Words<'_>,
+    names: &CauseNames<'_>,
     compared: Option<&Compared<'_>>,
     budget: &Budget,
 ) -> Result<Vec<Group>, Error> {
     let change = now.plan().change.as_ref();
     let new: HashSet<&str> = change.iter().flat_map(|c| &c.operators.added).map(String::as_str).collect();
-    let mut groups: IndexMap<Alike, Sum> = IndexMap::new();
+    let mut groups: IndexMap<GroupKey, GroupSum> = IndexMap::new();
     let mut pace = budget.pace();
     for (&pe, element) in now.elements().pes().iter().zip(&now.plan().elements) {
         pace.steps(u32::try_from(element.operators.len()).unwrap_or(u32::MAX))?;
         let changes = compared.and_then(|compared| compared.of(element.id));
-        let (mut alike, tally, placement) = alike(now, pe, element, decisions, words, compared.is_some(), changes);
-        alike.new_operators = element.operators.iter().filter(|name| new.contains(name.as_str())).count();
-        let sum = groups.entry(alike).or_default();
+        let (mut key, cause_counts, placement) =
+            key_of(now, pe, element, decisions, names, compared.is_some(), changes);
+        key.new_operators = element.operators.iter().filter(|name| new.contains(name.as_str())).count();
+        let sum = groups.entry(key).or_default();
         if sum.ids.is_empty() {
             sum.reason = element.reason.as_deref().cloned();
             sum.operators_each = element.operators.len();
@@ -64,66 +65,61 @@ pub(super) fn groups(
         element.operators.iter().for_each(|name| sum.names.add(name));
         sum.bytes = sum.bytes.saturating_add(element.bytes);
         sum.placement.extend(placement);
-        sum.tally.add(tally);
+        sum.cause_counts.add(cause_counts);
         if let Some(changes) = changes {
             sum.changes.extend(changes);
         }
     }
-    Ok(groups.into_iter().map(|(alike, sum)| group(&alike, sum)).collect())
+    Ok(groups.into_iter().map(|(key, sum)| group(&key, sum)).collect())
 }
 
-fn alike(
+fn key_of(
     now: &Compiled,
     pe: Pe,
     element: &PlannedElement,
     decisions: &Decisions,
-    words: &Words<'_>,
+    names: &CauseNames<'_>,
     comparing: bool,
     changes: Option<&Changes>,
-) -> (Alike, Tally, BTreeSet<String>) {
-    let fate = now.plan().change.is_some().then_some(match element.fate {
-        plan::Fate::Added => Fate::Added,
-        plan::Fate::Kept => Fate::Kept,
-        plan::Fate::KeptUnobservable => Fate::KeptUnobservable,
-        plan::Fate::Restarted => Fate::Restarted,
-    });
+) -> (GroupKey, CauseCounts, BTreeSet<String>) {
+    let fate = now.plan().change.is_some().then_some(element.fate);
     let members = now.elements().members(pe);
     let mut operators = BTreeMap::new();
     element.operators.iter().for_each(|name| *operators.entry(template(name).0).or_default() += 1);
-    let tally = words.of(pe, members, decisions);
-    let placement = words.placement(members);
+    let cause_counts = names.of(pe, members, decisions);
+    let placement = names.placement(members);
     let goes_on = matches!(fate, Some(Fate::Restarted | Fate::KeptUnobservable));
-    let alike = Alike {
+    let key = GroupKey {
         fate,
         restartable: element.restartable,
         new_operators: 0,
         operators,
-        causes: tally.sorts(),
+        causes: cause_counts.kinds(),
         placed: !placement.is_empty(),
         changes: changes.map(|changes| changes.shapes().into_iter().cloned().collect()),
         not_compared: comparing && goes_on && changes.is_none(),
     };
-    (alike, tally, placement)
+    (key, cause_counts, placement)
 }
 
-fn group(alike: &Alike, sum: Sum) -> Group {
+fn group(key: &GroupKey, sum: GroupSum) -> Group {
     let (operators, operator_entries) = sum.names.short();
     let (changes, change_count) = sum.changes.finish();
     Group {
         ids: sum.ids,
-        fate: alike.fate,
+        fate: key.fate,
         operators_each: sum.operators_each,
-        new_operators_each: alike.new_operators,
+        new_operators_each: key.new_operators,
         operators,
         operator_entries,
         aadl_bytes: sum.bytes,
-        restartable: alike.restartable,
+        restartable: key.restartable,
         placement: sum.placement.into_iter().take(NAMED).collect(),
-        causes: sum.tally.finish(),
+        causes: sum.cause_counts.finish(),
         reason: sum.reason,
         changes,
         change_count,
-        not_compared: alike.not_compared,
+        not_compared: key.not_compared,
     }
 }
 
@@ -140,7 +136,7 @@ pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> 
             *counts.entry(template(name).0).or_default() += 1;
             names.add(name);
         }
-        // The reason names operators: without its channels it is the same for PEs that are alike.
+        // The reason names operators: without its channels it is the same for PEs that are key.
         let key = (operators.map(|_| counts), template(&Reason::in_words(gone.reason.as_ref())).0);
         let group = groups.entry(key).or_insert_with(|| (Vec::new(), gone.reason.clone(), Names::default()));
         group.0.push(gone.id);

@@ -1,14 +1,15 @@
 //! What an account says of the job as a whole: regions, pools, and how fusion came to its number of PEs.
 
 use super::account::{
-    ConsistentRegion, Fate, Fusion, Group, HostPool, Region, Resize, Splitter, Threads, Totals, Warning, WidthOrigin,
+    AutomaticFusion, ConsistentRegion, Fusion, Group, HostPool, Region, RegionSplitter, Resize, Totals, Warning,
+    WidthOrigin,
 };
 use super::names::Names;
 use crate::error::excerpt;
 use crate::fuser::{self, Automatic, Decisions};
 use crate::logical::{self, SplitterKind};
 use crate::phrase::counted;
-use crate::plan::{Compiled, FusionOption};
+use crate::plan::{Compiled, Fate, FusionOption};
 use crate::topology::{WidthSource, width_source};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +59,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         }
         FusionOption::Automatic { .. } => {
             match now.plan().automatic {
-                Some(automatic) => why.extend(how_found(&automatic)),
+                Some(automatic) => why.extend(automatic_sentences(&automatic)),
                 None => {
                     why.push(format!("{} was found when the job was submitted, and stays", wanted.unwrap_or_default()))
                 }
@@ -67,7 +68,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         }
     };
     if let Some(wanted) = wanted {
-        why.extend(missed(wanted, pes, decisions));
+        why.extend(difference_from_wanted(wanted, pes, decisions));
     }
     Fusion {
         mode,
@@ -76,7 +77,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
         processing_elements: pes,
         units: decisions.units,
         alone: decisions.alone,
-        threads: now.plan().automatic.map(|automatic| Threads {
+        threads: now.plan().automatic.map(|automatic| AutomaticFusion {
             least: automatic.least_threads,
             most: automatic.most_threads,
             milli_cpu: automatic.cpu,
@@ -88,7 +89,7 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
     }
 }
 
-fn how_found(automatic: &Automatic) -> Vec<String> {
+fn automatic_sentences(automatic: &Automatic) -> Vec<String> {
     let Automatic { least_threads, most_threads, cpu, low, high, room, count } = automatic;
     let cores = format!("{}.{:03}", cpu / 1000, cpu % 1000);
     let cores = cores.trim_end_matches('0').trim_end_matches('.');
@@ -103,7 +104,7 @@ fn how_found(automatic: &Automatic) -> Vec<String> {
 }
 
 /// Why there are more or fewer PEs than wanted.
-fn missed(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
+fn difference_from_wanted(wanted: u64, pes: usize, decisions: &Decisions) -> Option<String> {
     let found = pes as u64;
     if found > wanted {
         let more = found - wanted;
@@ -174,8 +175,8 @@ fn origin(now: &Compiled, written: Option<&logical::ParallelRegion>, region: &cr
     }
 }
 
-fn splitter(splitter: &logical::Splitter) -> Splitter {
-    Splitter {
+fn splitter(splitter: &logical::Splitter) -> RegionSplitter {
+    RegionSplitter {
         input_port: splitter.input_port,
         kind: match splitter.kind {
             SplitterKind::RoundRobin => "roundRobin",

@@ -31,8 +31,8 @@ mod tests;
 mod text;
 
 pub use account::{
-    Account, Cause, Change, ConsistentRegion, Effect, Fate, Fusion, Group, HostPool, Region, Removed, Resize, Splitter,
-    Threads, Totals, Warning, WidthOrigin,
+    Account, AutomaticFusion, Cause, ConsistentRegion, DocumentChange, Effect, Fusion, Group, HostPool, Region,
+    RegionSplitter, Removed, Resize, Totals, Warning, WidthOrigin,
 };
 
 use crate::budget::Budget;
@@ -52,10 +52,10 @@ pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Res
     let graph = Graph::from_topology(topology)?;
     let fusion = now.fusion(&graph)?;
     let decisions = decisions(&graph, &fusion, now.elements().partition(), budget)?;
-    let words = causes::Words { topology, graph: &graph, fusion };
+    let names = causes::CauseNames { topology, graph: &graph, fusion };
     let prior = prior.filter(|_| now.plan().change.is_some());
     let compared = prior.map(|prior| changes::compare(prior, now, COMPARED, budget)).transpose()?;
-    let groups = elements::groups(now, &decisions, &words, compared.as_ref(), budget)?;
+    let groups = elements::groups(now, &decisions, &names, compared.as_ref(), budget)?;
     Ok(Account {
         kind: if now.plan().change.is_some() { "resize" } else { "submission" },
         application: now.plan().application_name.clone(),
@@ -68,7 +68,7 @@ pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Res
         regions: job::regions(now, prior),
         host_pools: job::host_pools(now),
         consistent_regions: job::consistent_regions(now),
-        causes: words.all(now, &decisions),
+        causes: names.all(now, &decisions),
         resize: job::resize(now, &groups),
         processing_elements: groups,
         removed: elements::removed(now, prior),

@@ -1,9 +1,9 @@
 //! Accounts from what a caller may not have: the job before, time, room.
 
-use super::{Fate, changes, explain};
+use super::{changes, explain};
 use crate::budget::Budget;
 use crate::error::Error;
-use crate::plan::{Compiled, InUse, Policy, Request, Source, resize, submit};
+use crate::plan::{Compiled, Fate, InUse, Policy, Request, Source, resize, submit};
 use std::sync::Arc;
 
 /// A job, and the same with another width.

@@ -1,10 +1,10 @@
 //! An account as text, for people who operate jobs: aligned, short, what is alike together.
 
-use super::account::{Account, Cause, Change, Effect, Fate, Group, Region};
+use super::account::{Account, Cause, DocumentChange, Effect, Group, Region};
 use super::names::ranges;
 use crate::error::excerpt;
 use crate::phrase::{counted, listed};
-use crate::plan::Reason;
+use crate::plan::{Fate, Reason};
 use std::fmt::{self, Display, Formatter, Write as _};
 
 /// Groups of PEs that are shown.
@@ -175,7 +175,7 @@ impl Account {
             let mut lines = Vec::new();
             if let Some(each) = removed.operators_each {
                 let names = listed(&removed.operators, removed.operator_entries);
-                lines.push(("removed", held(removed.ids.len(), &counted(each, "operator"), &names)));
+                lines.push(("removed", contents(removed.ids.len(), &counted(each, "operator"), &names)));
             }
             // With the operators said, it says nothing new that they are gone.
             if lines.is_empty() || !matches!(removed.reason, Some(Reason::NoLongerExist(_))) {
@@ -201,7 +201,7 @@ impl Account {
             (all, new) if all == new => counted(all, "new operator"),
             (all, new) => format!("{}, {new} of them new", counted(all, "operator")),
         };
-        let what = held(group.ids.len(), &operators, &listed(&group.operators, group.operator_entries));
+        let what = contents(group.ids.len(), &operators, &listed(&group.operators, group.operator_entries));
         lines.push((group.fate.map_or("", fate), what));
         if group.fate == Some(Fate::Added) && group.new_operators_each < group.operators_each {
             lines.push(("because", "operators move here from other PEs".to_owned()));
@@ -233,7 +233,7 @@ impl Account {
 }
 
 /// `1 operator: Src`, or `3 PEs with 1 operator each: Work[0-2]`.
-fn held(pes: usize, operators: &str, names: &str) -> String {
+fn contents(pes: usize, operators: &str, names: &str) -> String {
     if pes == 1 { format!("{operators}: {names}") } else { format!("{pes} PEs with {operators} each: {names}") }
 }
 
@@ -315,7 +315,7 @@ fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
     }
 }
 
-fn what(change: &Change) -> String {
+fn what(change: &DocumentChange) -> String {
     let mut text = change.what.clone();
     let value = |value: &Option<String>| value.as_ref().map_or_else(|| "none".to_owned(), String::clone);
     if change.before != change.after {

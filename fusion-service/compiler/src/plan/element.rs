@@ -11,6 +11,7 @@ use crate::fuser::Pe;
 use crate::heap::heap_fields;
 use crate::shared::Shared;
 use crate::topology::{Export, Imports, Via};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
@@ -74,7 +75,8 @@ impl PlannedElement {
 }
 
 /// What a resize does to a PE (rule layout-11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Fate {
     /// New.
     Added,

@@ -1,8 +1,8 @@
 //! Accounts to messages.
 
 use super::plan::{automatic, warnings};
-use streams_compiler::explain::{self, Account, Effect, Fate};
-use streams_compiler::plan::{Compiled, Reason};
+use streams_compiler::explain::{self, Account, Effect};
+use streams_compiler::plan::{Compiled, Fate, Reason};
 use streams_proto::fusion::v1::{self as pb, explanation};
 
 /// Groups of PEs in a message: it stays far below what receivers accept.
@@ -46,7 +46,7 @@ pub(super) fn explained(job: &Compiled, account: Account) -> pb::ExplainResponse
 }
 
 fn region(region: explain::Region) -> explanation::Region {
-    let splitter = |splitter: explain::Splitter| explanation::Splitter {
+    let splitter = |splitter: explain::RegionSplitter| explanation::Splitter {
         input_port: splitter.input_port,
         kind: splitter.kind.to_owned(),
         attributes: splitter.attributes,
@@ -132,7 +132,7 @@ fn group(group: explain::Group) -> explanation::Group {
     }
 }
 
-fn change(change: explain::Change) -> explanation::Change {
+fn change(change: explain::DocumentChange) -> explanation::Change {
     explanation::Change {
         observable: change.observable,
         place: change.place,
