@@ -10,7 +10,7 @@ use streams_compiler::error::{Error, Problem};
 use streams_compiler::explain::explain;
 use streams_compiler::plan::Fate;
 use streams_compiler::plan::{self, Compiled, FusionOption, Request, Source};
-use streams_graph::{Drawing, Limits, NodeKind, Widths};
+use streams_graph::{Drawing, DrawingLimits, NodeKind, Widths};
 
 /// Operators of an application that is drawn without folding.
 const SMALL: usize = 80;
@@ -115,9 +115,9 @@ pub(crate) fn drawn(now: &Compiled, before: Option<&Compiled>, choice: &mut Choi
     let all = topology.operators.len() + before.map_or(0, |before| before.topology().operators.len());
     let small = all <= SMALL;
     let limits = match choice.below(3) {
-        0 => Limits { boxes: 2 + choice.below(20) as usize, edges: 1 + choice.below(20) as usize },
-        1 if small => Limits::of_boxes(usize::MAX),
-        _ => Limits::default(),
+        0 => DrawingLimits { boxes: 2 + choice.below(20) as usize, edges: 1 + choice.below(20) as usize },
+        1 if small => DrawingLimits::of_boxes(usize::MAX),
+        _ => DrawingLimits::default(),
     };
     let regions = before.map(|before| before.topology().regions.as_slice()).unwrap_or_default();
     let view = choice.below(3);
@@ -147,7 +147,7 @@ pub(crate) fn drawn(now: &Compiled, before: Option<&Compiled>, choice: &mut Choi
 }
 
 /// A drawing keeps to its limits, and all three texts are well-formed.
-fn written(drawing: &Drawing, limits: Limits, again: &Drawing) {
+fn written(drawing: &Drawing, limits: DrawingLimits, again: &Drawing) {
     let boxes = drawing.nodes.len() + drawing.clusters.len();
     assert!(boxes <= limits.boxes, "{boxes} boxes, at most {}", limits.boxes);
     let edges = drawing.edges.len();

@@ -2,7 +2,7 @@
 
 use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, When};
-use super::subject::{Present, Subject};
+use super::subject::{DrawnOperator, Subject};
 use super::text::{last_part, long, short, shortened};
 use std::collections::BTreeMap;
 use streams_compiler::topology::{Export, Imports, Operator};
@@ -11,12 +11,12 @@ use streams_compiler::topology::{Export, Imports, Operator};
 #[derive(Debug, Default)]
 pub(super) struct Boundary {
     /// By name of the Import or Export.
-    found: BTreeMap<(NodeKind, String), Found>,
-    connections: Vec<Connected>,
+    entries: BTreeMap<(NodeKind, String), Entry>,
+    connections: Vec<EntryConnection>,
 }
 
 #[derive(Debug)]
-struct Found {
+struct Entry {
     /// Order of discovery.
     position: usize,
     parent: Option<ClusterId>,
@@ -27,7 +27,7 @@ struct Found {
 }
 
 #[derive(Debug)]
-struct Connected {
+struct EntryConnection {
     key: (NodeKind, String),
     operator: NodeId,
     port: u32,
@@ -39,14 +39,14 @@ impl Boundary {
     pub(super) fn note(
         &mut self,
         subject: &Subject<'_>,
-        present: &Present<'_>,
+        drawn: &DrawnOperator<'_>,
         node: NodeId,
         parent: Option<ClusterId>,
     ) {
-        if let (Some(before), Some(was)) = (subject.before, present.before) {
+        if let (Some(before), Some(was)) = (subject.before, drawn.before) {
             self.note_operator(&before.topology().operators[was], node, parent, When::Before);
         }
-        if let Some(is) = present.now {
+        if let Some(is) = drawn.now {
             self.note_operator(&subject.now.topology().operators[is], node, parent, When::Now);
         }
     }
@@ -74,8 +74,8 @@ impl Boundary {
         parent: Option<ClusterId>,
         when: When,
     ) {
-        let position = self.found.len();
-        let found = self.found.entry(key.clone()).or_insert_with(|| Found {
+        let position = self.entries.len();
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
             position,
             parent,
             lines: Vec::new(),
@@ -83,32 +83,32 @@ impl Boundary {
             now: false,
             node: None,
         });
-        found.lines = lines;
+        entry.lines = lines;
         match when {
-            When::Before => found.before = true,
-            When::Now => found.now = true,
+            When::Before => entry.before = true,
+            When::Now => entry.now = true,
         }
-        self.connections.push(Connected { key, operator, port, when });
+        self.connections.push(EntryConnection { key, operator, port, when });
     }
 
     /// Adds the nodes.
     pub(super) fn add_nodes(&mut self, subject: &Subject<'_>, outline: &mut Outline) {
-        let mut all: Vec<(&(NodeKind, String), &mut Found)> = self.found.iter_mut().collect();
-        all.sort_by_key(|(_, found)| found.position);
-        for ((kind, name), found) in all {
-            let mark = match (found.before, found.now) {
+        let mut all: Vec<(&(NodeKind, String), &mut Entry)> = self.entries.iter_mut().collect();
+        all.sort_by_key(|(_, entry)| entry.position);
+        for ((kind, name), entry) in all {
+            let mark = match (entry.before, entry.now) {
                 (false, _) => Mark::Added,
                 (_, false) => Mark::Removed,
                 _ => Mark::Kept,
             };
-            let like = outline.text(&without_channels(name));
+            let origin = outline.text(&without_channels(name));
             let word = if *kind == NodeKind::Import { "import" } else { "export" };
             let mut details = vec![word.to_owned()];
-            details.extend(found.lines.iter().map(|line| shortened(line, 30)));
+            details.extend(entry.lines.iter().map(|line| shortened(line, 30)));
             let mut tooltip = vec![long(name)];
-            tooltip.extend(found.lines.iter().map(|line| long(line)));
+            tooltip.extend(entry.lines.iter().map(|line| long(line)));
             let node = Node {
-                parent: found.parent,
+                parent: entry.parent,
                 kind: *kind,
                 label: short(last_part(name, ".")),
                 details,
@@ -117,14 +117,14 @@ impl Boundary {
                 inputs: u32::from(*kind == NodeKind::Export),
                 outputs: u32::from(*kind == NodeKind::Import),
             };
-            found.node = Some(outline.node(node, like, None));
+            entry.node = Some(outline.node(node, origin, None));
         }
     }
 
     /// Passes on what they are connected to.
     pub(super) fn connections(&self, to: &mut dyn FnMut(Connection)) {
-        for Connected { key, operator, port, when } in &self.connections {
-            let Some(node) = self.found.get(key).and_then(|found| found.node) else { continue };
+        for EntryConnection { key, operator, port, when } in &self.connections {
+            let Some(node) = self.entries.get(key).and_then(|entry| entry.node) else { continue };
             let (split, when) = (false, *when);
             to(match key.0 {
                 NodeKind::Import => {

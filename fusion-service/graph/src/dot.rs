@@ -1,6 +1,6 @@
 //! Drawings for Graphviz (`dot -Tsvg`). The `cluster` in the name of a subgraph is what makes Graphviz draw a box.
 
-use super::drawing::{Cluster, ClusterId, ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Step, walk};
+use super::drawing::{Cluster, ClusterId, ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Visit, walk};
 use cranelift_entity::EntityRef;
 use std::fmt::Write as _;
 
@@ -24,9 +24,9 @@ pub(super) fn write(drawing: &Drawing) -> String {
     walk(drawing, |step, depth| {
         let indent = 2 * (depth + 1);
         match step {
-            Step::Begin(id) => begin(&drawing.clusters[id], id, indent, &mut out),
-            Step::Node(id) => node(&drawing.nodes[id], id, indent, &mut out),
-            Step::End => {
+            Visit::Begin(id) => begin(&drawing.clusters[id], id, indent, &mut out),
+            Visit::Node(id) => node(&drawing.nodes[id], id, indent, &mut out),
+            Visit::End => {
                 let _ = writeln!(out, "{:indent$}}}", "");
             }
         }

@@ -93,7 +93,7 @@ pub enum NodeKind {
     Import,
     /// An Export: streams for other jobs.
     Export,
-    /// Several things that are not drawn one by one.
+    /// Several members of a cluster that are not drawn one by one.
     Folded,
     /// A PE that is removed because its operators are in others now.
     Element,
@@ -193,7 +193,14 @@ impl Drawing {
     }
 }
 
-/// What is directly in each cluster, in order.
+/// A cluster or a node, as a member of the cluster around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Member {
+    Cluster(ClusterId),
+    Node(NodeId),
+}
+
+/// The members of each cluster, in order.
 #[derive(Debug)]
 pub(super) struct Contents {
     clusters: Vec<Vec<ClusterId>>,
@@ -224,9 +231,9 @@ impl Contents {
     }
 }
 
-/// A step of a walk through nested clusters.
+/// What a walk through nested clusters comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Visit {
     Begin(ClusterId),
     Node(NodeId),
     End,
@@ -234,20 +241,20 @@ pub(super) enum Step {
 
 /// Walks through all clusters and nodes as they are nested, with the depth of each step. Clusters may be nested as deep
 /// as composites are: nothing recurses.
-pub(super) fn walk(drawing: &Drawing, mut visit: impl FnMut(Step, usize)) {
+pub(super) fn walk(drawing: &Drawing, mut visit: impl FnMut(Visit, usize)) {
     let contents = Contents::of(drawing);
-    contents.nodes(None).iter().for_each(|&node| visit(Step::Node(node), 0));
+    contents.nodes(None).iter().for_each(|&node| visit(Visit::Node(node), 0));
     let mut open = vec![contents.clusters(None).iter()];
     while let Some(clusters) = open.last_mut() {
         let Some(&cluster) = clusters.next() else {
             open.pop();
             if let Some(depth) = open.len().checked_sub(1) {
-                visit(Step::End, depth);
+                visit(Visit::End, depth);
             }
             continue;
         };
-        visit(Step::Begin(cluster), open.len() - 1);
-        contents.nodes(Some(cluster)).iter().for_each(|&node| visit(Step::Node(node), open.len()));
+        visit(Visit::Begin(cluster), open.len() - 1);
+        contents.nodes(Some(cluster)).iter().for_each(|&node| visit(Visit::Node(node), open.len()));
         open.push(contents.clusters(Some(cluster)).iter());
     }
 }

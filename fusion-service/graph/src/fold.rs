@@ -2,21 +2,21 @@
 //!
 //! What is too much is not refused but folded, in this order, until it fits:
 //!
-//! 1. things beside each other that are alike: the first is drawn, one node stands for the others ("channels 1–9, like
+//! 1. members of one cluster that are alike: the first is drawn, one node stands for the others ("channels 1–9, like
 //!    channel 0");
 //! 2. clusters become nodes, the innermost first;
-//! 3. the last things at the outside become one node.
+//! 3. the last members of the outside become one node.
 //!
-//! Alike are things of one kind, with one origin in the application, with the same mark, and with alike things inside.
-//! What they are connected to does not count. Time is linear in the outline and its connections, up to sorting, for
-//! each step.
+//! Two members are alike if they are of one kind, have one origin in the application and one mark, and contain alike
+//! members. What they are connected to does not count. Time is linear in the outline and its connections, up to
+//! sorting, for each step.
 
 mod shapes;
 
-use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Node, NodeId, NodeKind};
+use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Member, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, Outlined, When};
 use super::text;
-use super::{Drawing, Limits};
+use super::{Drawing, DrawingLimits};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use shapes::{Inside, Shapes};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub(super) fn fold(
     connections: &Connections<'_>,
     title: String,
     mut notes: Vec<String>,
-    limits: Limits,
+    limits: DrawingLimits,
     budget: &Budget,
 ) -> Result<Drawing, Error> {
     let shapes = Shapes::of(outline);
@@ -82,13 +82,6 @@ struct Folding {
     most: usize,
 }
 
-/// A cluster or node of the outline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Thing {
-    Cluster(ClusterId),
-    Node(NodeId),
-}
-
 /// Where a cluster of the outline is in the drawing.
 #[derive(Clone, Copy, Debug, Default)]
 enum Place {
@@ -96,7 +89,7 @@ enum Place {
     #[default]
     Unknown,
     Cluster(ClusterId),
-    /// In a node that stands for several things.
+    /// In a node that stands for several members.
     Node(NodeId),
 }
 
@@ -172,7 +165,7 @@ impl Folded {
         if let Some(node) = known[group] {
             return node;
         }
-        let node = self.nodes.push(Node { parent, ..stand_in(outline, shapes, &groups.members[group]) });
+        let node = self.nodes.push(Node { parent, ..group_node(outline, shapes, &groups.members[group]) });
         known[group] = Some(node);
         node
     }
@@ -180,12 +173,12 @@ impl Folded {
     /// The edges between what is drawn.
     fn edges(&self, outline: &Outline, connections: &Connections<'_>) -> Vec<Edge> {
         #[derive(Default)]
-        struct Found {
+        struct EdgeCounts {
             before: u32,
             now: u32,
             split: bool,
         }
-        let mut found: HashMap<(End, End), Found> = HashMap::new();
+        let mut counts: HashMap<(End, End), EdgeCounts> = HashMap::new();
         connections(&mut |connection: Connection| {
             let (Some(source), Some(target)) = (self.node_of[connection.source], self.node_of[connection.target])
             else {
@@ -200,17 +193,17 @@ impl Folded {
                 End { node: source, port: port(connection.source_port, self.nodes[source].outputs) },
                 End { node: target, port: port(connection.target_port, self.nodes[target].inputs) },
             );
-            let found = found.entry(ends).or_default();
+            let counts = counts.entry(ends).or_default();
             match connection.when {
-                When::Before => found.before = found.before.saturating_add(1),
-                When::Now => found.now = found.now.saturating_add(1),
+                When::Before => counts.before = counts.before.saturating_add(1),
+                When::Now => counts.now = counts.now.saturating_add(1),
             }
-            found.split |= connection.split;
+            counts.split |= connection.split;
         });
         let difference = outline.nodes.values().any(|node| node.item.mark.is_some());
-        let mut edges: Vec<Edge> = found
+        let mut edges: Vec<Edge> = counts
             .into_iter()
-            .map(|((source, target), Found { before, now, split })| {
+            .map(|((source, target), EdgeCounts { before, now, split })| {
                 let mark = match (before, now) {
                     (0, _) => Mark::Added,
                     (_, 0) => Mark::Removed,
@@ -226,41 +219,42 @@ impl Folded {
 
 /// Things that one node each stands for.
 struct Groups {
-    /// The thing that is drawn and says what the others are like, if there is one; the others.
-    members: Vec<(Option<Thing>, Vec<Thing>)>,
+    /// The member that is drawn as the example of a group, if there is one, and the others.
+    members: Vec<(Option<Member>, Vec<Member>)>,
     of_cluster: SecondaryMap<ClusterId, Option<usize>>,
     of_node: SecondaryMap<NodeId, Option<usize>>,
 }
 
-/// Finds things that are alike beside each other, and the last ones at the outside.
+/// Finds members of one cluster that are alike, and the last members of the outside.
 fn groups(outline: &Outline, shapes: &Shapes, folding: Folding) -> Groups {
     let mut groups = Groups { members: Vec::new(), of_cluster: SecondaryMap::new(), of_node: SecondaryMap::new() };
     if !folding.alike {
         return groups;
     }
-    let things = (outline.clusters.iter())
-        .map(|(id, c)| (Thing::Cluster(id), c.item.parent, shapes.clusters[id], shapes.inside[id].nodes))
-        .chain(outline.nodes.iter().map(|(id, n)| (Thing::Node(id), n.item.parent, shapes.nodes[id], 1)));
+    let members = (outline.clusters.iter())
+        .map(|(id, c)| (Member::Cluster(id), c.item.parent, shapes.clusters[id], shapes.inside[id].nodes))
+        .chain(outline.nodes.iter().map(|(id, n)| (Member::Node(id), n.item.parent, shapes.nodes[id], 1)));
     let mut position: HashMap<(Option<ClusterId>, u32), usize> = HashMap::new();
-    let mut alike: Vec<(usize, Option<ClusterId>, Vec<Thing>)> = Vec::new();
-    for (thing, parent, shape, size) in things {
+    let mut alike: Vec<(usize, Option<ClusterId>, Vec<Member>)> = Vec::new();
+    for (member, parent, shape, size) in members {
         let at = *position.entry((parent, shape)).or_insert_with(|| {
             alike.push((size, parent, Vec::new()));
             alike.len() - 1
         });
-        alike[at].2.push(thing);
+        alike[at].2.push(member);
     }
     let mut outside = Vec::new();
-    for (size, parent, mut things) in alike {
-        if let Some(number) = things.iter().map(|thing| number(outline, *thing)).collect::<Option<Vec<u64>>>() {
-            let mut numbered: Vec<(u64, Thing)> = number.into_iter().zip(things).collect();
+    for (size, parent, mut members) in alike {
+        if let Some(number) = members.iter().map(|member| number(outline, *member)).collect::<Option<Vec<u64>>>() {
+            let mut numbered: Vec<(u64, Member)> = number.into_iter().zip(members).collect();
             numbered.sort_by_key(|(number, _)| *number);
-            things = numbered.into_iter().map(|(_, thing)| thing).collect();
+            members = numbered.into_iter().map(|(_, member)| member).collect();
         }
-        let others = if things.len() > 2 || (things.len() == 2 && size > 1) { things.split_off(1) } else { Vec::new() };
-        let first = things.first().copied();
+        let others =
+            if members.len() > 2 || (members.len() == 2 && size > 1) { members.split_off(1) } else { Vec::new() };
+        let first = members.first().copied();
         if parent.is_none() {
-            outside.extend(things);
+            outside.extend(members);
         }
         if !others.is_empty() {
             if parent.is_none() {
@@ -271,11 +265,11 @@ fn groups(outline: &Outline, shapes: &Shapes, folding: Folding) -> Groups {
     }
     if outside.len() > folding.most {
         let mut rest = outside.split_off(folding.most - 1);
-        // A thing at the outside may stand for its group.
-        let folded: Vec<usize> = rest.iter().filter_map(|thing| groups.of(*thing)).collect();
-        let whole: Vec<Thing> =
+        // A member of the outside may stand for its group.
+        let folded: Vec<usize> = rest.iter().filter_map(|member| groups.of(*member)).collect();
+        let whole: Vec<Member> =
             folded.into_iter().flat_map(|group| std::mem::take(&mut groups.members[group].1)).collect();
-        rest.retain(|thing| groups.of(*thing).is_none());
+        rest.retain(|member| groups.of(*member).is_none());
         rest.extend(whole);
         groups.add(None, rest);
     }
@@ -283,29 +277,29 @@ fn groups(outline: &Outline, shapes: &Shapes, folding: Folding) -> Groups {
 }
 
 impl Groups {
-    fn of(&self, thing: Thing) -> Option<usize> {
-        match thing {
-            Thing::Cluster(id) => self.of_cluster[id],
-            Thing::Node(id) => self.of_node[id],
+    fn of(&self, member: Member) -> Option<usize> {
+        match member {
+            Member::Cluster(id) => self.of_cluster[id],
+            Member::Node(id) => self.of_node[id],
         }
     }
 
-    fn add(&mut self, first: Option<Thing>, others: Vec<Thing>) {
+    fn add(&mut self, first: Option<Member>, others: Vec<Member>) {
         let group = Some(self.members.len());
-        for thing in &others {
-            match *thing {
-                Thing::Cluster(id) => self.of_cluster[id] = group,
-                Thing::Node(id) => self.of_node[id] = group,
+        for member in &others {
+            match *member {
+                Member::Cluster(id) => self.of_cluster[id] = group,
+                Member::Node(id) => self.of_node[id] = group,
             }
         }
         self.members.push((first, others));
     }
 }
 
-fn number(outline: &Outline, thing: Thing) -> Option<u64> {
-    match thing {
-        Thing::Cluster(id) => outline.clusters[id].number,
-        Thing::Node(id) => outline.nodes[id].number,
+fn number(outline: &Outline, member: Member) -> Option<u64> {
+    match member {
+        Member::Cluster(id) => outline.clusters[id].number,
+        Member::Node(id) => outline.nodes[id].number,
     }
 }
 
@@ -333,28 +327,28 @@ const MOST_NAMES: usize = 20;
 /// Ranges in a label.
 const MOST_RANGES: usize = 4;
 
-/// A node for several things.
-fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>, Vec<Thing>)) -> Node {
-    let name = |thing: &Thing| match *thing {
-        Thing::Cluster(id) => outline.clusters[id].item.label.as_str(),
-        Thing::Node(id) => outline.nodes[id].item.label.as_str(),
+/// A node that stands for several members.
+fn group_node(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Member>, Vec<Member>)) -> Node {
+    let name = |member: &Member| match *member {
+        Member::Cluster(id) => outline.clusters[id].item.label.as_str(),
+        Member::Node(id) => outline.nodes[id].item.label.as_str(),
     };
-    let operators = |thing: &Thing| match *thing {
-        Thing::Cluster(id) => shapes.inside[id].operators,
-        Thing::Node(id) => Inside::of(&outline.nodes[id].item).operators,
+    let operators = |member: &Member| match *member {
+        Member::Cluster(id) => shapes.inside[id].operators,
+        Member::Node(id) => Inside::of(&outline.nodes[id].item).operators,
     };
-    let mark = |thing: &Thing| match *thing {
-        Thing::Cluster(id) => outline.clusters[id].item.mark.or(outline.clusters[id].inside),
-        Thing::Node(id) => outline.nodes[id].item.mark,
+    let mark = |member: &Member| match *member {
+        Member::Cluster(id) => outline.clusters[id].item.mark.or(outline.clusters[id].inside),
+        Member::Node(id) => outline.nodes[id].item.mark,
     };
-    let numbers: Vec<u64> = others.iter().filter_map(|thing| number(outline, *thing)).collect();
+    let numbers: Vec<u64> = others.iter().filter_map(|member| number(outline, *member)).collect();
     let numbered = !numbers.is_empty() && numbers.len() == others.len();
     let ranges = text::ranges(&numbers, MOST_RANGES);
     let plural = if numbers.len() == 1 { "" } else { "s" };
     let like =
         |name: &str| if others.len() == 1 { format!("like {name}") } else { format!("{} like {name}", others.len()) };
     let (label, mut details) = match first {
-        Some(first @ Thing::Cluster(id)) => {
+        Some(first @ Member::Cluster(id)) => {
             let kind = match outline.clusters[*id].item.kind {
                 ClusterKind::Channel if numbered => format!("channel{plural} {ranges}"),
                 ClusterKind::Element if numbered => format!("PE{plural} {ranges}"),
@@ -362,24 +356,24 @@ fn stand_in(outline: &Outline, shapes: &Shapes, (first, others): &(Option<Thing>
             };
             (kind, vec![like(name(first))])
         }
-        Some(first @ Thing::Node(_)) if numbered => {
+        Some(first @ Member::Node(_)) if numbered => {
             let base = name(first);
             let base = base.rfind('[').and_then(|at| base.get(..at)).unwrap_or(base);
             (format!("{base}[{ranges}]"), vec![like(name(first))])
         }
-        Some(first @ Thing::Node(_)) => (format!("{} more", others.len()), vec![format!("like {}", name(first))]),
+        Some(first @ Member::Node(_)) => (format!("{} more", others.len()), vec![format!("like {}", name(first))]),
         None => (format!("{} more", others.len()), Vec::new()),
     };
     let operators: usize = others.iter().map(operators).sum();
     if operators > others.len() {
         details.push(counted(operators, "operator"));
     }
-    let mut tooltip: Vec<String> = others.iter().take(MOST_NAMES).map(|thing| name(thing).to_owned()).collect();
+    let mut tooltip: Vec<String> = others.iter().take(MOST_NAMES).map(|member| name(member).to_owned()).collect();
     if others.len() > MOST_NAMES {
         tooltip.push(format!("and {} more", others.len() - MOST_NAMES));
     }
-    // Alike things have one mark; others only by chance.
+    // Alike members have one mark; others only by chance.
     let marks = others.first().and_then(mark);
-    let mark = marks.filter(|_| others.iter().all(|thing| mark(thing) == marks));
+    let mark = marks.filter(|_| others.iter().all(|member| mark(member) == marks));
     Node { parent: None, kind: NodeKind::Folded, label, details, tooltip, mark, inputs: 1, outputs: 1 }
 }

@@ -43,14 +43,14 @@ pub const MOST_MERMAID_EDGES: usize = 500;
 
 /// How much is drawn; what is more is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DrawingLimits {
     /// Boxes: nodes and clusters.
     pub boxes: usize,
     /// Lines. Where the last two nodes have more ports than that, more are drawn.
     pub edges: usize,
 }
 
-impl Limits {
+impl DrawingLimits {
     /// Boxes that people can still find their way through.
     pub const BOXES: u32 = 150;
 
@@ -60,7 +60,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for DrawingLimits {
     fn default() -> Self {
         Self::of_boxes(Self::BOXES as usize)
     }
@@ -70,7 +70,7 @@ impl Default for Limits {
 pub fn logical(
     application: &Application,
     widths: Widths<'_>,
-    limits: Limits,
+    limits: DrawingLimits,
     budget: &Budget,
 ) -> Result<Drawing, Error> {
     logical::logical(application, widths, limits, budget)
@@ -78,12 +78,22 @@ pub fn logical(
 
 /// The application as it runs, with composites, parallel regions and channels. `before` is what was resized to get
 /// `now`, if the picture is to show the difference. Fails only if the budget ends.
-pub fn physical(now: &Compiled, before: Option<&Compiled>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
+pub fn physical(
+    now: &Compiled,
+    before: Option<&Compiled>,
+    limits: DrawingLimits,
+    budget: &Budget,
+) -> Result<Drawing, Error> {
     running::physical(&subject::Subject::new(now, before), limits, budget)
 }
 
 /// The application as PEs. `before` as for [`physical`]. Fails only if the budget ends.
-pub fn fused(now: &Compiled, before: Option<&Compiled>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
+pub fn fused(
+    now: &Compiled,
+    before: Option<&Compiled>,
+    limits: DrawingLimits,
+    budget: &Budget,
+) -> Result<Drawing, Error> {
     running::fused(&subject::Subject::new(now, before), limits, budget)
 }
 

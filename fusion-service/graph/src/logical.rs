@@ -7,7 +7,7 @@ use super::outline::{ClusterKey, Connection, Description, Outline, When};
 use super::running::owners;
 use super::subject::{describe_region, ports, title};
 use super::text::{last_part, long, short, shortened};
-use super::{Drawing, Limits};
+use super::{Drawing, DrawingLimits};
 use std::collections::{HashMap, HashSet};
 use streams_compiler::budget::Budget;
 use streams_compiler::error::Error;
@@ -33,7 +33,7 @@ pub struct Widths<'a> {
 pub(super) fn logical(
     application: &Application,
     widths: Widths<'_>,
-    limits: Limits,
+    limits: DrawingLimits,
     budget: &Budget,
 ) -> Result<Drawing, Error> {
     let regions: HashMap<u64, &ParallelRegion> = application.regions.iter().map(|r| (r.operator, r)).collect();

@@ -1,6 +1,6 @@
 //! Drawings for Mermaid (`flowchart`), which many wikis and forges show.
 
-use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Step, walk};
+use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Visit, walk};
 use cranelift_entity::EntityRef;
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ fn boxes(drawing: &Drawing, out: &mut String) {
     walk(drawing, |step, depth| {
         let indent = 2 * (depth + 1);
         match step {
-            Step::Begin(id) => {
+            Visit::Begin(id) => {
                 let cluster = &drawing.clusters[id];
                 let _ = writeln!(
                     out,
@@ -63,8 +63,8 @@ fn boxes(drawing: &Drawing, out: &mut String) {
                     lines(&cluster.heading(), &cluster.details)
                 );
             }
-            Step::Node(id) => node(&drawing.nodes[id], id, indent, out),
-            Step::End => {
+            Visit::Node(id) => node(&drawing.nodes[id], id, indent, out),
+            Visit::End => {
                 let _ = writeln!(out, "{:indent$}end", "");
             }
         }

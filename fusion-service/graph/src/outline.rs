@@ -8,7 +8,7 @@ use super::drawing::{Cluster, ClusterId, ClusterKind, Mark, Node, NodeId, NodeKi
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::collections::HashMap;
 
-/// What a view found.
+/// All that a view could draw.
 #[derive(Debug, Default)]
 pub(super) struct Outline {
     pub(super) clusters: PrimaryMap<ClusterId, Outlined<Cluster>>,
@@ -22,7 +22,7 @@ pub(super) struct Outline {
 pub(super) struct Outlined<T> {
     pub(super) item: T,
     /// Things of one kind beside each other are alike if this and all that is inside agree.
-    pub(super) like: u64,
+    pub(super) origin: u64,
     /// Which of its like it is: channel, PE id.
     pub(super) number: Option<u64>,
     /// Of a cluster, the mark that all operators inside have; of a node its own.
@@ -52,7 +52,7 @@ impl ClusterKey {
         }
     }
 
-    fn like(self) -> u64 {
+    fn origin(self) -> u64 {
         match self {
             Self::Composite(index) | Self::Region(index) | Self::Channel(index, _) => index,
             // PEs are alike if their operators are.
@@ -100,14 +100,14 @@ impl Outline {
         *self.places.entry((parent, key)).or_insert_with(|| {
             let Description { label, details, tooltip, mark } = describe();
             let item = Cluster { parent, kind: key.kind(), label, details, tooltip, mark };
-            self.clusters.push(Outlined { item, like: key.like(), number: key.number(), inside: None })
+            self.clusters.push(Outlined { item, origin: key.origin(), number: key.number(), inside: None })
         })
     }
 
     /// Adds a node.
-    pub(super) fn node(&mut self, item: Node, like: u64, number: Option<u64>) -> NodeId {
+    pub(super) fn node(&mut self, item: Node, origin: u64, number: Option<u64>) -> NodeId {
         let inside = item.mark;
-        self.nodes.push(Outlined { item, like, number, inside })
+        self.nodes.push(Outlined { item, origin, number, inside })
     }
 
     /// The cluster that is around the PE that `inner` is in, or is; `inner` itself outside of PEs.
@@ -118,7 +118,7 @@ impl Outline {
     }
 
     /// Marks clusters that have no mark of their own: as added or removed if everything inside is.
-    pub(super) fn settle_marks(&mut self) {
+    pub(super) fn derive_marks(&mut self) {
         let mut inside: SecondaryMap<ClusterId, Option<Inside>> = SecondaryMap::with_capacity(self.clusters.len());
         // Imports and exports do not run: they are never restarted.
         for node in self.nodes.values().filter(|node| node.item.kind == NodeKind::Operator) {

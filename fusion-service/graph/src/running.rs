@@ -4,9 +4,9 @@ use super::boundary::Boundary;
 use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};
 use super::fold::fold;
 use super::outline::{ClusterKey, Connection, Description, Outline};
-use super::subject::{Element, Present, Subject};
+use super::subject::{DrawnOperator, Element, Subject};
 use super::text::{last_part, long, shortened, wrapped};
-use super::{Drawing, Limits};
+use super::{Drawing, DrawingLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use streams_compiler::budget::Budget;
 use streams_compiler::error::Error;
@@ -17,12 +17,12 @@ use streams_compiler::plan::Placement;
 use streams_compiler::topology::Operator;
 
 /// The physical graph: composites, regions and channels around operators.
-pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
-    draw(subject, "physical graph", limits, budget, Vec::new(), |outline, present| {
+pub(super) fn physical(subject: &Subject<'_>, limits: DrawingLimits, budget: &Budget) -> Result<Drawing, Error> {
+    draw(subject, "physical graph", limits, budget, Vec::new(), |outline, drawn| {
         let mut around = None;
-        for step in steps(subject, present.operator) {
-            around = Some(match step {
-                Step::Composite(id) => {
+        for enclosure in enclosures(subject, drawn.operator) {
+            around = Some(match enclosure {
+                Enclosure::Composite(id) => {
                     let composite = &subject.application().operators[id];
                     outline.cluster(around, ClusterKey::Composite(composite.index), || Description {
                         label: super::text::short(&composite.name),
@@ -30,8 +30,8 @@ pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -
                         ..Description::default()
                     })
                 }
-                Step::Region(region) => region_cluster(outline, around, subject, region),
-                Step::Channel(region, channel) => channel_cluster(outline, around, region, channel),
+                Enclosure::Region(region) => region_cluster(outline, around, subject, region),
+                Enclosure::Channel(region, channel) => channel_cluster(outline, around, region, channel),
             });
         }
         around
@@ -40,35 +40,35 @@ pub(super) fn physical(subject: &Subject<'_>, limits: Limits, budget: &Budget) -
 
 /// The fused graph: PEs around operators, and regions and channels around PEs where no PE has operators of several,
 /// inside of PEs otherwise.
-pub(super) fn fused(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> Result<Drawing, Error> {
+pub(super) fn fused(subject: &Subject<'_>, limits: DrawingLimits, budget: &Budget) -> Result<Drawing, Error> {
     let shared = shared_regions(subject);
-    draw(subject, "fused graph", limits, budget, empty_elements(subject), |outline, present| {
+    draw(subject, "fused graph", limits, budget, empty_elements(subject), |outline, drawn| {
         let (mut outside, mut inside) = (Vec::new(), Vec::new());
-        for step in steps(subject, present.operator) {
-            match step {
-                Step::Composite(_) => {}
-                Step::Region(region) if !shared.contains(&region) => outside.push(step),
+        for enclosure in enclosures(subject, drawn.operator) {
+            match enclosure {
+                Enclosure::Composite(_) => {}
+                Enclosure::Region(region) if !shared.contains(&region) => outside.push(enclosure),
                 // Its channels say what region they are of.
-                Step::Region(_) => {}
-                Step::Channel(region, _) if !shared.contains(&region) => outside.push(step),
-                Step::Channel(..) => inside.push(step),
+                Enclosure::Region(_) => {}
+                Enclosure::Channel(region, _) if !shared.contains(&region) => outside.push(enclosure),
+                Enclosure::Channel(..) => inside.push(enclosure),
             }
         }
         let mut around = None;
-        for step in outside {
-            around = match step {
-                Step::Composite(_) => around,
-                Step::Region(region) => Some(region_cluster(outline, around, subject, region)),
-                Step::Channel(region, channel) => Some(channel_cluster(outline, around, region, channel)),
+        for enclosure in outside {
+            around = match enclosure {
+                Enclosure::Composite(_) => around,
+                Enclosure::Region(region) => Some(region_cluster(outline, around, subject, region)),
+                Enclosure::Channel(region, channel) => Some(channel_cluster(outline, around, region, channel)),
             };
         }
-        let id = present.element;
+        let id = drawn.element;
         around = Some(
             outline
                 .cluster(around, ClusterKey::Element(id), || describe_element(subject, id, subject.elements.get(&id))),
         );
-        for step in inside {
-            let Step::Channel(region, channel) = step else { continue };
+        for enclosure in inside {
+            let Enclosure::Channel(region, channel) = enclosure else { continue };
             around = Some(outline.cluster(around, ClusterKey::Channel(region, channel), || {
                 let name = subject.region(region).map_or("", |region| region.name.as_str());
                 Description {
@@ -85,33 +85,33 @@ pub(super) fn fused(subject: &Subject<'_>, limits: Limits, budget: &Budget) -> R
 fn draw(
     subject: &Subject<'_>,
     view: &str,
-    limits: Limits,
+    limits: DrawingLimits,
     budget: &Budget,
     others: Vec<Node>,
-    mut place: impl FnMut(&mut Outline, &Present<'_>) -> Option<ClusterId>,
+    mut place: impl FnMut(&mut Outline, &DrawnOperator<'_>) -> Option<ClusterId>,
 ) -> Result<Drawing, Error> {
     let mut outline = Outline::default();
     let mut nodes: Vec<NodeId> = Vec::with_capacity(subject.operators.len());
     let mut boundary = Boundary::default();
     let mut pace = budget.pace();
-    for present in &subject.operators {
+    for drawn in &subject.operators {
         pace.step()?;
-        let parent = place(&mut outline, present);
-        let operator = present.operator;
-        let node = subject.node(present, last_part(&operator.name, "."));
+        let parent = place(&mut outline, drawn);
+        let operator = drawn.operator;
+        let node = subject.node(drawn, last_part(&operator.name, "."));
         let written = &subject.application().operators[operator.logical];
         // Of a parallel primitive, the last channel is in its own name.
         let own = subject.region_of(written.index).is_some();
         let number = operator.channels.first().filter(|_| own).map(|channel| u64::from(channel.local));
         let node = outline.node(Node { parent, ..node }, written.index, number);
         nodes.push(node);
-        boundary.note(subject, present, node, outline.outside_element(parent));
+        boundary.note(subject, drawn, node, outline.outside_element(parent));
     }
     boundary.add_nodes(subject, &mut outline);
     for node in others {
         outline.node(node, 0, None);
     }
-    outline.settle_marks();
+    outline.derive_marks();
     budget.check()?;
     let connections = |to: &mut dyn FnMut(Connection)| {
         subject.connections(&nodes, to);
@@ -122,7 +122,7 @@ fn draw(
 
 /// What is around an operator, step by step.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Enclosure {
     Composite(OperatorId),
     /// ADL index.
     Region(u64),
@@ -131,25 +131,25 @@ enum Step {
 }
 
 /// Outermost first.
-fn steps(subject: &Subject<'_>, operator: &Operator) -> Vec<Step> {
+fn enclosures(subject: &Subject<'_>, operator: &Operator) -> Vec<Enclosure> {
     let application = subject.application();
-    let mut steps = Vec::new();
+    let mut enclosures = Vec::new();
     if let Some(region) = subject.region_of(application.operators[operator.logical].index) {
-        steps.push(Step::Region(region.index));
+        enclosures.push(Enclosure::Region(region.index));
     }
     for owner in owners(application, operator.logical) {
         let region = subject.region_of(application.operators[owner].index);
         let channel = region.and_then(|region| operator.channels.iter().find(|c| c.region == region.index));
         match channel {
             Some(channel) => {
-                steps.push(Step::Channel(channel.region, channel.local));
-                steps.push(Step::Region(channel.region));
+                enclosures.push(Enclosure::Channel(channel.region, channel.local));
+                enclosures.push(Enclosure::Region(channel.region));
             }
-            None => steps.push(Step::Composite(owner)),
+            None => enclosures.push(Enclosure::Composite(owner)),
         }
     }
-    steps.reverse();
-    steps
+    enclosures.reverse();
+    enclosures
 }
 
 /// Composites around an operator without the main one, from the inside out.
@@ -161,15 +161,15 @@ pub(super) fn owners(application: &Application, operator: OperatorId) -> impl It
 /// Regions of which some PE has operators of more than one channel, or others too; with all regions inside.
 fn shared_regions(subject: &Subject<'_>) -> BTreeSet<u64> {
     type Channels = Vec<(u64, u32)>;
-    let outermost_first = |present: &Present<'_>| -> Channels {
-        present.operator.channels.iter().rev().map(|channel| (channel.region, channel.local)).collect()
+    let outermost_first = |drawn: &DrawnOperator<'_>| -> Channels {
+        drawn.operator.channels.iter().rev().map(|channel| (channel.region, channel.local)).collect()
     };
     // What the channels of all operators of a PE begin with.
     let mut common: BTreeMap<PeId, Channels> = BTreeMap::new();
-    for present in &subject.operators {
-        let channels = outermost_first(present);
+    for drawn in &subject.operators {
+        let channels = outermost_first(drawn);
         common
-            .entry(present.element)
+            .entry(drawn.element)
             .and_modify(|common| {
                 let same = common.iter().zip(&channels).take_while(|(a, b)| a == b).count();
                 common.truncate(same);
@@ -177,12 +177,12 @@ fn shared_regions(subject: &Subject<'_>) -> BTreeSet<u64> {
             .or_insert(channels);
     }
     let mut shared = BTreeSet::new();
-    for present in &subject.operators {
-        let own = common.get(&present.element).map_or(0, Vec::len);
-        shared.extend(present.operator.channels.iter().rev().skip(own).map(|channel| channel.region));
+    for drawn in &subject.operators {
+        let own = common.get(&drawn.element).map_or(0, Vec::len);
+        shared.extend(drawn.operator.channels.iter().rev().skip(own).map(|channel| channel.region));
     }
-    for present in &subject.operators {
-        let regions = present.operator.channels.iter().rev().map(|channel| channel.region);
+    for drawn in &subject.operators {
+        let regions = drawn.operator.channels.iter().rev().map(|channel| channel.region);
         shared.extend(regions.skip_while(|region| !shared.contains(region)).collect::<Vec<_>>());
     }
     shared
@@ -220,7 +220,7 @@ fn describe_element(subject: &Subject<'_>, id: PeId, element: Option<&Element<'_
 
 /// PEs that are gone although all their operators are still there.
 fn empty_elements(subject: &Subject<'_>) -> Vec<Node> {
-    let drawn: BTreeSet<PeId> = subject.operators.iter().map(|present| present.element).collect();
+    let drawn: BTreeSet<PeId> = subject.operators.iter().map(|drawn| drawn.element).collect();
     let empty = subject.elements.iter().filter(|(id, _)| !drawn.contains(id));
     let node = empty.map(|(id, element)| {
         let Description { label, details, tooltip, mark } = describe_element(subject, *id, Some(element));

@@ -16,13 +16,13 @@ pub(super) struct Subject<'a> {
     pub(super) now: &'a Compiled,
     pub(super) before: Option<&'a Compiled>,
     /// Ascending index.
-    pub(super) operators: Vec<Present<'a>>,
+    pub(super) operators: Vec<DrawnOperator<'a>>,
     pub(super) elements: BTreeMap<PeId, Element<'a>>,
     regions: HashMap<u64, &'a ParallelRegion>,
 }
 
 /// An operator that is there, or was.
-pub(super) struct Present<'a> {
+pub(super) struct DrawnOperator<'a> {
     /// As it is now, or was at last.
     pub(super) operator: &'a Operator,
     pub(super) now: Option<topology::Node>,
@@ -47,26 +47,31 @@ impl<'a> Subject<'a> {
     /// A job as it is, or what a resize made of it: then `before` is what was resized.
     pub(super) fn new(now: &'a Compiled, before: Option<&'a Compiled>) -> Self {
         let elements = elements(now, before);
-        let mut by_index: BTreeMap<u32, Present<'a>> = BTreeMap::new();
+        let mut by_index: BTreeMap<u32, DrawnOperator<'a>> = BTreeMap::new();
         // Operators keep their index; so one of two topologies is the same one in the other.
         if let Some(before) = before {
             for (node, operator) in &before.topology().operators {
-                let present =
-                    Present { operator, now: None, before: Some(node), element: pe(before, node), moved_from: None };
-                by_index.insert(operator.index, present);
+                let drawn = DrawnOperator {
+                    operator,
+                    now: None,
+                    before: Some(node),
+                    element: pe(before, node),
+                    moved_from: None,
+                };
+                by_index.insert(operator.index, drawn);
             }
         }
         for (node, operator) in &now.topology().operators {
-            let earlier = by_index.get(&operator.index).map(|present| (present.before, present.element));
+            let earlier = by_index.get(&operator.index).map(|drawn| (drawn.before, drawn.element));
             let element = pe(now, node);
-            let present = Present {
+            let drawn = DrawnOperator {
                 operator,
                 now: Some(node),
                 before: earlier.and_then(|(before, _)| before),
                 element,
                 moved_from: earlier.map(|(_, from)| from).filter(|from| *from != element),
             };
-            by_index.insert(operator.index, present);
+            by_index.insert(operator.index, drawn);
         }
         let regions = now.topology().application.regions.iter().map(|region| (region.operator, region)).collect();
         Self { now, before, operators: by_index.into_values().collect(), elements, regions }
@@ -82,13 +87,13 @@ impl<'a> Subject<'a> {
     }
 
     /// What a resize does to an operator.
-    pub(super) fn mark(&self, present: &Present<'_>) -> Option<Mark> {
+    pub(super) fn mark(&self, drawn: &DrawnOperator<'_>) -> Option<Mark> {
         self.before?;
-        Some(match (present.before, present.now) {
+        Some(match (drawn.before, drawn.now) {
             (None, _) => Mark::Added,
             (_, None) => Mark::Removed,
-            _ if present.moved_from.is_some() => Mark::Restarted,
-            _ => match self.elements.get(&present.element).and_then(|element| element.mark) {
+            _ if drawn.moved_from.is_some() => Mark::Restarted,
+            _ => match self.elements.get(&drawn.element).and_then(|element| element.mark) {
                 Some(Mark::Kept) => Mark::Kept,
                 _ => Mark::Restarted,
             },
@@ -96,8 +101,8 @@ impl<'a> Subject<'a> {
     }
 
     /// The node of an operator, called `label`.
-    pub(super) fn node(&self, present: &Present<'_>, label: &str) -> Node {
-        let (application, operator) = (self.application(), present.operator);
+    pub(super) fn node(&self, drawn: &DrawnOperator<'_>, label: &str) -> Node {
+        let (application, operator) = (self.application(), drawn.operator);
         let written = &application.operators[operator.logical];
         let mut details = Vec::new();
         let mut tooltip = vec![long(&operator.name)];
@@ -113,9 +118,9 @@ impl<'a> Subject<'a> {
         if let Some(index) = operator.consistent_region {
             details.push(format!("consistent region {index}"));
         }
-        match present.moved_from {
-            Some(from) => tooltip.push(format!("moves from PE {from} to PE {}", present.element)),
-            None => tooltip.push(format!("PE {}", present.element)),
+        match drawn.moved_from {
+            Some(from) => tooltip.push(format!("moves from PE {from} to PE {}", drawn.element)),
+            None => tooltip.push(format!("PE {}", drawn.element)),
         }
         Node {
             parent: None,
@@ -123,7 +128,7 @@ impl<'a> Subject<'a> {
             label: short(label),
             details,
             tooltip,
-            mark: self.mark(present),
+            mark: self.mark(drawn),
             inputs: ports(operator.inputs.len()),
             outputs: ports(operator.outputs.len()),
         }
@@ -147,11 +152,11 @@ impl<'a> Subject<'a> {
 
     /// Passes on all connections: `node_of` has the node of each operator, in their order.
     pub(super) fn connections(&self, node_of: &[NodeId], to: &mut dyn FnMut(Connection)) {
-        let side = |topology: &Topology, own: &dyn Fn(&Present<'_>) -> Option<topology::Node>| {
+        let side = |topology: &Topology, own: &dyn Fn(&DrawnOperator<'_>) -> Option<topology::Node>| {
             let mut nodes: SecondaryMap<topology::Node, Option<NodeId>> =
                 SecondaryMap::with_capacity(topology.operators.len());
-            for (present, node) in self.operators.iter().zip(node_of) {
-                if let Some(own) = own(present) {
+            for (drawn, node) in self.operators.iter().zip(node_of) {
+                if let Some(own) = own(drawn) {
                     nodes[own] = Some(*node);
                 }
             }
@@ -169,10 +174,10 @@ impl<'a> Subject<'a> {
         };
         if let Some(before) = self.before {
             let topology = before.topology();
-            walk(topology, side(topology, &|present| present.before), When::Before);
+            walk(topology, side(topology, &|drawn| drawn.before), When::Before);
         }
         let topology = self.now.topology();
-        walk(topology, side(topology, &|present| present.now), When::Now);
+        walk(topology, side(topology, &|drawn| drawn.now), When::Now);
     }
 
     /// What the picture is about.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use streams_compiler::error::Error;
 use streams_compiler::plan::{self, Compiled, InUse, Source};
-use streams_graph::{Drawing, Limits, Widths};
+use streams_graph::{Drawing, DrawingLimits, Widths};
 
 /// Draws an application as a graph: as written, as it runs, or as processing elements.
 ///
@@ -34,7 +34,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Boxes in one picture, those around others included; what is more is folded.
-    #[arg(long, value_name = "N", default_value_t = Limits::BOXES, value_parser = clap::value_parser!(u32).range(2..=20_000))]
+    #[arg(long, value_name = "N", default_value_t = DrawingLimits::BOXES,
+        value_parser = clap::value_parser!(u32).range(2..=20_000))]
     pub max_nodes: u32,
 }
 
@@ -81,7 +82,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 fn draw(arguments: &Arguments) -> Result<bool, Failure> {
     let application = arguments.application.read()?;
     let format = arguments.format.or_else(|| Format::of(arguments.out.as_deref()?)).unwrap_or(Format::Svg);
-    let mut limits = Limits::of_boxes(arguments.max_nodes as usize);
+    let mut limits = DrawingLimits::of_boxes(arguments.max_nodes as usize);
     if format == Format::Mermaid {
         limits.edges = limits.edges.min(streams_graph::MOST_MERMAID_EDGES);
     }
@@ -109,7 +110,7 @@ fn draw(arguments: &Arguments) -> Result<bool, Failure> {
 }
 
 /// The picture, or what is wrong with the application.
-fn drawing(application: &Application, view: View, limits: Limits) -> Result<Drawing, Error> {
+fn drawing(application: &Application, view: View, limits: DrawingLimits) -> Result<Drawing, Error> {
     let budget = &application.budget;
     if view == View::Logical && application.resizes.is_empty() {
         // An application that lacks values can be looked at all the same; widths are those that it says.
@@ -138,7 +139,7 @@ fn drawing(application: &Application, view: View, limits: Limits) -> Result<Draw
 fn logical(
     now: &Compiled,
     before: Option<&Compiled>,
-    limits: Limits,
+    limits: DrawingLimits,
     application: &Application,
 ) -> Result<Drawing, Error> {
     let topology = now.topology();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_compiler::plan::{self, Compiled, FusionOption, InUse, Policy, Request, Source};
-use streams_graph::{ClusterKind, Drawing, Limits, NodeKind, Widths};
+use streams_graph::{ClusterKind, Drawing, DrawingLimits, NodeKind, Widths};
 use streams_test_support::corpus;
 
 /// A job of the corpus, and what each of its resizes made of it.
@@ -93,7 +93,7 @@ fn the_corpus_can_be_drawn() {
         for (at, now) in steps.iter().enumerate() {
             let before = at.checked_sub(1).and_then(|at| steps.get(at));
             let widths = Widths { before: &[], now: &now.topology().regions };
-            let default = Limits::default();
+            let default = DrawingLimits::default();
             let views = [
                 streams_graph::logical(&source.application, widths, default, &budget).unwrap(),
                 streams_graph::physical(now, before, default, &budget).unwrap(),
@@ -108,7 +108,7 @@ fn the_corpus_can_be_drawn() {
                 drawn += 1;
             }
             every_operator_in_its_pe(
-                &streams_graph::fused(now, before, Limits::of_boxes(usize::MAX), &budget).unwrap(),
+                &streams_graph::fused(now, before, DrawingLimits::of_boxes(usize::MAX), &budget).unwrap(),
                 now,
                 before,
             );

@@ -56,7 +56,7 @@ impl Shapes {
         };
         let mut inside: SecondaryMap<ClusterId, Vec<u32>> = SecondaryMap::with_capacity(outline.clusters.len());
         for (id, node) in &outline.nodes {
-            let shape = intern(vec![0, node.item.kind as u64, node.like, mark(node.item.mark)]);
+            let shape = intern(vec![0, node.item.kind as u64, node.origin, mark(node.item.mark)]);
             shapes.nodes[id] = shape;
             if let Some(parent) = node.item.parent {
                 inside[parent].push(shape);
@@ -70,7 +70,7 @@ impl Shapes {
         for (id, cluster) in outline.clusters.iter().rev() {
             let mut children = std::mem::take(&mut inside[id]);
             children.sort_unstable();
-            let own = [1, cluster.item.kind as u64, cluster.like, mark(cluster.item.mark)];
+            let own = [1, cluster.item.kind as u64, cluster.origin, mark(cluster.item.mark)];
             let shape = intern(own.into_iter().chain(children.into_iter().map(u64::from)).collect());
             shapes.clusters[id] = shape;
             if let Some(parent) = cluster.item.parent {

@@ -27,7 +27,7 @@ mod sockets;
 
 pub(super) use path::{Path, Segment};
 
-use super::drawing::{ClusterId, Drawing, Mark, NodeId};
+use super::drawing::{ClusterId, Drawing, Mark, Member, NodeId};
 use super::measure;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use level::{Arranged, Item, Stroke};
@@ -76,11 +76,11 @@ pub(super) fn layout(drawing: &Drawing) -> Layout {
         let cluster = at.checked_sub(1).map(ClusterId::new);
         let heading = cluster.map(|cluster| measure::heading(&drawing.clusters[cluster]));
         let items = container.members.iter().map(|member| match *member {
-            sockets::Member::Node(id) => {
+            Member::Node(id) => {
                 let (width, height) = measure::node(&drawing.nodes[id]);
                 Item { width, height }
             }
-            sockets::Member::Cluster(id) => {
+            Member::Cluster(id) => {
                 let (width, height) = sizes[id];
                 Item { width, height }
             }
@@ -129,11 +129,11 @@ fn absolute(
         for (member, &(x, y)) in container.members.iter().zip(&arranged.items) {
             let (x, y) = (origin.0 + x, origin.1 + y);
             match *member {
-                sockets::Member::Node(id) => {
+                Member::Node(id) => {
                     let (width, height) = measure::node(&drawing.nodes[id]);
                     layout.nodes[id] = Rect { x, y, width, height };
                 }
-                sockets::Member::Cluster(id) => {
+                Member::Cluster(id) => {
                     let (width, height) = sizes[id];
                     layout.clusters[id] = Rect { x, y, width, height };
                 }

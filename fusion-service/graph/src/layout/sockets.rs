@@ -4,18 +4,11 @@
 //! around its source, it leaves to the right, and in every cluster around its target it enters from the left. Edges
 //! from one output port leave a cluster together, and those to one input port enter together.
 
-use super::super::drawing::{ClusterId, Contents, Drawing, End, NodeId};
+use super::super::drawing::{ClusterId, Contents, Drawing, End, Member, NodeId};
 use super::super::measure;
 use super::level::{Arranged, Input, Item, Level, LineKind, Link, Output};
 use cranelift_entity::EntityRef;
 use std::collections::HashMap;
-
-/// What is directly in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Member {
-    Cluster(ClusterId),
-    Node(NodeId),
-}
 
 /// A cluster, or the outside, with what is drawn in it.
 #[derive(Debug, Default)]
