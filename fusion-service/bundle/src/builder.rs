@@ -2,17 +2,15 @@
 //!
 //! What is made depends on nothing but what is put in: entries are sorted, times and owners are fixed.
 
+use crate::name::{Unsafe, normalized};
+use crate::{BundleInfo, Error, ExecutionMode, INFO, PAYLOAD, Toolkit};
+use sha2::{Digest, Sha224};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io::{self, Cursor, Write};
-
-use sha2::{Digest, Sha224};
 use tar::{EntryType, Header};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, System, ZipWriter};
-
-use crate::name::{Unsafe, normalized};
-use crate::{BundleInfo, Error, ExecutionMode, INFO, PAYLOAD, Toolkit};
 
 /// The application to be bundled.
 #[derive(Clone, Debug, PartialEq, Eq)]

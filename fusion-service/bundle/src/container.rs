@@ -3,15 +3,13 @@
 //! Read through its directory, entry by entry, without an index in memory. Of the entries only two matter; the names of
 //! the others are checked all the same.
 
+use crate::name::{Unsafe, normalized};
+use crate::{Error, INFO, Limits, PAYLOAD};
 use std::io::{self, Read, Seek, SeekFrom};
-
 use zip::ZipReadOptions;
 use zip::read::{ArchiveOffset, Config, OwnedZipFileEntry};
 use zip::result::ZipError;
 use zip::unstable::read::ZipIterable;
-
-use crate::name::{Unsafe, normalized};
-use crate::{Error, INFO, Limits, PAYLOAD};
 
 /// Octets that a tar may have, however small it is compressed (rule bundle-6).
 const RATIO_FREE: u64 = 16 << 20;

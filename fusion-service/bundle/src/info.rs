@@ -3,12 +3,11 @@
 //! The reader does not look at the namespace of elements, but it checks the attributes. It refuses a document type
 //! declaration and entities other than the five of XML.
 
+use crate::Error;
+use crate::name::normalized;
 use quick_xml::events::attributes::Attribute;
 use quick_xml::events::{BytesDecl, BytesStart, Event};
 use quick_xml::{Reader, Writer, XmlVersion};
-
-use crate::Error;
-use crate::name::normalized;
 
 const NAMESPACE: &str = "http://www.ibm.com/xmlns/prod/streams/spl/bundleInfoModel";
 /// The elements of the description are four levels deep.

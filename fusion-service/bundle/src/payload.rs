@@ -3,14 +3,12 @@
 //! Headers are read one by one rather than through the convenience of the tar crate, which would read a long name into
 //! memory whatever its size. Links are entries like others: not files, so never the ADL, and never followed.
 
-use std::io::{self, Read};
-
-use sha2::{Digest, Sha224};
-use tar::{Archive, Entry, PaxExtensions};
-
 use crate::container::payload_error;
 use crate::name::{Unsafe, normalized, shown};
 use crate::{BundleInfo, Error, Limits, PAYLOAD};
+use sha2::{Digest, Sha224};
+use std::io::{self, Read};
+use tar::{Archive, Entry, PaxExtensions};
 
 /// Octets of a name or link in a record of its own.
 const MAXIMUM_NAME: u64 = 64 << 10;

@@ -3,14 +3,12 @@
 //! The text of one start tag is edited, so that nothing else can change. The tag is that of the first child of the root
 //! with the name and namespace of either dialect, whatever its prefix.
 
-use std::ops::Range;
-
+use crate::Error;
 use quick_xml::NsReader;
 use quick_xml::escape::escape;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::{Namespace, ResolveResult};
-
-use crate::Error;
+use std::ops::Range;
 
 /// Name and namespace of the application element of each dialect.
 const APPLICATIONS: [(&str, &str); 2] = [

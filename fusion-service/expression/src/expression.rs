@@ -3,14 +3,13 @@
 //! Nodes stand in an arena in postfix order: the operands of a node are the trees right before it, the last node is the
 //! root. So evaluating and folding are loops from the front, and nothing recurses.
 
-use std::fmt;
-use std::ops::Range;
-use std::sync::Arc;
-
 use crate::operation::{Binary, Prefix};
 use crate::substitution::Intrinsic;
 use crate::value::{ScalarType, Value};
 use crate::{Error, Limits};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The place of a node in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,9 @@
 //! a fault: such a number could not be compared with a float64 anyway, and `1 << 1000000000` must not cost what it
 //! says.
 
-use std::fmt;
-
-use num_bigint::{BigInt, Sign};
-
 use crate::operation::Fault;
+use num_bigint::{BigInt, Sign};
+use std::fmt;
 
 /// The largest magnitude of an integer, in bits.
 const MAXIMUM_BITS: u64 = 1_024;

@@ -3,11 +3,10 @@
 //! An int64 beside a float64 is promoted in its place; the operands keep their sides. Nothing here knows about the text
 //! of an expression, or about unknown operands.
 
-use std::cmp::Ordering;
-
 use crate::integer::Integer;
 use crate::java::java_double;
 use crate::value::{List, ScalarType, Value, parse_float};
+use std::cmp::Ordering;
 
 /// Why an operation has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,11 @@
 //! From tokens to the tree, by operator precedence with a stack of its own (rule expression-2).
 
-use std::sync::Arc;
-
 use crate::expression::{Expression, Kind, Node, NodeId};
 use crate::operation::{Binary, Precedence, Prefix};
 use crate::token::{Lexer, Placed, Token};
 use crate::value::{ScalarType, Value, beginning_of};
 use crate::{Error, Limits};
+use std::sync::Arc;
 
 /// What waits for its operand, or for the end of it.
 enum Waiting {

@@ -5,10 +5,9 @@
 //! [`Expression::substitute_and_fold`](crate::Expression::substitute_and_fold). Where an operator stands is given;
 //! nothing here knows regions.
 
+use crate::value::beginning_of;
 use std::borrow::Cow;
 use std::fmt::Write;
-
-use crate::value::beginning_of;
 
 /// A channel function of the expression language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

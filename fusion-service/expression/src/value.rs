@@ -3,13 +3,12 @@
 //! Invariants: a list holds elements of one type; an integer has at most 1,024 bits; the text of an rstring is what
 //! stands between the quotes, escapes as written, because the language compares texts without decoding them.
 
+use crate::integer::Integer;
+use crate::java::{hash_of_boolean, hash_of_double, hash_of_list, hash_of_text, java_double};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-
-use crate::integer::Integer;
-use crate::java::{hash_of_boolean, hash_of_double, hash_of_list, hash_of_text, java_double};
 
 /// A type without structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,8 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use streams_compiler::error::{Error, Problem};
 use streams_compiler::explain::explain;
-use streams_compiler::plan::Fate;
-use streams_compiler::plan::{self, Compiled, FusionOption, Request, Source};
+use streams_compiler::plan::{self, Compiled, Fate, FusionOption, Request, Source};
 use streams_graph::{Drawing, DrawingLimits, NodeKind, Widths};
 
 /// Operators of an application that is drawn without folding.

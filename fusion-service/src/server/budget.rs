@@ -6,11 +6,11 @@
 //!
 //! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
 
-use std::{future, sync::Arc, time::Instant};
-use streams_compiler::{
-    budget::{Budget, Cancellation, Limits},
-    error::Error,
-};
+use std::future;
+use std::sync::Arc;
+use std::time::Instant;
+use streams_compiler::budget::{Budget, Cancellation, Limits};
+use streams_compiler::error::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 

@@ -10,28 +10,26 @@
 //! ended or its caller has gone, its token is cancelled, so nothing computes for nobody. A call that is cancelled
 //! because the server shuts down says so.
 
-use super::{
-    admission::{Admission, Class, Ticket},
-    budget::CallBudget,
-    deadline::deadline,
-    errors::Failure,
-    metrics::Metrics,
-};
+use super::admission::{Admission, Class, Ticket};
+use super::budget::CallBudget;
+use super::deadline::deadline;
+use super::errors::Failure;
+use super::metrics::Metrics;
 use http_body::{Frame, SizeHint};
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::{Duration, Instant},
-};
-use streams_compiler::{budget::Limits, error::Error};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use streams_compiler::budget::Limits;
+use streams_compiler::error::Error;
 use streams_process::telemetry;
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::{TaskTracker, task_tracker::TaskTrackerToken},
-};
-use tonic::{Code, Status, body::Body, codegen::BoxFuture};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tonic::body::Body;
+use tonic::codegen::BoxFuture;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
 

@@ -9,7 +9,8 @@
 
 use super::errors::Failure;
 use super::request::Resize;
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 

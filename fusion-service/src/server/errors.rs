@@ -9,7 +9,8 @@
 //! No text of ours contains more of a request than the compiler's messages do.
 
 use super::digest::Digest;
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 use streams_compiler::error::{Error, Problem, excerpt};
 use streams_proto::fusion::ERROR_DOMAIN;
 use tonic::{Code, Status};

@@ -2,16 +2,12 @@
 //!
 //! Knows: names of services. Must not know: why.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
-use tonic_health::{
-    ServingStatus,
-    pb::health_server::HealthServer,
-    server::{HealthReporter, HealthService},
-};
+use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::{HealthReporter, HealthService};
 
 /// The health of one server.
 #[derive(Clone, Debug)]

@@ -2,17 +2,13 @@
 //!
 //! Knows: names, labels and buckets. Must not know: where the figures come from.
 
-use prometheus_client::{
-    encoding::text,
-    metrics::{
-        counter::Counter,
-        family::{Family, MetricConstructor},
-        gauge::Gauge,
-        histogram::Histogram,
-        info::Info,
-    },
-    registry::{Registry, Unit},
-};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 
 /// Labels are few and known when this is compiled: no caller can make a new series.

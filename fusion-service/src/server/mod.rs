@@ -55,21 +55,22 @@ use library::Library;
 use methods::Methods;
 use metrics::Metrics;
 use service::Service;
-use std::{fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use streams_process::pages::{Pages, Readiness};
 use streams_proto::fusion::v1::fusion_service_server::{FusionServiceServer, SERVICE_NAME};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    task::JoinHandle,
-    time,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{
-    codec::CompressionEncoding,
-    service::LayerExt,
-    transport::{Certificate, Identity, Server as Transport, ServerTlsConfig},
-};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::codec::CompressionEncoding;
+use tonic::service::LayerExt;
+use tonic::transport::{Certificate, Identity, Server as Transport, ServerTlsConfig};
 
 /// An ADL and a layout of the largest size each, and the rest.
 const LARGEST_REQUEST: usize = 192 << 20;

@@ -13,23 +13,21 @@
 //! Invariants: per stream at most [`HELD`] and the channel are in memory; a text is as long as announced, or the stream
 //! ends with an error.
 
-use super::{
-    admission::{Admission, Class},
-    budget::CallBudget,
-    compiler::{Compiler, Measure},
-    errors::Failure,
-    metrics::Metrics,
-};
+use super::admission::{Admission, Class};
+use super::budget::CallBudget;
+use super::compiler::{Compiler, Measure};
+use super::errors::Failure;
+use super::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
-use std::{
-    collections::VecDeque,
-    io::{self, Write},
-    sync::Arc,
-    time::Instant,
-};
-use streams_compiler::{budget::Budget, error::Error};
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Instant;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
 use streams_proto::fusion::v1 as pb;
-use tokio::{runtime::Handle, sync::mpsc};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 /// Most bytes of text in one message.
 const CHUNK: usize = 256 << 10;

@@ -12,7 +12,8 @@
 use super::digest::Digest;
 use super::errors::{Failure, Malformed};
 use bytes::Bytes;
-use std::{collections::HashSet, hash::Hash};
+use std::collections::HashSet;
+use std::hash::Hash;
 use streams_compiler::error::excerpt;
 use streams_proto::fusion::v1 as pb;
 

@@ -1,23 +1,19 @@
 //! The program as a process: ports, signals, exit status, logs, traces.
 use super::program;
-use nix::{sys::signal, unistd::Pid};
-use opentelemetry_proto::tonic::{
-    collector::trace::v1::{
-        ExportTraceServiceRequest, ExportTraceServiceResponse,
-        trace_service_server::{TraceService, TraceServiceServer},
-    },
-    trace::v1::Span,
-};
+use nix::sys::signal;
+use nix::unistd::Pid;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use sha2::{Digest, Sha256};
-use std::{
-    fs,
-    net::TcpListener,
-    path::Path,
-    process::{Child, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
-    time::{Duration, Instant},
-};
-use streams_proto::fusion::v1::{self as pb, fusion_service_client::FusionServiceClient};
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use streams_proto::fusion::v1 as pb;
+use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
 use tempfile::TempDir;
 use tonic::{Request, Response, Status};
 
@@ -131,10 +127,10 @@ async fn it_serves_until_it_is_told_to_end() {
 #[tokio::test]
 async fn it_answers_who_only_wants_to_know() {
     use pb::{explain_request, plan_request};
-    use tonic_reflection::pb::v1::{
-        ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
-        server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
-    };
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
     let mut served = Served::start(&[], &[]);
     let port = served.port().await;
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://127.0.0.1:{port}")).unwrap();

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use streams_compiler::explain::{Account, explain};
-use streams_compiler::plan::Fate;
-use streams_compiler::plan::{self, Compiled, InUse, Policy};
+use streams_compiler::plan::{self, Compiled, Fate, InUse, Policy};
 use streams_test_support::corpus;
 
 #[derive(Parser)]

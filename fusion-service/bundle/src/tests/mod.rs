@@ -4,14 +4,12 @@ mod hostile;
 mod random;
 mod whole;
 
-use std::io::{Cursor, Write};
-
+use super::*;
 use sha2::{Digest, Sha224};
+use std::io::{Cursor, Write};
 use tar::{EntryType, Header};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
-
-use super::*;
 
 const ADL: &str = r#"<applicationSet xmlns="http://www.ibm.com/xmlns/prod/streams/application/v4200"><splApplication
     name="apps::Main" buildId="" outputDirectory="out" applicationDirectory="toolkits/apps"/></applicationSet>"#;

@@ -1,8 +1,7 @@
 //! Any application comes back, and any octets get an answer.
 
-use proptest::prelude::*;
-
 use super::*;
+use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

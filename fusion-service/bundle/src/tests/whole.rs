@@ -1,8 +1,7 @@
 //! What is written is read again, and what other tools write is read.
 
-use std::io::Read;
-
 use super::*;
+use std::io::Read;
 
 #[test]
 fn what_is_written_is_read() {

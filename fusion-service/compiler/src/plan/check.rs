@@ -12,9 +12,8 @@
 //!
 //! Invariant: the first problem is the one that [`submit`](super::submit) would report first.
 
-use super::assemble;
 use super::request::{Bound, CheckedFusion, FusionOption, Request, Source, warnings};
-use super::{Compiled, Warning};
+use super::{Compiled, Warning, assemble};
 use crate::adl;
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems};

@@ -6,11 +6,9 @@
 //! resize has given them; the AADL stage puts them in.
 
 use super::consistent::Membership;
-use super::names;
 use super::shape::Shape;
 use super::texts::Texts;
-use super::threading;
-use super::{Annotation, AnnotationValue, Channel, Parameters};
+use super::{Annotation, AnnotationValue, Channel, Parameters, names, threading};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::heap::{Heap, heap_fields};
 use crate::logical;

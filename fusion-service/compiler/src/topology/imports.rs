@@ -8,11 +8,10 @@
 use super::copies::Copies;
 use super::links::{End, Links};
 use super::locations::region_channel;
-use super::names;
 use super::order::Order;
 use super::shape::Shape;
 use super::texts::Texts;
-use super::{Channel, Export, Imports, NameImport, Node, PropertyImport};
+use super::{Channel, Export, Imports, NameImport, Node, PropertyImport, names};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;

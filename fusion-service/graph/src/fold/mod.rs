@@ -15,8 +15,7 @@ mod shapes;
 
 use super::drawing::{Cluster, ClusterId, ClusterKind, Edge, End, MOST_PORTS, Mark, Member, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, Outlined, When};
-use super::text;
-use super::{Drawing, DrawingLimits};
+use super::{Drawing, DrawingLimits, text};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use shapes::{Inside, Shapes};
 use std::collections::HashMap;

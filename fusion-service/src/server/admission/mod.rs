@@ -19,12 +19,10 @@
 use super::budget::CallBudget;
 use super::errors::{Failure, Overloaded};
 use super::metrics::Metrics;
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
 use tokio::sync::oneshot;
 

@@ -12,19 +12,16 @@ mod explain;
 mod plan;
 mod request;
 
-use super::{
-    compiler::{Compiler, Measure},
-    digest::Digest,
-    errors::Failure,
-    request::Resize,
-};
-use std::{io, sync::Arc};
-use streams_compiler::{
-    aadl::WriteError,
-    budget::Budget,
-    error::Error,
-    plan::{COMPILER, Compiled, RenderError, RestoreError, Source},
-};
+use super::compiler::{Compiler, Measure};
+use super::digest::Digest;
+use super::errors::Failure;
+use super::request::Resize;
+use std::io;
+use std::sync::Arc;
+use streams_compiler::aadl::WriteError;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::Error;
+use streams_compiler::plan::{COMPILER, Compiled, RenderError, RestoreError, Source};
 use streams_proto::fusion::v1 as pb;
 
 /// Bytes of memory per byte of ADL.

@@ -1,15 +1,13 @@
 //! Plans to messages.
 
 use bytes::Bytes;
-use streams_compiler::{
-    budget::Budget,
-    error::{Error, Problem, Stage},
-    fuser::Automatic,
-    logical::HostPool,
-    plan::{
-        Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, PlannedRegion,
-        PortLabel, Reason, RemovedElement, Warning,
-    },
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, Problem, Stage};
+use streams_compiler::fuser::Automatic;
+use streams_compiler::logical::HostPool;
+use streams_compiler::plan::{
+    Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, PlannedRegion,
+    PortLabel, Reason, RemovedElement, Warning,
 };
 use streams_proto::fusion::v1 as pb;
 

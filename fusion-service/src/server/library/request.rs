@@ -2,12 +2,10 @@
 
 use crate::server::request::Resize;
 use std::collections::BTreeMap;
-use streams_compiler::{
-    error::Error,
-    fuser::{Cpus, FusionType},
-    plan::{FusionOption, InUse, Policy, PortsInUse, Request},
-    topology::Configuration,
-};
+use streams_compiler::error::Error;
+use streams_compiler::fuser::{Cpus, FusionType};
+use streams_compiler::plan::{FusionOption, InUse, Policy, PortsInUse, Request};
+use streams_compiler::topology::Configuration;
 use streams_proto::fusion::v1 as pb;
 
 /// What a job adds to its application. Errors at stage `logical-model`, as for the properties of a job.

@@ -1,7 +1,8 @@
 //! What the methods answer, on one replica and on several.
 
 use super::*;
-use tonic::{Code, codec::CompressionEncoding};
+use tonic::Code;
+use tonic::codec::CompressionEncoding;
 use tonic_types::StatusExt;
 
 fn missing(status: &Status) -> Vec<String> {

@@ -71,10 +71,8 @@ async fn a_defect_of_the_compiler_costs_one_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn noise_is_refused_and_does_no_harm() {
-    use tonic::{
-        client::Grpc,
-        codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    };
+    use tonic::client::Grpc;
+    use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
     /// Sends bytes as they are.
     #[derive(Clone, Default)]
@@ -158,10 +156,10 @@ async fn reflection_tells_what_is_served() {
     let expected = ["grpc.health.v1.Health", "streams.fusion.v1.FusionService"];
     macro_rules! check {
         ($version:ident) => {{
-            use tonic_reflection::pb::$version::{
-                ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
-                server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
-            };
+            use tonic_reflection::pb::$version::ServerReflectionRequest;
+            use tonic_reflection::pb::$version::server_reflection_client::ServerReflectionClient;
+            use tonic_reflection::pb::$version::server_reflection_request::MessageRequest;
+            use tonic_reflection::pb::$version::server_reflection_response::MessageResponse;
             let ask = |message_request| {
                 let request = ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
                 let mut client = ServerReflectionClient::new(channel.clone());

@@ -1,7 +1,8 @@
 //! Plan and Explain: the same as the real calls say, without their effects, and after everything else.
 
 use super::*;
-use crate::server::{admission::PerClass, library::Library};
+use crate::server::admission::PerClass;
+use crate::server::library::Library;
 use std::collections::BTreeSet;
 use streams_compiler::error::code;
 use tonic::Code;

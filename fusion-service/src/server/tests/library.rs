@@ -3,7 +3,8 @@
 use super::*;
 use crate::server::library::Library;
 use std::collections::BTreeMap;
-use streams_compiler::{error::code, plan::COMPILER};
+use streams_compiler::error::code;
+use streams_compiler::plan::COMPILER;
 use tonic::Code;
 use tonic_types::StatusExt;
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use tonic::Code;
-use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;

@@ -20,8 +20,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Limits;
-use streams_proto::fusion::v1::{self as pb, fusion_service_client::FusionServiceClient};
-use tonic::{Status, transport::Channel};
+use streams_proto::fusion::v1 as pb;
+use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
+use tonic::Status;
+use tonic::transport::Channel;
 use toy::{Gate, Toy};
 
 /// Longer than anything should take, even on a machine that does much else.

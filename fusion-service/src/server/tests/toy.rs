@@ -1,22 +1,16 @@
 //! A compiler whose results are obvious and whose steps can be held.
 
-use crate::server::{
-    compiler::{Compiler, Measure},
-    errors::Failure,
-    request::Resize,
-};
+use crate::server::compiler::{Compiler, Measure};
+use crate::server::errors::Failure;
+use crate::server::request::Resize;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use std::{
-    collections::BTreeSet,
-    io,
-    sync::{Arc, Condvar, Mutex},
-    time::Duration,
-};
-use streams_compiler::{
-    budget::Budget,
-    error::{Error, Problem, Stage},
-};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use streams_compiler::budget::Budget;
+use streams_compiler::error::{Error, Problem, Stage};
 use streams_proto::fusion::v1 as pb;
 
 /// Where steps wait while they are held, and what they did.

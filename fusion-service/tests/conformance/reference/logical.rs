@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
-use streams_compiler::logical::submission;
 use streams_compiler::logical::{
     Annotation, Application, Attribute, Connection, Import, ImportedStreams, OperatorId, OperatorKind, PortKind,
-    Property, SplitterKind, Type,
+    Property, SplitterKind, Type, submission,
 };
 use streams_compiler::topology::{self, AnnotationValue, Parameters};
 use streams_test_support::table::Set;
