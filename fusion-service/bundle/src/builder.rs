@@ -92,6 +92,7 @@ impl Builder {
     /// The octets of the bundle.
     ///
     /// # Errors
+    ///
     /// When a path is unsafe, is there twice or is also the folder of another, or something is too large for its
     /// format.
     pub fn build(&self) -> Result<Vec<u8>, Error> {

@@ -136,6 +136,7 @@ impl Bundle {
     /// the first file whose path ends with `/adlFile` (rule bundle-4). Files are best read through a buffer.
     ///
     /// # Errors
+    ///
     /// When the reader fails, the bundle is damaged or incomplete, exceeds a limit or has names that leave it, and when
     /// the ADL is no UTF-8. Each names the entry.
     pub fn read(reader: impl Read + Seek, options: &ReadOptions) -> Result<Self, Error> {
@@ -176,6 +177,7 @@ impl Bundle {
     /// pod (rule bundle-8). Only these three attributes of the application element differ from [`Bundle::adl`].
     ///
     /// # Errors
+    ///
     /// When the ADL has no application element, is not well-formed before it, or has a document type declaration.
     pub fn adl_for_submission(&self) -> Result<String, Error> {
         submission::rewrite(&self.adl, &self.info.build_id)

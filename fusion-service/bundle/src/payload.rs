@@ -16,7 +16,7 @@ const MAXIMUM_NAME: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) adl: String,
-    /// Of the whole tar, if asked for.
+    /// The SHA-224 of the whole tar, if the caller wants it compared.
     pub(crate) sha224: Option<String>,
 }
 

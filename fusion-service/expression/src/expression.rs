@@ -73,6 +73,7 @@ impl Expression {
     /// Reads an expression.
     ///
     /// # Errors
+    ///
     /// When the text is no expression, or longer or deeper than the limits. An empty text is no expression; whoever
     /// knows what it stands for deals with it before.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {

@@ -19,6 +19,7 @@ impl Expression {
     /// Replaces the channel functions by numbers and folds constants.
     ///
     /// # Errors
+    ///
     /// When a constant part of the expression has no value (`5 / 0`, `1 & 2.5`) and no other constant part decides
     /// (`1 == 2 && 5 / 0 == 1` is `false`).
     pub fn substitute_and_fold(&self, intrinsics: &Intrinsics) -> Result<Self, Error> {

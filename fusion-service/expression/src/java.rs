@@ -1,7 +1,7 @@
 //! Numbers and hashes as Java writes and computes them.
 //!
-//! Expressions, AADL texts and annotations carry numbers in the text form of Java (`180.0`, `1.0E10`; rule
-//! expression-9), and `hash()` of the expression language is Java's `hashCode`. Nothing here knows expressions.
+//! Expressions, AADL texts and annotations carry numbers in the text form of Java (`180.0`, `1.0E10`;
+//! rule expression-9), and `hash()` of the expression language is Java's `hashCode`. Nothing here knows expressions.
 
 /// The text of a double as `Double.toString` defines it: `1000.0`, `1.0E10`, `1.0E-5`, `NaN`, `-Infinity`.
 ///

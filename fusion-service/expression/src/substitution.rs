@@ -135,6 +135,7 @@ const MAXIMUM_BY_CHANNEL: usize = 64;
 /// replaced, those over all regions (`getAllChannels()`) by `[g0,g1]`, innermost first.
 ///
 /// # Errors
+///
 /// [`LocationError`] when a depth is no number or no region has it.
 pub fn substitute_location<'t>(text: &'t str, regions: &[RegionChannel]) -> Result<Cow<'t, str>, LocationError> {
     let text = substitute_by_channel(text, regions)?;

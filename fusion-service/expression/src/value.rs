@@ -162,6 +162,7 @@ impl Value {
     /// Reads a property: its type and its values as they stand in the ADL, texts with their quotes (rule expression-5).
     ///
     /// # Errors
+    ///
     /// [`ValueError`] when a text is no value of the type, or a property that is no list has not exactly one value.
     pub fn parse<T: AsRef<str>>(declared: PropertyType, values: &[T]) -> Result<Self, ValueError> {
         match (declared, values) {

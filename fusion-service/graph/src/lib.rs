@@ -66,7 +66,11 @@ impl Default for DrawingLimits {
     }
 }
 
-/// The application as written. Fails only if the budget ends.
+/// The application as written.
+///
+/// # Errors
+///
+/// The budget ends.
 pub fn logical(
     application: &Application,
     widths: Widths<'_>,
@@ -77,7 +81,11 @@ pub fn logical(
 }
 
 /// The application as it runs, with composites, parallel regions and channels. `before` is what was resized to get
-/// `now`, if the picture is to show the difference. Fails only if the budget ends.
+/// `now`, if the picture is to show the difference.
+///
+/// # Errors
+///
+/// The budget ends.
 pub fn physical(
     now: &Compiled,
     before: Option<&Compiled>,
@@ -87,7 +95,11 @@ pub fn physical(
     running::physical(&subject::Subject::new(now, before), limits, budget)
 }
 
-/// The application as PEs. `before` as for [`physical`]. Fails only if the budget ends.
+/// The application as PEs. `before` as for [`physical`].
+///
+/// # Errors
+///
+/// The budget ends.
 pub fn fused(
     now: &Compiled,
     before: Option<&Compiled>,

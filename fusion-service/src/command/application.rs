@@ -20,7 +20,7 @@ use streams_compiler::error::{Error, excerpt};
 use streams_compiler::fuser::{Cpus, FusionType};
 use streams_compiler::plan::{FusionOption, Policy, Request, Source};
 
-/// Name of a job that nobody named.
+/// Name of a job without one.
 const JOB_NAME: &str = "job";
 
 /// What is compiled.
@@ -73,7 +73,7 @@ pub struct Application {
     pub bundle: Option<Bundle>,
     /// What the job adds, or what is wrong with its configuration.
     pub request: Result<Arc<Request>, Error>,
-    /// The same without the configuration: for what can be said although that is wrong.
+    /// The same without the configuration, to find other problems although the configuration is wrong.
     pub unconfigured: Arc<Request>,
     /// Pattern of a region, width: one resize after the other.
     pub resizes: Vec<(String, i128)>,
@@ -84,7 +84,11 @@ pub struct Application {
 }
 
 impl ApplicationArguments {
-    /// Reads the files. Fails where they cannot be read or a request does not have its form.
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or the request does not have its form.
     pub fn read(&self) -> Result<Application, Failure> {
         let job = self.request.as_deref().map(Job::read).transpose()?;
         let unnamed = || Request { job_name: JOB_NAME.to_owned(), ..Request::default() };

@@ -16,7 +16,11 @@ pub(super) struct Document {
     pub(super) bundle: Option<Bundle>,
 }
 
-/// Reads a file: an ADL, or a bundle with one. Fails where the file cannot be read.
+/// Reads a file: an ADL, or a bundle with one.
+///
+/// # Errors
+///
+/// The file cannot be read.
 pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
     let unreadable = |error: std::io::Error| Failure::at(path, error);
     let mut file = File::open(path).map_err(unreadable)?;

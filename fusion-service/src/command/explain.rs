@@ -35,12 +35,12 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Answer {
     /// The submission, then the resizes.
-    steps: Vec<Step>,
+    steps: Vec<StepAnswer>,
 }
 
 /// One step: what was asked for, and its account, or what is wrong.
 #[derive(Serialize)]
-struct Step {
+struct StepAnswer {
     /// The resize; none for the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     resized: Option<Resized>,
@@ -72,9 +72,9 @@ fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
     let application = arguments.application.read()?;
     let mut output = BufWriter::new(io::stdout().lock());
     let good = match arguments.output.output {
-        OutputFormat::Text => {
-            steps(&application, |step, resized, outcome| tell(&mut output, step, resized, outcome).map_err(unwritable))
-        }
+        OutputFormat::Text => steps(&application, |step, resized, outcome| {
+            write_step(&mut output, step, resized, outcome).map_err(unwritable)
+        }),
         OutputFormat::Json => {
             let mut answer = Answer { steps: Vec::new() };
             let good = steps(&application, |_, resized, outcome| {
@@ -83,7 +83,7 @@ fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
                     Ok(account) => Outcome::Explained(Box::new(account)),
                     Err(error) => Outcome::Refused { problems: error.problems().to_vec() },
                 };
-                answer.steps.push(Step { resized, outcome });
+                answer.steps.push(StepAnswer { resized, outcome });
                 Ok(())
             });
             let written = serde_json::to_writer_pretty(&mut output, &answer).map_err(io::Error::from);
@@ -96,7 +96,7 @@ fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
 }
 
 /// A step as text.
-fn tell(
+fn write_step(
     output: &mut impl Write,
     step: usize,
     resized: Option<&(String, i128)>,
@@ -120,7 +120,7 @@ fn unwritable(error: io::Error) -> Failure {
 /// Complaints go to standard error. Says whether there were none.
 fn steps(
     application: &Application,
-    mut tell: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), Failure>,
+    mut report: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), Failure>,
 ) -> Result<bool, Failure> {
     let budget = &application.budget;
     let complain = |error: &Error| eprint!("{}", application.complaint(error));
@@ -131,12 +131,12 @@ fn steps(
     });
     let mut current: Compiled = match submitted {
         Ok((compiled, account)) => {
-            tell(0, None, Ok(account))?;
+            report(0, None, Ok(account))?;
             compiled
         }
         Err(error) => {
             complain(&error);
-            tell(0, None, Err(error))?;
+            report(0, None, Err(error))?;
             return Ok(false);
         }
     };
@@ -150,13 +150,13 @@ fn steps(
         });
         match explained {
             Ok((compiled, account)) => {
-                tell(number, Some(resize), Ok(account))?;
+                report(number, Some(resize), Ok(account))?;
                 current = compiled;
             }
             Err(error) => {
                 good = false;
                 complain(&error);
-                tell(number, Some(resize), Err(error))?;
+                report(number, Some(resize), Err(error))?;
             }
         }
     }

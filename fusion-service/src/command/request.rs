@@ -34,8 +34,8 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        let written: Written = read(path)?;
-        let Written { job_name, job_id, fusion, submission_time_values, config, parallel_regions, resizes } = written;
+        let form: RequestForm = read(path)?;
+        let RequestForm { job_name, job_id, fusion, submission_time_values, config, parallel_regions, resizes } = form;
         let properties: BTreeMap<String, String> = texts(config);
         let unconfigured = Request {
             job_name: job_name.0,
@@ -56,7 +56,7 @@ impl Job {
 
 /// Reads `input.json`.
 pub(super) fn replay(path: &Path) -> Result<Replay, Failure> {
-    let WrittenReplay { region, prior_widths, current_widths, previous_pes } = read(path)?;
+    let ReplayForm { region, prior_widths, current_widths, previous_pes } = read(path)?;
     let mut previous_elements = BTreeMap::new();
     for (id, operators) in previous_pes.0 {
         let decimal = id.0.bytes().all(|byte| byte.is_ascii_digit());
@@ -96,7 +96,7 @@ fn malformed(error: &serde_json::Error) -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RequestForm {
     job_name: JobName,
     job_id: u64,
     fusion: Fusion,
@@ -118,7 +118,7 @@ struct Resize {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenReplay {
+struct ReplayForm {
     region: Text,
     prior_widths: Object<Integer>,
     current_widths: Object<Integer>,
@@ -257,28 +257,27 @@ impl<'de> Deserialize<'de> for Fusion {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Written, String> {
+    fn parse(text: &str) -> Result<RequestForm, String> {
         serde_json::from_str(text).map_err(|error| malformed(&error))
     }
 
     #[test]
     fn a_request_has_defaults_and_ignores_what_it_does_not_know() {
-        let written =
-            parse(r#"{"jobName":"j","jobId":18446744073709551615,"fusion":{"manual":-3,"x":[1]},"other":{}}"#);
-        let written = written.unwrap();
-        assert_eq!(written.job_id, u64::MAX);
-        assert_eq!(written.fusion.0, FusionOption::Manual(-3));
-        assert!(written.resizes.is_empty() && written.config.0.is_empty());
+        let form = parse(r#"{"jobName":"j","jobId":18446744073709551615,"fusion":{"manual":-3,"x":[1]},"other":{}}"#);
+        let form = form.unwrap();
+        assert_eq!(form.job_id, u64::MAX);
+        assert_eq!(form.fusion.0, FusionOption::Manual(-3));
+        assert!(form.resizes.is_empty() && form.config.0.is_empty());
     }
 
     #[test]
     fn widths_keep_their_order_and_may_be_wrong() {
         let text = r#"{"jobName":"j","jobId":0,"fusion":"legacy",
             "parallelRegions":{"b":0,"a":18446744073709551615,"*":-9223372036854775808},"resizes":[{"region":"a","width":-1}]}"#;
-        let written = parse(text).unwrap();
+        let form = parse(text).unwrap();
         let widths = [("b", 0), ("a", i128::from(u64::MAX)), ("*", i128::from(i64::MIN))];
-        assert_eq!(written.parallel_regions.widths(), widths.map(|(name, width)| (name.to_owned(), width)));
-        assert_eq!(written.resizes[0].width.0, -1);
+        assert_eq!(form.parallel_regions.widths(), widths.map(|(name, width)| (name.to_owned(), width)));
+        assert_eq!(form.resizes[0].width.0, -1);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl CallBudget {
         Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation) }
     }
 
-    /// Waits until nobody wants the answer any more, and says why.
+    /// Waits until the deadline has passed or the call is cancelled. Returns which of the two.
     pub(crate) async fn ended(&self) -> Error {
         let deadline = async {
             match self.deadline {

@@ -57,13 +57,13 @@ impl CacheSizes {
 
 /// The caches of one server.
 pub(crate) struct Caches<C: Compiler> {
-    applications: Named<Digest, Arc<C::Application>>,
-    layouts: Named<Digest, Bytes>,
-    jobs: Named<JobKey, Arc<C::Job>>,
+    applications: BoundedCache<Digest, Arc<C::Application>>,
+    layouts: BoundedCache<Digest, Bytes>,
+    jobs: BoundedCache<JobKey, Arc<C::Job>>,
     metrics: Arc<Metrics>,
 }
 
-struct Named<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> {
+struct BoundedCache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> {
     name: &'static str,
     entries: Cache<K, (V, u64)>,
 }
@@ -71,9 +71,9 @@ struct Named<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'sta
 impl<C: Compiler> Caches<C> {
     pub(crate) fn new(sizes: CacheSizes, metrics: Arc<Metrics>) -> Self {
         Self {
-            applications: Named::new("application", sizes.applications),
-            layouts: Named::new("layout", sizes.layouts),
-            jobs: Named::new("job", sizes.jobs),
+            applications: BoundedCache::new("application", sizes.applications),
+            layouts: BoundedCache::new("layout", sizes.layouts),
+            jobs: BoundedCache::new("job", sizes.jobs),
             metrics,
         }
     }
@@ -118,7 +118,7 @@ impl<C: Compiler> Caches<C> {
     }
 }
 
-impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Named<K, V> {
+impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> BoundedCache<K, V> {
     /// Weights are counted in units, because a weight has only 32 bits.
     const UNIT: u64 = 1 << 10;
     /// What an entry costs beside its value.
@@ -139,7 +139,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Nam
 
     fn get(&self, key: &K, metrics: &Metrics) -> Option<V> {
         let value = self.entries.get(key).map(|(value, _)| value);
-        metrics.looked_up(self.name, value.is_some());
+        metrics.count_lookup(self.name, value.is_some());
         value
     }
 

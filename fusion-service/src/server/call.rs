@@ -58,12 +58,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// The status that tells the caller about a failure.
+    /// The status that a caller gets for a failure.
     pub(crate) fn status(&self, failure: &Failure) -> Status {
         match failure {
             Failure::Compiler(Error::Cancelled) if self.shutdown.is_cancelled() => Failure::ShuttingDown.status(),
             Failure::Defect(defect) => {
-                self.metrics.met_defect();
+                self.metrics.count_defect();
                 tracing::error!(defect, "a defect of the compiler ended a request");
                 failure.status()
             }
@@ -179,7 +179,7 @@ struct Answer {
     began: Instant,
     span: Span,
     metrics: Arc<Metrics>,
-    /// Unset as long as the caller has not been told.
+    /// Not set before the status was sent.
     code: Option<Code>,
     ticket: Option<Ticket>,
     cancellation: DropGuard,
@@ -215,7 +215,7 @@ impl Answer {
     /// Follows the answer to its end.
     fn observe(mut self, response: http::Response<Body>) -> http::Response<Body> {
         self.note(response.headers());
-        response.map(|inner| Body::new(Observed { inner, answer: self }))
+        response.map(|inner| Body::new(ObservedBody { inner, answer: self }))
     }
 
     fn note(&mut self, headers: &http::HeaderMap) {
@@ -237,13 +237,13 @@ impl Drop for Answer {
     }
 }
 
-/// The body of an answer, with an eye on how it ends.
-struct Observed {
+/// The body of an answer. It notes the status that ends it.
+struct ObservedBody {
     inner: Body,
     answer: Answer,
 }
 
-impl http_body::Body for Observed {
+impl http_body::Body for ObservedBody {
     type Data = bytes::Bytes;
     type Error = Status;
 

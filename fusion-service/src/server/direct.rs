@@ -13,7 +13,7 @@ use super::errors::Failure;
 use super::library::Library;
 use super::methods::{Methods, Work};
 use super::metrics::Metrics;
-use super::render::{self, Wanted};
+use super::render::{self, RequestedText};
 use std::sync::{Arc, LazyLock};
 use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
@@ -55,14 +55,14 @@ pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Text>, 
     let texts = rendering.map(|rendering| {
         move |budget: &Budget| {
             let job = rendering.job(budget)?;
-            let text = |Wanted { pe, measure }| {
+            let text = |RequestedText { pe, measure }| {
                 let mut text = Vec::new();
                 Library.render(&job, pe, &mut text, budget)?;
                 let start =
                     pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
                 Ok(Text { start, text })
             };
-            render::wanted(&Library, &job, &rendering.pe_ids)?.into_iter().map(text).collect()
+            render::requested_texts(&Library, &job, &rendering.pe_ids)?.into_iter().map(text).collect()
         }
     });
     answer(texts, budget)

@@ -24,7 +24,7 @@ impl Health {
         health
     }
 
-    /// The gRPC service that tells.
+    /// The gRPC health service.
     pub(crate) fn service(&self) -> HealthServer<HealthService> {
         HealthServer::new(HealthService::from_health_reporter(self.reporter.clone()))
     }
@@ -33,7 +33,7 @@ impl Health {
         self.serving.load(Ordering::Acquire)
     }
 
-    /// Tells everybody who watches.
+    /// Sets the health and sends it to all watchers.
     pub(crate) async fn set(&self, serving: bool) {
         self.serving.store(serving, Ordering::Release);
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };

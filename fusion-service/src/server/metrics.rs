@@ -11,7 +11,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use std::time::Duration;
 
-/// Labels are few and known when this is compiled: no caller can make a new series.
+/// Labels are known at compile time, so no caller can make a new series.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The figures of one server.
@@ -113,11 +113,11 @@ impl Metrics {
         self.refused.get_or_create(&[("class", class)]).inc();
     }
 
-    pub(crate) fn met_defect(&self) {
+    pub(crate) fn count_defect(&self) {
         self.defects.inc();
     }
 
-    pub(crate) fn looked_up(&self, cache: &'static str, hit: bool) {
+    pub(crate) fn count_lookup(&self, cache: &'static str, hit: bool) {
         let result = if hit { "hit" } else { "miss" };
         self.lookups.get_or_create(&[("cache", cache), ("result", result)]).inc();
     }
@@ -145,7 +145,7 @@ mod tests {
         metrics.call_began("Submit");
         metrics.call_ended("Submit", "OK", Duration::from_millis(3));
         metrics.stage("queue", Duration::from_millis(1));
-        metrics.looked_up("plan", true);
+        metrics.count_lookup("plan", true);
         let text = metrics.encode().unwrap();
         for line in [
             r#"fusion_calls_total{method="Submit",code="OK"} 1"#,

@@ -190,7 +190,7 @@ impl Server {
         Ok(Self { address, http_address, health, calls, stop_accepting, stop_http, grpc, http })
     }
 
-    /// Waits until a listener ends without having been asked to.
+    /// Waits until a listener ends although the server was not stopped.
     async fn failed(&mut self) -> anyhow::Error {
         let http = async {
             match &mut self.http {
@@ -209,8 +209,8 @@ impl Server {
         }
     }
 
-    /// Tells everybody to go elsewhere, goes on as before for `drain`, then accepts nothing and lets calls in flight go
-    /// on for `grace` (rule service-15).
+    /// Sets the health to not serving and goes on as before for `drain`, then accepts nothing and lets calls in flight
+    /// go on for `grace` (rule service-15).
     async fn stop(self, drain: Duration, grace: Duration) {
         tracing::info!("draining");
         self.health.set(false).await;

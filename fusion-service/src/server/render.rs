@@ -5,13 +5,13 @@
 //! ```
 //!
 //! Rendering takes a core, reading takes a network: a worker renders a batch of texts into an [`Outlet`] and is free
-//! again before the caller has read them. Only of a text that is larger than [`HELD`] does the worker wait for the
+//! again before the caller has read them. Only of a text that is larger than [`BUFFERED`] does the worker wait for the
 //! caller.
 //!
 //! Knows: PEs, pieces of text, messages. Must not know: how a text is made.
 //!
-//! Invariants: per stream at most [`HELD`] and the channel are in memory; a text is as long as announced, or the stream
-//! ends with an error.
+//! Invariants: per stream at most [`BUFFERED`] and the channel are in memory; a text is as long as announced, or the
+//! stream ends with an error.
 
 use super::admission::{Admission, Class};
 use super::budget::CallBudget;
@@ -34,52 +34,60 @@ const CHUNK: usize = 256 << 10;
 /// Bytes of text that are rendered at a time, unless one text is larger: short enough for a resize to wait for.
 const BATCH: u64 = 1 << 20;
 /// Most bytes of text that wait outside the channel.
-const HELD: usize = 4 << 20;
+const BUFFERED: usize = 4 << 20;
 /// Messages in the channel.
 pub(crate) const UNREAD: usize = 8;
 
 /// A PE to be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedText {
     pub(crate) pe: u64,
     pub(crate) measure: Measure,
 }
 
-/// PEs of `job` in the order asked for. An error if it does not have one of them.
-pub(crate) fn wanted<C: Compiler>(compiler: &C, job: &C::Job, pes: &[u64]) -> Result<Vec<Wanted>, Failure> {
-    let wanted = pes.iter().enumerate().map(|(position, &pe)| {
+/// The texts of these PEs of `job`, in the order of the request.
+///
+/// # Errors
+///
+/// The job does not have one of the PEs.
+pub(crate) fn requested_texts<C: Compiler>(
+    compiler: &C,
+    job: &C::Job,
+    pes: &[u64],
+) -> Result<Vec<RequestedText>, Failure> {
+    let requested = pes.iter().enumerate().map(|(position, &pe)| {
         let unknown = || Failure::malformed(format!("pe_ids[{position}]"), format!("the plan has no PE {pe}"));
-        Ok(Wanted { pe, measure: compiler.measure(job, pe).ok_or_else(unknown)? })
+        Ok(RequestedText { pe, measure: compiler.measure(job, pe).ok_or_else(unknown)? })
     });
-    wanted.collect()
+    requested.collect()
 }
 
 /// Renders and writes all of them. Ends early if the budget does, or if nobody reads any more.
 pub(crate) async fn write<C: Compiler>(
     compiler: &Arc<C>,
     job: Arc<C::Job>,
-    wanted: Vec<Wanted>,
+    requested: Vec<RequestedText>,
     messages: mpsc::Sender<pb::RenderResponse>,
     admission: &Admission,
     metrics: &Arc<Metrics>,
     budget: &CallBudget,
 ) -> Result<(), Failure> {
-    for batch in batches(wanted) {
+    for batch in batches(requested) {
         let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
         let mut outlet = Outlet::new(messages.clone(), budget.clone());
         let render = move |budget: &Budget| {
             let began = Instant::now();
-            for wanted in &batch {
-                outlet.begin(wanted)?;
-                let rendered = compiler.render(&job, wanted.pe, &mut outlet, budget);
+            for requested in &batch {
+                outlet.begin(requested)?;
+                let rendered = compiler.render(&job, requested.pe, &mut outlet, budget);
                 outlet.end(rendered)?;
-                metrics.rendered(wanted.measure.size);
+                metrics.rendered(requested.measure.size);
             }
             metrics.stage("render", began.elapsed());
-            Ok(outlet.held)
+            Ok(outlet.buffered)
         };
-        let held = admission.run(Class::Render, budget, render).await?;
-        for message in held {
+        let buffered = admission.run(Class::Render, budget, render).await?;
+        for message in buffered {
             tokio::select! {
                 biased;
                 error = budget.ended() => return Err(error.into()),
@@ -91,16 +99,16 @@ pub(crate) async fn write<C: Compiler>(
 }
 
 /// Pieces of work of about [`BATCH`] bytes, in order.
-fn batches(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
-    let mut batches: Vec<Vec<Wanted>> = Vec::new();
+fn batches(requested: Vec<RequestedText>) -> Vec<Vec<RequestedText>> {
+    let mut batches: Vec<Vec<RequestedText>> = Vec::new();
     let mut bytes = 0_u64;
-    for wanted in wanted {
-        bytes = bytes.saturating_add(wanted.measure.size);
+    for requested in requested {
+        bytes = bytes.saturating_add(requested.measure.size);
         match batches.last_mut() {
-            Some(batch) if bytes <= BATCH => batch.push(wanted),
+            Some(batch) if bytes <= BATCH => batch.push(requested),
             _ => {
-                bytes = wanted.measure.size;
-                batches.push(vec![wanted]);
+                bytes = requested.measure.size;
+                batches.push(vec![requested]);
             }
         }
     }
@@ -117,8 +125,8 @@ struct Outlet {
     messages: mpsc::Sender<pb::RenderResponse>,
     budget: CallBudget,
     runtime: Handle,
-    held: VecDeque<pb::RenderResponse>,
-    held_bytes: usize,
+    buffered: VecDeque<pb::RenderResponse>,
+    buffered_bytes: usize,
     chunk: BytesMut,
     /// Bytes of the present text that are still to come.
     missing: u64,
@@ -129,15 +137,19 @@ struct Outlet {
 impl Outlet {
     fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: CallBudget) -> Self {
         let runtime = Handle::current();
-        let (held, chunk) = (VecDeque::new(), BytesMut::new());
-        Self { messages, budget, runtime, held, held_bytes: 0, chunk, missing: 0, overrun: false }
+        let (buffered, chunk) = (VecDeque::new(), BytesMut::new());
+        Self { messages, budget, runtime, buffered, buffered_bytes: 0, chunk, missing: 0, overrun: false }
     }
 
-    fn begin(&mut self, wanted: &Wanted) -> Result<(), Error> {
-        let Measure { content_id, size } = wanted.measure.clone();
+    fn begin(&mut self, requested: &RequestedText) -> Result<(), Error> {
+        let Measure { content_id, size } = requested.measure.clone();
         self.missing = size;
         self.chunk.reserve(CHUNK.min(usize::try_from(size).unwrap_or(CHUNK)));
-        self.push(pb::render_response::Part::Start(pb::render_response::Start { pe_id: wanted.pe, content_id, size }))
+        self.push(pb::render_response::Part::Start(pb::render_response::Start {
+            pe_id: requested.pe,
+            content_id,
+            size,
+        }))
     }
 
     fn end(&mut self, rendered: Result<(), Failure>) -> Result<(), Failure> {
@@ -158,18 +170,18 @@ impl Outlet {
 
     fn push(&mut self, part: pb::render_response::Part) -> Result<(), Error> {
         if let pb::render_response::Part::Chunk(chunk) = &part {
-            self.held_bytes += chunk.len();
+            self.buffered_bytes += chunk.len();
         }
-        self.held.push_back(pb::RenderResponse { part: Some(part) });
-        if self.held_bytes > HELD { self.release() } else { Ok(()) }
+        self.buffered.push_back(pb::RenderResponse { part: Some(part) });
+        if self.buffered_bytes > BUFFERED { self.flush_to_caller() } else { Ok(()) }
     }
 
-    /// Waits for the caller to read what is held. On a worker.
-    fn release(&mut self) -> Result<(), Error> {
-        self.held_bytes = 0;
-        let (held, messages, budget) = (&mut self.held, &self.messages, &self.budget);
+    /// Sends what is buffered. On a worker, which waits for the caller to read.
+    fn flush_to_caller(&mut self) -> Result<(), Error> {
+        self.buffered_bytes = 0;
+        let (buffered, messages, budget) = (&mut self.buffered, &self.messages, &self.budget);
         self.runtime.block_on(async {
-            for message in held.drain(..) {
+            for message in buffered.drain(..) {
                 tokio::select! {
                     biased;
                     error = budget.ended() => return Err(error),
@@ -206,8 +218,8 @@ impl Write for Outlet {
 mod tests {
     use super::*;
 
-    fn wanted(pe: u64, size: u64) -> Wanted {
-        Wanted { pe, measure: Measure { content_id: String::new(), size } }
+    fn requested(pe: u64, size: u64) -> RequestedText {
+        RequestedText { pe, measure: Measure { content_id: String::new(), size } }
     }
 
     #[test]
@@ -219,7 +231,7 @@ mod tests {
             (&[5 * BATCH, 0, BATCH, 0], &[&[0], &[1, 2, 3]]),
         ];
         for (sizes, expected) in cases {
-            let all = sizes.iter().enumerate().map(|(pe, size)| wanted(pe as u64, *size)).collect();
+            let all = sizes.iter().enumerate().map(|(pe, size)| requested(pe as u64, *size)).collect();
             let found: Vec<Vec<u64>> = batches(all).iter().map(|b| b.iter().map(|w| w.pe).collect()).collect();
             assert_eq!(found, expected, "{sizes:?}");
         }
@@ -230,14 +242,14 @@ mod tests {
         let (messages, _unread) = mpsc::channel(UNREAD);
         let mut outlet = Outlet::new(messages, CallBudget::default());
         let text: Vec<u8> = (0..2 * CHUNK + 3).map(|i| i as u8).collect();
-        outlet.begin(&wanted(7, text.len() as u64)).unwrap();
+        outlet.begin(&requested(7, text.len() as u64)).unwrap();
         for piece in text.chunks(1000) {
             outlet.write_all(piece).unwrap();
         }
         outlet.end(Ok(())).unwrap();
         let mut sizes = Vec::new();
         let mut all = Vec::new();
-        for message in outlet.held {
+        for message in outlet.buffered {
             match message.part.unwrap() {
                 pb::render_response::Part::Start(start) => {
                     assert_eq!((start.pe_id, start.size), (7, text.len() as u64))
@@ -256,10 +268,10 @@ mod tests {
     async fn a_text_of_another_size_than_announced_is_of_another_job() {
         let (messages, _unread) = mpsc::channel(UNREAD);
         let mut outlet = Outlet::new(messages, CallBudget::default());
-        outlet.begin(&wanted(0, 3)).unwrap();
+        outlet.begin(&requested(0, 3)).unwrap();
         outlet.write_all(b"12").unwrap();
         assert!(matches!(outlet.end(Ok(())), Err(Failure::LayoutRejected(_))));
-        outlet.begin(&wanted(0, 3)).unwrap();
+        outlet.begin(&requested(0, 3)).unwrap();
         assert!(outlet.write_all(b"1234").is_err());
         assert!(matches!(outlet.end(Err(Error::Cancelled.into())), Err(Failure::LayoutRejected(_))));
     }

@@ -53,14 +53,14 @@ impl<C: Compiler> Service<C> {
                 self.admission.run(call.class, &call.budget, work).await?
             }
         };
-        let wanted = render::wanted(&*self.methods.compiler, &job, &pe_ids)?;
+        let requested = render::requested_texts(&*self.methods.compiler, &job, &pe_ids)?;
 
         let (messages, unread) = mpsc::channel(render::UNREAD);
         let (outcome, end) = oneshot::channel();
         let (methods, admission, call) = (Arc::clone(&self.methods), self.admission.clone(), call.clone());
         let writing = async move {
             let Methods { compiler, metrics, .. } = &*methods;
-            let write = render::write(compiler, job, wanted, messages, &admission, metrics, &call.budget);
+            let write = render::write(compiler, job, requested, messages, &admission, metrics, &call.budget);
             let result = tokio::select! {
                 biased;
                 failure = call.ended() => Err(failure),

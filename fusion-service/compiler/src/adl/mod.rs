@@ -15,7 +15,7 @@
 //!
 //! Children come in any order, unknown elements and attributes are ignored, and of repeated single elements the last
 //! counts (rule language-3); what the format has besides is not read (rule language-16). A document that is not
-//! well-formed is refused at its first fault (rule language-2). All problems of a well-formed document are told
+//! well-formed is refused at its first fault (rule language-2). All problems of a well-formed document are listed
 //! (rule language-6). Only the first application of a document and its first top-level composite count
 //! (rule language-1). [`parse`] gives an application without problems. [`read`] gives what there is of an application
 //! with problems, so that the caller can ask later stages about the rest.
@@ -66,7 +66,11 @@ pub struct Reading {
     pub values_coherent: bool,
 }
 
-/// Reads what can be read of an ADL document. Fails only if the budget ends.
+/// Reads what can be read of an ADL document.
+///
+/// # Errors
+///
+/// The budget ends.
 pub fn read(document: &[u8], budget: &Budget) -> Result<Reading, Error> {
     let mut problems = Problems::default();
     let refused = |problems: Problems| {
@@ -231,7 +235,7 @@ impl Draft {
 /// Refuses names that two operators have, and names with brackets (rule language-15): physical names tell operators and
 /// regions apart, and their brackets are for channels. Imports and exports have no physical names.
 fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Operator>) {
-    // Names that are missing have been told.
+    // Names that are missing are problems already.
     let all_named = reader.problems.is_empty();
     for operator in operators.values() {
         if operator.name.contains(['[', ']']) {

@@ -9,7 +9,7 @@ use crate::error::{Error, Place, excerpt};
 use crate::logical::{Attribute, Type};
 
 /// An element that stands for one type: written in an attribute, or as a child.
-struct Holder {
+struct TypeSlot {
     name: String,
     place: Place,
     bound: Option<i64>,
@@ -24,12 +24,12 @@ struct Holder {
 /// An open element.
 enum Open {
     Tuple(Vec<Attribute>),
-    Attribute(Holder),
-    Optional(Holder),
-    List(Holder),
-    Set(Holder),
-    Key(Holder),
-    Value(Holder),
+    Attribute(TypeSlot),
+    Optional(TypeSlot),
+    List(TypeSlot),
+    Set(TypeSlot),
+    Key(TypeSlot),
+    Value(TypeSlot),
     Map { place: Place, bound: Option<i64>, scalars: [Option<Type>; 2], key: Option<Type>, value: Option<Type> },
     Unknown,
 }
@@ -58,16 +58,16 @@ fn open<'a>(reader: &mut Reader<'a>, element: &Element<'a>, parent: Option<&Open
     match (element.name, parent) {
         ("attr", Some(Open::Tuple(_))) => {
             let name = reader.required_token(element, "name");
-            Open::Attribute(Holder { name, ..holder(reader, element, "type") })
+            Open::Attribute(TypeSlot { name, ..slot(reader, element, "type") })
         }
         (
             kind,
             Some(Open::Attribute(_) | Open::Optional(_) | Open::List(_) | Open::Set(_) | Open::Key(_) | Open::Value(_)),
         ) => match kind {
             "tuple" => Open::Tuple(Vec::new()),
-            "list" => Open::List(holder(reader, element, "elementType")),
-            "set" => Open::Set(holder(reader, element, "elementType")),
-            "optional" if optional => Open::Optional(holder(reader, element, "type")),
+            "list" => Open::List(slot(reader, element, "elementType")),
+            "set" => Open::Set(slot(reader, element, "elementType")),
+            "optional" if optional => Open::Optional(slot(reader, element, "type")),
             "map" => Open::Map {
                 place: element.place,
                 bound: reader.optional_integer(element, "bound"),
@@ -77,14 +77,14 @@ fn open<'a>(reader: &mut Reader<'a>, element: &Element<'a>, parent: Option<&Open
             },
             _ => Open::Unknown,
         },
-        ("key", Some(Open::Map { .. })) => Open::Key(holder(reader, element, "")),
-        ("value", Some(Open::Map { .. })) => Open::Value(holder(reader, element, "")),
+        ("key", Some(Open::Map { .. })) => Open::Key(slot(reader, element, "")),
+        ("value", Some(Open::Map { .. })) => Open::Value(slot(reader, element, "")),
         _ => Open::Unknown,
     }
 }
 
-fn holder<'a>(reader: &mut Reader<'a>, element: &Element<'a>, scalar: &str) -> Holder {
-    Holder {
+fn slot<'a>(reader: &mut Reader<'a>, element: &Element<'a>, scalar: &str) -> TypeSlot {
+    TypeSlot {
         name: element.name.to_owned(),
         place: element.place,
         bound: reader.optional_integer(element, "bound"),
@@ -97,9 +97,9 @@ fn holder<'a>(reader: &mut Reader<'a>, element: &Element<'a>, scalar: &str) -> H
     }
 }
 
-/// The type of a holder: of several, the first in this order.
-fn resolve(reader: &mut Reader<'_>, holder: Holder) -> (String, Option<i64>, Type) {
-    let Holder { name, place, bound, scalar, tuple, list, map, optional, set } = holder;
+/// The type of a slot: of several, the first in this order.
+fn resolve(reader: &mut Reader<'_>, slot: TypeSlot) -> (String, Option<i64>, Type) {
+    let TypeSlot { name, place, bound, scalar, tuple, list, map, optional, set } = slot;
     let found = scalar.map(Type::Scalar).or(tuple).or(list).or(map).or(optional).or(set);
     if found.is_none() {
         reader.problem(place, format!("tuple type: the type of {} is missing", excerpt(&name)));
@@ -111,32 +111,32 @@ fn close(reader: &mut Reader<'_>, closed: Open, parent: &mut Open) {
     let closed = match closed {
         Open::Unknown => return,
         Open::Tuple(attributes) => Type::Tuple(attributes),
-        Open::Attribute(holder) => {
-            let (name, _, r#type) = resolve(reader, holder);
+        Open::Attribute(slot) => {
+            let (name, _, r#type) = resolve(reader, slot);
             if let Open::Tuple(attributes) = parent {
                 attributes.push(Attribute { name, r#type });
             }
             return;
         }
-        Open::Key(holder) => {
+        Open::Key(slot) => {
             if let Open::Map { key, scalars: [None, _], .. } = parent {
-                *key = Some(resolve(reader, holder).2);
+                *key = Some(resolve(reader, slot).2);
             }
             return;
         }
-        Open::Value(holder) => {
+        Open::Value(slot) => {
             if let Open::Map { value, scalars: [_, None], .. } = parent {
-                *value = Some(resolve(reader, holder).2);
+                *value = Some(resolve(reader, slot).2);
             }
             return;
         }
-        Open::Optional(holder) => Type::Optional(Box::new(resolve(reader, holder).2)),
-        Open::List(holder) => {
-            let (_, bound, element) = resolve(reader, holder);
+        Open::Optional(slot) => Type::Optional(Box::new(resolve(reader, slot).2)),
+        Open::List(slot) => {
+            let (_, bound, element) = resolve(reader, slot);
             Type::List(Box::new(element), bound)
         }
-        Open::Set(holder) => {
-            let (_, bound, element) = resolve(reader, holder);
+        Open::Set(slot) => {
+            let (_, bound, element) = resolve(reader, slot);
             Type::Set(Box::new(element), bound)
         }
         Open::Map { place, bound, scalars: [key_type, value_type], key, value } => {
@@ -149,19 +149,19 @@ fn close(reader: &mut Reader<'_>, closed: Open, parent: &mut Open) {
             Type::Map(part(key_type.or(key), "keys"), part(value_type.or(value), "values"), bound)
         }
     };
-    if let Open::Attribute(holder)
-    | Open::Optional(holder)
-    | Open::List(holder)
-    | Open::Set(holder)
-    | Open::Key(holder)
-    | Open::Value(holder) = parent
+    if let Open::Attribute(slot)
+    | Open::Optional(slot)
+    | Open::List(slot)
+    | Open::Set(slot)
+    | Open::Key(slot)
+    | Open::Value(slot) = parent
     {
         let slot = match closed {
-            Type::Tuple(_) | Type::Scalar(_) => &mut holder.tuple,
-            Type::List(..) => &mut holder.list,
-            Type::Map(..) => &mut holder.map,
-            Type::Optional(_) => &mut holder.optional,
-            Type::Set(..) => &mut holder.set,
+            Type::Tuple(_) | Type::Scalar(_) => &mut slot.tuple,
+            Type::List(..) => &mut slot.list,
+            Type::Map(..) => &mut slot.map,
+            Type::Optional(_) => &mut slot.optional,
+            Type::Set(..) => &mut slot.set,
         };
         *slot = Some(closed);
     }

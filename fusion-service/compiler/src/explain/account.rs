@@ -1,11 +1,11 @@
-//! The account: what is said of a compiled job. The JSON of `explain` is this, with keys in camel case.
+//! The account of a compiled job. The JSON of `explain` is this, with keys in camel case.
 //!
 //! Fields are only ever added. A list that is cut off stands beside the number of all entries.
 
 use crate::plan::{Fate, Reason};
 use serde::{Serialize, Serializer};
 
-/// What is said of a compiled job.
+/// The account of a compiled job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Account {
@@ -27,7 +27,7 @@ pub struct Account {
     pub fusion: Fusion,
     /// Parallel regions, ascending index.
     pub regions: Vec<Region>,
-    /// Host pools that somebody declared, ascending index.
+    /// Host pools that the application declares, ascending index.
     pub host_pools: Vec<HostPool>,
     /// Consistent regions, ascending index.
     pub consistent_regions: Vec<ConsistentRegion>,
@@ -263,7 +263,7 @@ pub struct Group {
     pub aadl_bytes: u64,
     /// They may be restarted.
     pub restartable: bool,
-    /// Where their pods may run, if somebody said: hosts and pools. The first of them.
+    /// Where their pods may run, if the application says so: hosts and pools. The first of them.
     pub placement: Vec<String>,
     /// What decided them.
     pub causes: Vec<Cause>,

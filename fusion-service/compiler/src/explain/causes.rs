@@ -8,17 +8,17 @@ use crate::plan::Compiled;
 use crate::topology::{Node, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is needed to name constraints.
+/// Names constraints in the words of the ADL.
 pub(super) struct CauseNames<'a> {
     pub(super) topology: &'a Topology,
     pub(super) graph: &'a Graph<'a>,
     pub(super) fusion: Fusion,
 }
 
-/// Effect, attribute, meaning: what causes are told apart by.
+/// Effect, attribute, meaning. Causes that have all three in common are counted together.
 pub(super) type CauseKind = (Effect, &'static str, &'static str);
 
-/// Causes of several PEs, added up.
+/// The causes of one PE or of several, counted by kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CauseCounts(BTreeMap<CauseKind, Count>);
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of the two documents of one PE that are compared: their trees take several times as much memory.
 const PAIR: u64 = 32 << 20;
 
-/// What changed, by id of the PE; a PE that is not there was not compared.
+/// The changes of each PE, by its id. A PE without an entry was not compared.
 pub(super) struct Compared<'a> {
     of: BTreeMap<u64, Changes>,
     before: &'a Topology,
@@ -27,7 +27,7 @@ pub(super) struct Changes {
     shapes: IndexMap<ChangeShape, Places>,
 }
 
-/// What places that are alike have in common.
+/// What places of one shape have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ChangeShape {
     observable: bool,
@@ -45,7 +45,7 @@ enum ChangeKind {
     Order,
 }
 
-/// Where places that are alike are.
+/// The places of one shape.
 #[derive(Clone, Debug, Default)]
 struct Places {
     count: usize,
@@ -54,7 +54,7 @@ struct Places {
     removed: Occupants,
 }
 
-/// What elements at places that are alike stand for.
+/// The names and numbers of the elements at places of one shape.
 #[derive(Clone, Debug, Default)]
 struct Occupants {
     names: Names,
@@ -98,7 +98,7 @@ fn document(job: &Compiled, id: u64, budget: &Budget) -> Result<String, Error> {
     String::from_utf8(text).map_err(|error| unreadable(id, &error))
 }
 
-/// Our own documents are read by our own reader; if not, that is said rather than left out.
+/// The compiler cannot read a document of its own. That is an error, not a PE that is left out.
 fn unreadable(id: u64, error: &dyn std::fmt::Display) -> Error {
     Problem::new(Stage::Aadl, format!("PE {id}: its document cannot be compared: {error}")).into()
 }

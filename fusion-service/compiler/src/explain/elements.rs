@@ -1,4 +1,4 @@
-//! PEs of an account: those that are alike but for their channels in one group.
+//! Groups the PEs of an account. PEs that differ only in their channels are one group.
 
 use super::account::{Group, Removed};
 use super::causes::{CauseCounts, CauseKind, CauseNames};
@@ -11,7 +11,7 @@ use crate::plan::{Compiled, Fate, PlannedElement, Reason};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// What PEs of a group have in common.
+/// What the PEs of one group have in common.
 #[derive(PartialEq, Eq, Hash)]
 struct GroupKey {
     fate: Option<Fate>,
@@ -25,7 +25,7 @@ struct GroupKey {
     not_compared: bool,
 }
 
-/// PEs that are alike, added up.
+/// The PEs of one group, added up.
 #[derive(Default)]
 struct GroupSum {
     ids: Vec<u64>,

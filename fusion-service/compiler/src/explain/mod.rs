@@ -7,10 +7,10 @@
 //!
 //! An [`Account`] has the regions with their widths and where these come from, how fusion came to its number of PEs,
 //! and the PEs: what they hold, which constraints decided that, and after a resize what becomes of each and what a
-//! running PE can observe of it. PEs that are alike but for their channels are told about once, so that an account of
-//! ten thousand PEs can be read.
+//! running PE can observe of it. PEs that differ only in their channels share a group, so that people can read an
+//! account of ten thousand PEs.
 //!
-//! * `names` writes sets of operators and numbers shortly, `causes` and `job` put constraints, regions and fusion into
+//! * `names` shortens sets of operators and numbers, `causes` and `job` put constraints, regions and fusion into
 //!   words;
 //! * `changes` compares documents of PEs before and after a resize, `elements` groups PEs that are alike;
 //! * `text` is the account as text.
@@ -45,8 +45,9 @@ pub const COMPARED: u64 = 256 << 20;
 
 /// Gives the account of a job; `prior` is the job before the resize that made it, if a resize did.
 ///
-/// Fails only with the budget, or where a constraint of the job cannot be understood again, which a compiled job does
-/// not have.
+/// # Errors
+///
+/// The budget ends, or a constraint of the job cannot be understood again, which a compiled job does not have.
 pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Result<Account, Error> {
     let topology = now.topology();
     let graph = Graph::from_topology(topology)?;

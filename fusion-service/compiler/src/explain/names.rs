@@ -1,4 +1,4 @@
-//! Sets of operators and numbers, written shortly.
+//! Shortens sets of operators and numbers.
 //!
 //! `Work[0].Map`, `Work[1].Map` and `Work[2].Map` are `Work[0-2].Map`. Where the channels do not say which operators
 //! are meant, their number stands behind.

@@ -177,7 +177,7 @@ impl Account {
                 let names = listed(&removed.operators, removed.operator_entries);
                 lines.push(("removed", contents(removed.ids.len(), &counted(each, "operator"), &names)));
             }
-            // With the operators said, it says nothing new that they are gone.
+            // Where the operators are listed, the reason that they are gone adds nothing.
             if lines.is_empty() || !matches!(removed.reason, Some(Reason::NoLongerExist(_))) {
                 let label = if lines.is_empty() { "removed" } else { "because" };
                 lines.push((label, Reason::in_words(removed.reason.as_ref())));

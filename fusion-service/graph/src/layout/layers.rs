@@ -61,8 +61,8 @@ fn backward_links(level: &Level, places: &[usize]) -> Vec<bool> {
     links.map(|link| places[level.outputs[link.output].item] >= places[level.inputs[link.input].item]).collect()
 }
 
-/// All items, so that few links go back: who has nothing before it comes first, who has nothing after it comes last,
-/// and in between whoever has the most links onward for those that it gets. Of several the first.
+/// Orders all items so that few links go back. Items without incoming links come first, items without outgoing links
+/// last. In between comes the item with the largest surplus of outgoing links, of several the first.
 fn sequence(level: &Level) -> Vec<usize> {
     let count = level.items.len();
     let (mut onward, mut before) = (vec![Vec::new(); count], vec![Vec::new(); count]);

@@ -11,7 +11,8 @@ const ROUNDS: usize = 12;
 /// Rounds of changing places.
 const SWAP_ROUNDS: usize = 6;
 
-/// A layer with more is not improved by changing places: it takes time and nobody would see.
+/// Vertices of the largest layer in which neighbours are swapped. In a larger one it would take time and not be
+/// visible.
 const MOST_SWAPPED: usize = 2_000;
 
 pub(super) fn order(ranked: &mut Ranked) {
@@ -37,7 +38,7 @@ pub(super) fn order(ranked: &mut Ranked) {
     ranked.layers = best.1;
 }
 
-/// What is connected is together at first, in the order of the items.
+/// The order to begin with: connected vertices beside each other, in the order of the items.
 fn begin(ranked: &mut Ranked) {
     let mut seen = vec![false; ranked.vertices.len()];
     let mut layers: Vec<Vec<usize>> = vec![Vec::new(); ranked.layers.len()];
@@ -140,7 +141,7 @@ fn inversions(ends: &[(f64, f64)]) -> u64 {
     sum
 }
 
-/// Neighbours in a layer change places where that removes crossings.
+/// Swaps neighbours in a layer where that removes crossings.
 fn swap_neighbours(ranked: &mut Ranked, position: &mut [usize]) {
     for _ in 0..SWAP_ROUNDS {
         let mut improved = false;

@@ -52,7 +52,7 @@ pub(super) struct LayerEdge {
     pub(super) own_y: f64,
     /// Where it ends, from the top of the other.
     pub(super) other_y: f64,
-    /// How much it should be straight.
+    /// How much a straight line is worth here.
     pub(super) weight: f64,
 }
 

@@ -102,7 +102,7 @@ impl Container {
         })
     }
 
-    /// What there is to arrange. Clusters inside are arranged.
+    /// The boxes and links of this cluster, to be arranged. The clusters inside have been arranged before.
     pub(super) fn level(
         &self,
         drawing: &Drawing,

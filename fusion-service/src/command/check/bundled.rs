@@ -1,7 +1,7 @@
 //! Places in the ADL of a bundle.
 //!
 //! What is compiled is not quite the text in the bundle: a submission sets attributes of the application element.
-//! People look into the bundle, so a place is told as it is there. Elements begin before or behind what was set, never
+//! People look into the bundle, so a message names the place there. Elements begin before or behind what was set, never
 //! in it.
 
 use super::excerpt::Lines;

@@ -13,7 +13,7 @@ use streams_compiler::error::Place;
 const BEFORE: usize = 32;
 const FROM: usize = 72;
 
-/// The lines of a document that are wanted, by number.
+/// The lines of a document that excerpts show, by number.
 pub(super) struct Lines<'d>(BTreeMap<u32, &'d [u8]>);
 
 /// A piece of a line.
@@ -29,12 +29,12 @@ impl<'d> Lines<'d> {
     /// Finds the lines of these places, in one pass.
     pub(super) fn find(document: &'d [u8], places: impl Iterator<Item = Place>) -> Self {
         let document = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
-        let mut wanted: BTreeMap<u32, &[u8]> = places.map(|place| (place.line, &[][..])).collect();
-        let last = wanted.keys().next_back().copied().unwrap_or_default();
+        let mut lines: BTreeMap<u32, &[u8]> = places.map(|place| (place.line, &[][..])).collect();
+        let last = lines.keys().next_back().copied().unwrap_or_default();
         let (mut number, mut start) = (1_u32, 0);
         let ends = memchr::memchr_iter(b'\n', document).chain([document.len()]);
         for end in ends.take_while(|_| last > 0) {
-            if let Some(line) = wanted.get_mut(&number) {
+            if let Some(line) = lines.get_mut(&number) {
                 *line = document.get(start..end).unwrap_or_default();
             }
             if number >= last {
@@ -42,10 +42,10 @@ impl<'d> Lines<'d> {
             }
             (number, start) = (number + 1, end + 1);
         }
-        Self(wanted)
+        Self(lines)
     }
 
-    /// A wanted line.
+    /// A line that an excerpt shows.
     pub(super) fn line(&self, number: u32) -> &'d [u8] {
         self.0.get(&number).copied().unwrap_or_default()
     }

@@ -74,15 +74,15 @@ fn checked(arguments: &Arguments) -> Result<bool, Failure> {
 #[derive(Default)]
 struct Findings {
     /// With the step: 0 is the submission.
-    problems: Vec<(Step, Problem)>,
-    warnings: Vec<(Step, Warning)>,
+    problems: Vec<(StepLabel, Problem)>,
+    warnings: Vec<(StepLabel, Warning)>,
     /// Operators and PEs, if the submission is good.
     size: Option<(usize, usize)>,
 }
 
 /// A step of the chain: its number, and what it is called.
 #[derive(Clone, Default)]
-struct Step(usize, String);
+struct StepLabel(usize, String);
 
 impl Findings {
     fn of(application: &Application) -> Result<Self, Failure> {
@@ -99,7 +99,7 @@ impl Findings {
             }
         };
         let before = configuration.map_or(&[][..], Error::problems).iter().cloned();
-        let submission = Step::default();
+        let submission = StepLabel::default();
         findings.problems = before.chain(checked.problems).map(|problem| (submission.clone(), problem)).collect();
         findings.warnings = checked.warnings.into_iter().map(|warning| (submission.clone(), warning)).collect();
         if let Some(BuildId::Differs { actual }) = application.bundle.as_ref().map(Bundle::build_id) {
@@ -109,7 +109,7 @@ impl Findings {
         let Some(mut current) = checked.compiled.filter(|_| findings.problems.is_empty()) else { return Ok(findings) };
         findings.size = Some((current.topology().operators.len(), current.plan().elements.len()));
         for (number, (region, width)) in (1..).zip(&application.resizes) {
-            let step = Step(number, format!("resize {number} ({}={width})", printable(region, NAME)));
+            let step = StepLabel(number, format!("resize {number} ({}={width})", printable(region, NAME)));
             let widths = [(region.clone(), *width)];
             match plan::resize(&current, &widths, application.policy, &InUse::default(), &application.budget) {
                 Ok(resized) => current = resized,
@@ -127,7 +127,8 @@ impl Findings {
         self.problems.iter().filter_map(|(_, problem)| problem.place)
     }
 
-    /// Whether every stage told all that it found: each stops at a number that is more than anybody reads.
+    /// Whether every stage listed all of its problems. A stage stops at a number of problems that is more than anybody
+    /// reads.
     fn complete(&self) -> bool {
         let mut counts: BTreeMap<(usize, Stage), usize> = BTreeMap::new();
         self.problems.iter().for_each(|(step, problem)| *counts.entry((step.0, problem.stage)).or_default() += 1);
@@ -145,7 +146,7 @@ impl Findings {
     fn text(&self, name: &str, lines: &Lines<'_>) -> String {
         let mut text = String::new();
         for (step, problem) in &self.problems {
-            let (stage, message) = (problem.stage, step.say(&problem.message));
+            let (stage, message) = (problem.stage, step.prefix(&problem.message));
             let code = problem.code.map(|code| format!("{code}: ")).unwrap_or_default();
             // Writing to a string cannot fail.
             let _ = match problem.place {
@@ -157,7 +158,7 @@ impl Findings {
             };
         }
         for (step, warning) in &self.warnings {
-            let _ = writeln!(text, "{name}: warning: {} [{}]\n", step.say(&warning.message), warning.reason);
+            let _ = writeln!(text, "{name}: warning: {} [{}]\n", step.prefix(&warning.message), warning.reason);
         }
         let _ = write!(text, "{name}: ");
         let _ = match self.problems.len() {
@@ -207,9 +208,9 @@ impl Findings {
     }
 }
 
-impl Step {
+impl StepLabel {
     /// A message of this step.
-    fn say(&self, message: &str) -> String {
+    fn prefix(&self, message: &str) -> String {
         let message = printable(message, MESSAGE);
         if self.0 == 0 { message } else { format!("{}: {message}", self.1) }
     }

@@ -19,7 +19,7 @@ pub(super) struct Context<'p> {
     host_pools: Vec<Pool<'p>>,
     consistent_regions: Vec<Consistent<'p>>,
     #[serde(flatten)]
-    change: Option<Changed<'p>>,
+    change: Option<ChangeReport<'p>>,
     pes: Elements<'p>,
     compiler: &'p str,
     adl_sha256: String,
@@ -65,7 +65,7 @@ struct Consistent<'p> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Changed<'p> {
+struct ChangeReport<'p> {
     changed_operators: &'p [String],
     added_operators: &'p [String],
     removed_operators: &'p [String],
@@ -141,9 +141,9 @@ fn consistent(region: &ConsistentRegion) -> Consistent<'_> {
     }
 }
 
-fn changed<'p>(plan: &'p Plan, change: &'p Change) -> Changed<'p> {
+fn changed<'p>(plan: &'p Plan, change: &'p Change) -> ChangeReport<'p> {
     let with = |fates: &[Fate]| plan.elements.iter().filter(|e| fates.contains(&e.fate)).map(|e| e.id).collect();
-    Changed {
+    ChangeReport {
         changed_operators: &change.operators.changed,
         added_operators: &change.operators.added,
         removed_operators: &change.operators.removed,

@@ -3,7 +3,7 @@
 //! Compiling takes a core for as long as it takes, so there are as many *workers* as cores and everything else waits.
 //! There are two bounds, because two things are scarce:
 //!
-//! * A call needs a [`Ticket`] to be in the house at all (rule service-7). It asks for one before its body is read, so
+//! * A call needs a [`Ticket`] to be accepted at all (rule service-7). It asks for one before its body is read, so
 //!   that a crowd costs headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize
 //!   out.
 //! * A call needs a [`Permit`] to work (rule service-8). Permits go by class: resizes first, then rendering, then
@@ -92,7 +92,7 @@ impl<T> PerClass<T> {
 pub(crate) struct Capacity {
     /// Threads that work, at least 1.
     pub(crate) workers: usize,
-    /// Requests in the house, working or waiting, per class.
+    /// Requests accepted at once, worked on or waiting, per class.
     pub(crate) tickets: PerClass<usize>,
 }
 
@@ -124,7 +124,7 @@ struct Waiter {
     grant: oneshot::Sender<Permit>,
 }
 
-/// A place in the house, until dropped.
+/// An accepted request. Dropping it gives its place to another request.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     shared: Arc<Shared>,
@@ -144,7 +144,7 @@ impl Admission {
         Self { shared: Arc::new(Shared { capacity, metrics, state: Mutex::default() }) }
     }
 
-    /// A place in the house, or when to come again. Never waits.
+    /// Accepts a request, or says when there is likely to be room again. Never waits.
     pub(crate) fn enter(&self, class: Class) -> Result<Ticket, Overloaded> {
         let mut state = self.shared.lock();
         if state.tickets.of(class) >= self.shared.capacity.tickets.of(class) {
@@ -163,13 +163,13 @@ impl Admission {
         budget: &CallBudget,
         work: impl FnOnce(&Budget) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
-        let asked = Instant::now();
+        let queued_at = Instant::now();
         let permit = tokio::select! {
             biased;
             error = budget.ended() => return Err(error.into()),
             permit = self.permit(class) => permit?,
         };
-        self.shared.metrics.stage("queue", asked.elapsed());
+        self.shared.metrics.stage("queue", queued_at.elapsed());
         let inner = budget.for_compiler();
         let span = tracing::Span::current();
         let thread = tokio::task::spawn_blocking(move || {
@@ -281,7 +281,7 @@ impl Shared {
 }
 
 impl State {
-    /// The class that gets the next free worker, if there is a free worker and somebody who may have it.
+    /// The class that gets the next free worker, if there is a free worker and a waiting call that may have it.
     fn next(&self, workers: usize) -> Option<Class> {
         let busy: usize = Class::ALL.iter().map(|class| self.working.of(*class)).sum();
         if busy >= workers {
@@ -308,7 +308,7 @@ impl State {
         }
     }
 
-    /// Until the work that is already in the house, of this class and more urgent ones, is probably done.
+    /// The time after which the accepted work of this class and of more urgent ones is probably done.
     fn retry_after(&self, class: Class, workers: usize) -> Duration {
         let ahead: f64 = Class::ALL
             .into_iter()

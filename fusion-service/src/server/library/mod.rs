@@ -1,5 +1,5 @@
-//! The compiler of this crate, as the server needs it: requests in the contract's words become the library's, plans the
-//! other way.
+//! The crate `streams_compiler`, as the server needs it: requests in the contract's words become the library's, plans
+//! the other way.
 //!
 //! * `request` reads checked messages;
 //! * `plan` writes plans, `explain` accounts of them.

@@ -59,13 +59,13 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     })
 }
 
-pub(super) fn automatic(found: &Automatic) -> pb::AutomaticFusion {
+pub(super) fn automatic(fusion: &Automatic) -> pb::AutomaticFusion {
     pb::AutomaticFusion {
-        threads_min: found.least_threads,
-        threads_max: found.most_threads,
-        low: u64::from(found.low),
-        high: u64::from(found.high),
-        resolved: u64::from(found.count),
+        threads_min: fusion.least_threads,
+        threads_max: fusion.most_threads,
+        low: u64::from(fusion.low),
+        high: u64::from(fusion.high),
+        resolved: u64::from(fusion.count),
     }
 }
 

@@ -8,7 +8,11 @@ use streams_compiler::plan::{FusionOption, InUse, Policy, PortsInUse, Request};
 use streams_compiler::topology::Configuration;
 use streams_proto::fusion::v1 as pb;
 
-/// What a job adds to its application. Errors at stage `logical-model`, as for the properties of a job.
+/// What a job adds to its application.
+///
+/// # Errors
+///
+/// Stage `logical-model`, as for the properties of a job.
 pub(super) fn request(compilation: &pb::Compilation) -> Result<Request, Error> {
     let fusion = compilation.fusion.as_ref();
     Ok(Request {

@@ -1,4 +1,4 @@
-//! The content of a call: what was sent with it, and what an earlier call left in the caches.
+//! The content of a call: what came with it, and what earlier calls left in the caches.
 //!
 //! Invariants: content that was sent is compared with its digest, whether or not it is needed. What was found in a
 //! cache is held until the answer is made, so that nothing can be dropped in between.
@@ -27,7 +27,11 @@ pub(super) struct Prior<C: Compiler> {
 }
 
 impl<C: Compiler> Adl<C> {
-    /// Looks the ADL up. Fails if it was neither sent nor parsed before.
+    /// Looks the ADL up.
+    ///
+    /// # Errors
+    ///
+    /// The ADL was neither sent with this call nor parsed for an earlier one.
     pub(super) fn find(caches: &Caches<C>, input: &Input) -> Result<Self, Failure> {
         let adl = Self::look_up(caches, input);
         if adl.is_missing() { Err(Failure::InputMissing(vec![input.digest])) } else { Ok(adl) }
@@ -48,7 +52,11 @@ impl<C: Compiler> Adl<C> {
 }
 
 impl<C: Compiler> Prior<C> {
-    /// Looks the job up, then what it can be restored from. Fails if that is not all there.
+    /// Looks the job up, then what it can be restored from.
+    ///
+    /// # Errors
+    ///
+    /// The job is not cached, and content to restore it from was not sent and is not cached.
     pub(super) fn find(caches: &Caches<C>, compilation: &Compilation, layout: Input) -> Result<Self, Failure> {
         let key = JobKey::new(&compilation.message, layout.digest);
         if let Some(job) = caches.job(key) {

@@ -61,7 +61,11 @@ impl<C: Compiler> Methods<C> {
         })
     }
 
-    /// Looks up what the caches know. Fails if content is missing.
+    /// Looks up what the caches know.
+    ///
+    /// # Errors
+    ///
+    /// Content of the call was neither sent nor cached.
     fn prepare(&self, dry_run: DryRun) -> Result<Prepared<C>, Failure> {
         Ok(match dry_run {
             DryRun::Submit(compilation) => {

@@ -1,6 +1,6 @@
 //! The physical part of an application of the older dialect, put into the tree of operators (rule language-18).
 
-use super::{Exported, Pe, PeOperator, PePort, PhysicalPort, What};
+use super::{Exported, ImportSource, Pe, PeOperator, PePort, PhysicalPort};
 use crate::adl::composites::Composites;
 use crate::adl::xml::Reader;
 use crate::error::excerpt;
@@ -25,7 +25,7 @@ pub(crate) fn merge(
         };
     }
     let primitives = left.clone();
-    let mut specified = Specified::default();
+    let mut specified = PortSpecifications::default();
     for pe in pes {
         let together = (pe.operators.len() > 1).then(|| format!("pe{}", pe.index));
         for physical in &pe.operators {
@@ -115,15 +115,15 @@ fn merge_wire(composites: &mut Composites, id: OperatorId, pe_port: &PePort, inp
     }
 }
 
-/// What PE ports say about imports and exports.
+/// What the ports of PEs specify about imports and exports.
 #[derive(Default)]
-struct Specified {
+struct PortSpecifications {
     names: BTreeMap<OperatorId, BTreeMap<u64, NameImport>>,
     properties: BTreeMap<OperatorId, ImportedStreams>,
     exports: BTreeSet<OperatorId>,
 }
 
-impl Specified {
+impl PortSpecifications {
     fn imports(
         &mut self,
         reader: &mut Reader<'_>,
@@ -141,11 +141,11 @@ impl Specified {
             if port.filter.is_some() {
                 import.filter.clone_from(&port.filter);
             }
-            match imported.what {
-                What::Name(name) => {
+            match imported.source {
+                ImportSource::Name(name) => {
                     self.names.entry(id).or_default().insert(imported.index, name);
                 }
-                What::Properties { subscription, application_scope } => {
+                ImportSource::Properties { subscription, application_scope } => {
                     let index = imported.index;
                     let streams = ImportedStreams::ByProperties { subscription, application_scope, index };
                     self.properties.entry(id).or_insert(streams);

@@ -161,10 +161,10 @@ struct Imported {
     place: Place,
     operator: String,
     index: u64,
-    what: What,
+    source: ImportSource,
 }
 
-enum What {
+enum ImportSource {
     Name(NameImport),
     Properties { subscription: String, application_scope: Option<String> },
 }
@@ -322,9 +322,9 @@ fn pe_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary, name: &str) -> Resu
 fn imported_streams(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Imported>, Error> {
     let mut imports = Vec::new();
     reader.children_of(vocabulary, |reader, child| {
-        let what = match child.name {
-            "nameBasedImport" => What::Name(name_import(reader, &child)),
-            "propertyBasedImport" => What::Properties {
+        let source = match child.name {
+            "nameBasedImport" => ImportSource::Name(name_import(reader, &child)),
+            "propertyBasedImport" => ImportSource::Properties {
                 subscription: reader.required_text(&child, "subscription"),
                 application_scope: child.optional_text("applicationScope"),
             },
@@ -334,7 +334,7 @@ fn imported_streams(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<V
             place: child.place,
             operator: reader.required_token(&child, "importOperName"),
             index: reader.required_index(&child, "index"),
-            what,
+            source,
         });
         Ok(())
     })?;

@@ -65,7 +65,7 @@ pub(crate) struct Reader<'a> {
     depth: u32,
     /// The root element was opened.
     rooted: bool,
-    /// The innermost element was written `<a/>`; its end is still to be told.
+    /// The innermost element was written `<a/>`, and its end was not returned yet.
     empty: bool,
     lines: Lines<'a>,
     /// What is wrong with the content so far.
