@@ -5,7 +5,8 @@
 
 use crate::Error;
 use crate::expression::{Expression, Kind, Node};
-use crate::operation::{self, Binary, Fault};
+use crate::fault::Fault;
+use crate::operation::{self, Binary};
 use crate::value::{Properties, Value};
 
 /// What an expression evaluates to.

@@ -6,7 +6,6 @@
 use crate::operation::{Binary, Prefix};
 use crate::substitution::Intrinsic;
 use crate::value::{ScalarType, Value};
-use crate::{Error, Limits};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,16 +69,6 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Reads an expression.
-    ///
-    /// # Errors
-    ///
-    /// When the text is no expression, or longer or deeper than the limits. An empty text is no expression; whoever
-    /// knows what it stands for deals with it before.
-    pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {
-        crate::parser::parse(text, limits)
-    }
-
     /// The text of a word of this expression.
     pub(crate) fn word(&self, range: &Range<u32>) -> &str {
         self.source.get(range.start as usize..range.end as usize).unwrap_or_default()

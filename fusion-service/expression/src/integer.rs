@@ -4,7 +4,7 @@
 //! a fault: such a number could not be compared with a float64 anyway, and `1 << 1000000000` must not cost what it
 //! says.
 
-use crate::operation::Fault;
+use crate::fault::Fault;
 use num_bigint::{BigInt, Sign};
 use std::fmt;
 

@@ -27,6 +27,7 @@
 
 mod evaluation;
 mod expression;
+mod fault;
 mod folding;
 mod integer;
 mod java;

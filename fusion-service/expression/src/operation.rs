@@ -3,29 +3,11 @@
 //! An int64 beside a float64 is promoted in its place; the operands keep their sides. Nothing here knows about the text
 //! of an expression, or about unknown operands.
 
+use crate::fault::Fault;
 use crate::integer::Integer;
 use crate::java::java_double;
 use crate::value::{List, ScalarType, Value, parse_float};
 use std::cmp::Ordering;
-
-/// Why an operation has no result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Fault {
-    #[error("integer division by zero")]
-    DivisionByZero,
-    #[error("an integer of more than 1024 bits")]
-    TooLarge,
-    #[error("{operator} cannot be applied to {left} and {right}")]
-    Operands { operator: &'static str, left: String, right: String },
-    #[error("{operator} cannot be applied to {operand}")]
-    Operand { operator: &'static str, operand: String },
-    #[error("{value} cannot be converted to {target}")]
-    Conversion { value: String, target: &'static str },
-    #[error("index {index} is outside the list")]
-    OutOfRange { index: String },
-    #[error("the expression costs too much to evaluate")]
-    TooExpensive,
-}
 
 /// Binary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

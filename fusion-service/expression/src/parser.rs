@@ -38,15 +38,23 @@ struct Parser<'t> {
     depth: usize,
 }
 
-pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Expression, Error> {
-    if text.len() > limits.length || u32::try_from(text.len()).is_err() {
-        let message = format!("the expression has {} octets, more than {}", text.len(), limits.length);
-        return Err(Error { message, offset: 0 });
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    ///
+    /// The text is no expression, or longer or deeper than the limits. An empty text is no expression: a caller for whom
+    /// it has a meaning does not parse it.
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {
+        if text.len() > limits.length || u32::try_from(text.len()).is_err() {
+            let message = format!("the expression has {} octets, more than {}", text.len(), limits.length);
+            return Err(Error { message, offset: 0 });
+        }
+        let mut parser =
+            Parser { text, lexer: Lexer::new(text), limits: *limits, nodes: Vec::new(), frames: Vec::new(), depth: 0 };
+        parser.run()?;
+        Ok(Self { source: Arc::from(text), nodes: parser.nodes })
     }
-    let mut parser =
-        Parser { text, lexer: Lexer::new(text), limits: *limits, nodes: Vec::new(), frames: Vec::new(), depth: 0 };
-    parser.run()?;
-    Ok(Expression { source: Arc::from(text), nodes: parser.nodes })
 }
 
 impl<'t> Parser<'t> {
