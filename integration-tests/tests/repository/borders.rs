@@ -21,11 +21,12 @@ const COMPILER: [&str; 3] = ["streams-compiler", "streams-graph", "fusion-servic
 const RESOURCES: [&str; 2] = ["streams-api", "streams-frontend"];
 
 /// The crate, and what its normal dependencies must not lead to.
-const BORDERS: [(&str, &[&[&str]]); 9] = [
+const BORDERS: [(&str, &[&[&str]]); 10] = [
     ("streams-compiler", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES]),
     ("streams-graph", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES]),
     ("spl-expression", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES, &COMPILER]),
     ("streams-bundle", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES, &COMPILER]),
+    ("streams-region-names", &[&ASYNCHRONOUS, &ARGUMENTS, &KUBERNETES, &RESOURCES, &COMPILER]),
     ("fusion-service", &[&KUBERNETES, &RESOURCES]),
     ("streams-frontend", &[&COMPILER]),
     ("streams-kubernetes", &[&RESOURCES, &COMPILER, &["streams-proto", "tonic"]]),

@@ -5,6 +5,7 @@
 //! | [`rules`] | Does the code cite the rules of `docs/rules`, all of them, and nothing else? |
 //! | [`links`] | Do links between documents lead somewhere? |
 //! | [`borders`] | Do crates depend on nothing that they must not know? |
+//! | [`source`] | Is the code written as CONTRIBUTING says? |
 //! | [`citations`], [`markdown`], [`files`] | parts of these: reading citations, headings and links, and the files |
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,3 +16,4 @@ mod files;
 mod links;
 mod markdown;
 mod rules;
+mod source;
