@@ -1,13 +1,14 @@
-//! What a replica remembers between calls, so that the next one is fast (rule service-9).
+//! What a replica remembers between calls, so that the next call is fast (rule service-9).
 //!
-//! Three caches, each bounded by estimated bytes, each forgetting what was not used for longest: parsed applications by
-//! the digest of their ADL, layouts by their digest, and compiled jobs by everything that they depend on ([`JobKey`]).
+//! There are three caches: parsed applications by the digest of their ADL, layouts by their digest, and compiled jobs
+//! by everything that they depend on ([`JobKey`]). Each is bounded by estimated bytes and drops what was not used for
+//! longest.
 //!
 //! Knows: digests, keys, sizes. Must not know: how anything is made.
 //!
-//! Invariants: no answer depends on what is found here, except that content which a caller did not send is asked for. A
-//! key covers all that its value is made from: what is the same for the whole process (compiler, limits) is not part of
-//! it. Content is never filed under a digest that was not computed from it.
+//! Invariants: no answer depends on a cache, except that the server asks for content which the caller did not send and
+//! no cache has. A key covers everything that its value is made from, apart from what is the same for the whole process
+//! (compiler, limits). Content is stored only under a digest that was computed from it.
 
 use super::compiler::Compiler;
 use super::digest::Digest;

@@ -1,14 +1,14 @@
-//! What every call goes through before and after it is worked on: one tower layer around the service.
+//! The layer around the service: what every call gets before it is worked on, and what is recorded when it ends.
 //!
-//! At the head of a request, before its body is read: a ticket, a deadline, a cancellation token, a span that continues
-//! the caller's trace. At the end of the answer, however it ends: everything is given back, and method, status and
-//! duration are recorded.
+//! When the head of a request arrives, before its body is read, the layer gives the call a ticket, a deadline, a
+//! cancellation token and a span that continues the caller's trace. When the answer ends, in whatever way, it takes the
+//! ticket back and records method, status and duration.
 //!
 //! Knows: HTTP heads and trailers, methods, admission. Must not know: messages.
 //!
 //! Invariants (rule service-6): a call ends at its deadline even while its body is still arriving. When its answer has
-//! ended or its caller has gone, its token is cancelled, so nothing computes for nobody. A call that is cancelled
-//! because the server shuts down says so.
+//! ended or its caller has gone, its token is cancelled and its computation ends. A call that is cancelled because the
+//! server shuts down gets a status that says so.
 
 use super::admission::{Admission, Class, Ticket};
 use super::budget::CallBudget;

@@ -1,11 +1,11 @@
-//! Connections as they come in, no more at once than there are places (rule service-16).
+//! Accepts connections, at most as many at once as there are places (rule service-16).
 //!
-//! What waits beyond that waits in the kernel's queue, which is bounded too, or is refused by it.
+//! Further connections wait in the queue of the kernel. That is bounded, too: the kernel refuses what does not fit.
 //!
-//! Knows: sockets. Must not know: what is spoken on them.
+//! Knows: sockets. Must not know: the protocol on them.
 //!
-//! Invariants: a place is taken before a connection is accepted and free again when the connection is gone; a passing
-//! lack of file descriptors delays, and neither ends the listener nor keeps a core busy.
+//! Invariants: a place is taken before a connection is accepted, and is free again when the connection is closed. When
+//! file descriptors run out, the listener waits: it neither ends nor keeps a core busy.
 
 use futures::{Stream, stream};
 use std::io;

@@ -1,12 +1,12 @@
-//! Why a call failed, in the words of gRPC.
+//! Why a call failed, and the gRPC status that the caller gets.
 //!
-//! [`Failure`] is what the server's own code returns; [`Failure::status`] is the one place where it becomes a status
-//! with `google.rpc` details as the contract documents them (rule service-4).
+//! The code of the server returns [`Failure`]. Only [`Failure::status`] makes a status of it, with `google.rpc` details
+//! as the contract documents them (rule service-4).
 //!
 //! Knows: errors of the compiler, the contract. Must not know: how a call is worked on.
 //!
-//! Invariants: details fit in the 8 KiB of headers that common gRPC libraries accept, however many problems there are.
-//! No text of ours contains more of a request than the compiler's messages do.
+//! Invariants: details fit into the 8 KiB of headers that common gRPC libraries accept, however many problems there
+//! are. A status repeats no more of a request than the messages of the compiler do.
 
 use super::digest::Digest;
 use std::collections::HashMap;

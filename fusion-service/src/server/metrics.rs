@@ -1,4 +1,4 @@
-//! What Prometheus sees of the server.
+//! The metrics of the server, for Prometheus.
 //!
 //! Knows: names, labels and buckets. Must not know: where the figures come from.
 

@@ -1,17 +1,16 @@
-//! The texts of PEs on their way to a caller (rule service-10).
+//! Renders the texts of PEs and sends them to a caller (rule service-10).
 //!
 //! ```text
-//! worker --pieces--> Outlet --messages--> channel --> response stream
+//! worker --bytes--> Outlet --messages--> channel --> response stream
 //! ```
 //!
-//! Rendering takes a core, reading takes a network: a worker renders a batch of texts into an [`Outlet`] and is free
-//! again before the caller has read them. Only of a text that is larger than [`BUFFERED`] does the worker wait for the
-//! caller.
+//! A worker renders a batch of texts into an [`Outlet`] and is free again before the caller has read them. It waits for
+//! the caller only while more than [`BUFFERED`] bytes of one batch are unread.
 //!
-//! Knows: PEs, pieces of text, messages. Must not know: how a text is made.
+//! Knows: PEs, bytes of text, messages. Must not know: how a text is made.
 //!
-//! Invariants: per stream at most [`BUFFERED`] and the channel are in memory; a text is as long as announced, or the
-//! stream ends with an error.
+//! Invariants: a stream has at most [`BUFFERED`] bytes and a full channel in memory; a text is as long as announced, or
+//! the stream ends with an error.
 
 use super::admission::{Admission, Class};
 use super::budget::CallBudget;

@@ -1,13 +1,14 @@
-//! Messages that keep the rules of the contract (rule service-3), from messages that may not.
+//! Checks messages against the contract (rule service-3).
 //!
-//! Callers are not trusted: whatever can be said about a message without knowing the application is checked here,
-//! before anything is looked up or computed. What only the compiler can know (a region that does not exist, a width
-//! that is too large) it says itself, with its own stages and codes.
+//! Callers are not trusted. What can be checked without the application is checked here, before anything is looked up
+//! or computed. What only the compiler can know (a region that does not exist, a width that is too large) the compiler
+//! checks, with its own stages and codes.
 //!
 //! Knows: the contract. Must not know: the compiler.
 //!
-//! Invariants: digests have 32 bytes; content is within its limit and apart from the message; enumerations have known
-//! values; lists and texts are bounded; no name occurs twice where it must have one meaning.
+//! Invariants: in a message that was checked, digests have 32 bytes; content is within its limit and apart from the
+//! message; enumerations have known values; lists and texts are bounded; no name occurs twice where it must have one
+//! meaning.
 
 use super::digest::Digest;
 use super::errors::{Failure, Malformed};

@@ -1,20 +1,19 @@
-//! Who may work, and who next.
+//! Decides which calls may compile, and in which order.
 //!
-//! Compiling takes a core for as long as it takes, so there are as many *workers* as cores and everything else waits.
-//! There are two bounds, because two things are scarce:
+//! A compilation keeps one core busy until it is done. So there are as many *workers* as cores, and all other calls
+//! wait. Two things are scarce, memory and cores, so there are two bounds:
 //!
-//! * A call needs a [`Ticket`] to be accepted at all (rule service-7). It asks for one before its body is read, so
-//!   that a crowd costs headers, not memory. Each class has tickets of its own: no number of submissions keeps a resize
+//! * A call needs a [`Ticket`] to be accepted (rule service-7). It gets one before its body is read: a call that is
+//!   refused costs headers, not memory. Each class of calls has tickets of its own, so submissions never keep a resize
 //!   out.
-//! * A call needs a [`Permit`] to work (rule service-8). Permits go by class: resizes first, then rendering, then
-//!   submissions, then dry runs. The last two never hold the last of several workers, so a resize waits for something
-//!   short. A class that was passed over [`PATIENCE`] times is next: nobody starves, and resizes still get most of the
-//!   workers.
+//! * A call needs a [`Permit`] to work (rule service-8). Permits go to resizes first, then to rendering, submissions
+//!   and dry runs. The last two never hold the last of several workers, so a resize waits only for short work. A class
+//!   that was passed over [`PATIENCE`] times comes next: no class starves, and resizes still get most of the workers.
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
 //!
-//! Invariants: work that nobody waits for any more is not started; a permit lives as long as the thread that works, not
-//! as long as the caller who waits; a panic costs its request and nothing else.
+//! Invariants: work whose caller has gone is not started; a permit lives as long as the thread that works, which may be
+//! longer than its caller waits; a panic ends one request and no other.
 
 use super::budget::CallBudget;
 use super::errors::{Failure, Overloaded};

@@ -1,4 +1,4 @@
-//! Accounts to messages.
+//! Writes an account as a message.
 
 use super::plan::{automatic, warnings};
 use streams_compiler::explain::{self, Account, Effect};

@@ -1,10 +1,9 @@
-//! The crate `streams_compiler`, as the server needs it: requests in the contract's words become the library's, plans
-//! the other way.
+//! Connects the server to the crate `streams_compiler`: turns messages into its requests, and its plans into messages.
 //!
-//! * `request` reads checked messages;
-//! * `plan` writes plans, `explain` accounts of them.
+//! * `request` reads messages that have been checked;
+//! * `plan` writes plans, `explain` writes accounts.
 //!
-//! Knows: both vocabularies. Must not know: calls, caches, and any rule of compilation.
+//! Knows: both vocabularies. Must not know: calls, caches, any rule of compilation.
 //!
 //! Invariants: nothing is decided here; the same plan always gives the same message.
 

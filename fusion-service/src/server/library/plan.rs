@@ -1,4 +1,4 @@
-//! Plans to messages.
+//! Writes a plan as a message.
 
 use bytes::Bytes;
 use streams_compiler::budget::Budget;

@@ -1,4 +1,4 @@
-//! Messages to requests. The messages have been checked.
+//! Reads requests from messages that have been checked.
 
 use crate::server::request::Resize;
 use std::collections::BTreeMap;
