@@ -1,4 +1,4 @@
-//! Imports and exports at the edge of a job: nodes of their own, though they do not run.
+//! Nodes for Imports and Exports at the edge of a job. They are drawn although they do not run.
 
 use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Outline, When};

@@ -1,4 +1,5 @@
-//! Drawings for Graphviz (`dot -Tsvg`). The `cluster` in the name of a subgraph is what makes Graphviz draw a box.
+//! Writes drawings for Graphviz (`dot -Tsvg`). Graphviz draws a box around a subgraph only if its name begins with
+//! `cluster`.
 
 use super::drawing::{Cluster, ClusterId, ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Visit, walk};
 use cranelift_entity::EntityRef;

@@ -1,6 +1,7 @@
-//! What is drawn: nodes with ports, edges, clusters in clusters, and marks for a difference. No coordinates, no format.
+//! A drawing: nodes with ports, edges, clusters in clusters, and marks for what a resize does. It has neither
+//! coordinates nor a format.
 //!
-//! Invariants: a cluster comes after the one around it; every cluster holds a node, itself or in a cluster inside;
+//! Invariants: a cluster comes after the cluster around it; every cluster holds a node, itself or in a cluster inside;
 //! edges are sorted, one per pair of ports; texts are printable (see [`super::text::printable`]).
 
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};

@@ -1,4 +1,4 @@
-//! The application as written, as an outline: composites, parallel regions, and streams from operator to operator
+//! Makes the outline of the application as written: composites, parallel regions, and streams from operator to operator
 //! through the ports of composites.
 
 use super::drawing::{ClusterId, Node, NodeId, NodeKind};

@@ -1,4 +1,4 @@
-//! Sizes of boxes, from their texts. Layout and SVG writer agree on them here.
+//! Sizes of boxes, computed from their texts, for layout and SVG writer alike.
 
 use super::drawing::{Cluster, Node};
 use super::text;

@@ -1,4 +1,4 @@
-//! Drawings for Mermaid (`flowchart`), which many wikis and forges show.
+//! Writes drawings for Mermaid (`flowchart`), which many wikis and forges show.
 
 use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeId, NodeKind, Visit, walk};
 use cranelift_entity::EntityRef;

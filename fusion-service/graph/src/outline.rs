@@ -1,8 +1,8 @@
-//! Everything that could be drawn, before what is too much is folded.
+//! Everything that could be drawn, before folding makes it fit.
 //!
-//! An outline has the clusters and nodes of a [`super::Drawing`] and says beside each what it is like and which number
-//! it has among its own; connections are not stored but walked through, because there may be millions. Views make
-//! outlines, [`super::fold`] draws them.
+//! An outline has the clusters and nodes of a [`super::Drawing`]. It adds the origin of each in the application and its
+//! number among members of the same origin. Connections are not stored, because there may be millions: the view walks
+//! through them. Views make outlines, [`super::fold`] draws them.
 
 use super::drawing::{Cluster, ClusterId, ClusterKind, Mark, Node, NodeId, NodeKind};
 use cranelift_entity::{PrimaryMap, SecondaryMap};

@@ -1,4 +1,4 @@
-//! The application as it runs, as an outline: with composites and channels around operators, or with PEs.
+//! Makes the outlines of an application as it runs: operators in composites and channels, or operators in PEs.
 
 use super::boundary::Boundary;
 use super::drawing::{ClusterId, Mark, Node, NodeId, NodeKind};

@@ -1,4 +1,4 @@
-//! Operators that run, before and after a resize taken together, and what becomes of each.
+//! The operators and PEs of a job that is drawn, before and after a resize, and what the resize does to each.
 
 use super::drawing::{Mark, Node, NodeId, NodeKind};
 use super::outline::{Connection, Description, When};

@@ -1,7 +1,8 @@
-//! Drawings as SVG of their own: no scripts, no fonts, nothing from elsewhere. Light or dark as the reader's system is.
+//! Writes drawings as SVG, without scripts, fonts or anything from elsewhere. Colours are light or dark as the system
+//! of the reader is set.
 //!
-//! What a resize does shows three times: as a sign and a word, as the border (thin, thick, dashed, dotted), and as a
-//! colour.
+//! What a resize does is shown in three ways: by a sign and a word, by the border (thin, thick, dashed, dotted), and by
+//! a colour.
 
 use super::drawing::{ClusterKind, Drawing, Edge, Mark, Node, NodeKind};
 use super::layout::{self, Layout, Line, Path, Rect, Segment, common_mark};

@@ -1,4 +1,4 @@
-//! Names as people can read them: printable, short, and how wide they are.
+//! Texts of a drawing: printable, shortened, with an estimate of their width.
 
 use streams_compiler::phrase::runs;
 

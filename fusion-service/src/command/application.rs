@@ -1,11 +1,11 @@
-//! An application and what a job adds to it, as the tools for people take them: a file, and flags instead of a request
-//! or besides it.
+//! The application that a command works on, and the request of its job: a file, and flags that replace or complete the
+//! request.
 //!
 //! ```text
 //! explain, graph, check --flatten--> ApplicationArguments --read--> Application --open--> Source, Request
 //! ```
 //!
-//! Knows: arguments, files. Must not know: what a tool does with an application.
+//! Knows: arguments, files. Must not know: what a command does with an application.
 
 use super::options::{PolicyName, fusion_type};
 use super::request::Job;

@@ -1,4 +1,4 @@
-//! The ADL document that a file is, or that a bundle holds.
+//! Reads the ADL document from a file, which is an ADL or a bundle.
 
 use super::Failure;
 use std::fs::File;

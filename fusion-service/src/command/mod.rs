@@ -1,6 +1,6 @@
-//! What people and scripts call without a cluster: one module per command of the program.
+//! The commands for people and scripts, which need no cluster: one module per command.
 //!
-//! Commands that take an application with flags share [`application`]; the rest of what they have in common is in
+//! Commands that take an application with flags share [`application`]. What else several commands need is in
 //! [`options`], `document` and `request`.
 
 pub mod application;

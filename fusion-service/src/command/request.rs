@@ -1,7 +1,7 @@
-//! `request.json` and `input.json` (rules service-20 and service-24).
+//! Reads `request.json` and `input.json` (rules service-20 and service-24).
 //!
-//! What does not have the form is a failure of the command; what is wrong in it, such as a width of 0, is found by the
-//! compiler.
+//! A file that does not have the form is a failure of the command. Values that are wrong in themselves, such as a width
+//! of 0, are left to the compiler.
 
 use super::Failure;
 use serde::Deserialize;

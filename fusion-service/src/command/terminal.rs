@@ -1,4 +1,4 @@
-//! Text that people see on a terminal: what a terminal would obey is shown as an escape.
+//! Text for a terminal: characters that would control the terminal are shown as escapes.
 
 use unicode_width::UnicodeWidthChar;
 

@@ -1,7 +1,8 @@
-//! The order of what is in each layer: few crossings.
+//! Orders the vertices of each layer so that few lines cross.
 //!
-//! Layers are sorted by the mean place of their neighbours, from left to right and back, then neighbours change places
-//! while that helps. The best order that was seen stays. Each round is linear in the edges, up to sorting.
+//! Layers are sorted by the mean place of their neighbours, from left to right and back; then neighbours are swapped
+//! while that removes crossings. The best order so far is kept. A round takes time linear in the edges, apart from
+//! sorting.
 
 use super::ranked::{LayerEdge, Ranked};
 

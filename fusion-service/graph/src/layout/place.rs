@@ -1,8 +1,8 @@
-//! Heights: lines as straight as the order in the layers allows.
+//! Gives every vertex its height, so that lines are as straight as the order in the layers allows.
 //!
-//! Every vertex wants to be where its lines would be straight. In one layer at a time, the sum of the squares of what
-//! they miss that by is made as small as it can be without overlap (isotonic regression by pooling neighbours, which
-//! takes linear time), from left to right and back a few times.
+//! The lines of a vertex are straight at one height, its preferred one. In one layer at a time, the sum of the squared
+//! distances from the preferred heights is made as small as it can be without overlap (isotonic regression by pooling
+//! neighbours, in linear time), from left to right and back a few times.
 
 use super::ranked::{LayerEdge, Ranked, VertexKind};
 

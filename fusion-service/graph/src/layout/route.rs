@@ -1,7 +1,7 @@
-//! Columns, and lines as curves between them.
+//! Places the columns, and draws lines as curves between them.
 //!
-//! A column is as wide as its widest box. Lines cross a column where they have a place of their own, straight, and turn
-//! only in the space between two columns: so they cross no box.
+//! A column is as wide as its widest box. A line crosses a column straight, at a waypoint of its own, and turns only in
+//! the space between two columns. So it crosses no box.
 
 use super::level::{Arranged, Level, LineKind, Stroke};
 use super::path::Path;

@@ -1,8 +1,8 @@
-//! Which edges are drawn in which cluster, and where they pass its border.
+//! Decides in which cluster an edge is drawn, and where it passes the borders of clusters.
 //!
-//! An edge is drawn as a whole in the innermost cluster that has both of its ends. On the way there, in every cluster
-//! around its source, it leaves to the right, and in every cluster around its target it enters from the left. Edges
-//! from one output port leave a cluster together, and those to one input port enter together.
+//! An edge is drawn whole in the innermost cluster that holds both of its ends. In every cluster around its source that
+//! is inside of that one, it leaves at the right border; in every such cluster around its target, it enters at the left
+//! border. Edges from one output port leave a cluster together, edges to one input port enter together.
 
 use super::super::drawing::{ClusterId, Contents, Drawing, End, Member, NodeId};
 use super::super::measure;

@@ -1,8 +1,7 @@
-//! Places in the ADL of a bundle.
+//! Translates places in the compiled ADL into places in the ADL of the bundle.
 //!
-//! What is compiled is not quite the text in the bundle: a submission sets attributes of the application element.
-//! People look into the bundle, so a message names the place there. Elements begin before or behind what was set, never
-//! in it.
+//! The two differ: a submission sets attributes of the application element. Messages name places in the bundle, because
+//! that is where people look. An element begins before or behind the attributes that were set, never within one.
 
 use super::excerpt::Lines;
 use std::collections::BTreeMap;

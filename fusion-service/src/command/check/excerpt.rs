@@ -1,8 +1,8 @@
-//! The line that a problem is in, cut to what fits a terminal, with a mark under the column.
+//! The excerpt of a problem: its line, cut to the width of a terminal, with a mark under the column.
 //!
-//! Documents are often one line of many kilobytes, and may hold anything, so only the neighbourhood of the column is
-//! looked at, and what a terminal would obey is shown as an escape. (Crates that draw source snippets take the whole
-//! line apart for each of them.)
+//! A document is often one line of many kilobytes and may hold any character. So only the text around the column is
+//! read, and characters that would control the terminal are shown as escapes. (Crates that draw source snippets read
+//! the whole line for each snippet.)
 
 use crate::command::terminal::{CUT, visible};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Answers: what the fuser makes of a case, in JSON (rule service-25).
+//! The JSON form of an answer: what the fuser makes of a case (rule service-25).
 
 use cranelift_entity::EntityRef;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! `fusion-service fuse`: fusion of graphs that are given directly, without an application (rule service-25).
+//! `fusion-service fuse`: fuses graphs that are given directly, without an application (rule service-25).
 //!
-//! Reads one case per line and answers each with one line, in order: the PEs with their ports and threads, or an error.
-//! A line that is no case ends the command, after everything before it has been answered.
+//! The command reads one case per line and answers each with one line, in order: the PEs with their ports and threads,
+//! or an error. At a line that is no case it ends, after it has answered everything before.
 
 mod answer;
 mod case;

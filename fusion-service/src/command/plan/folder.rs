@@ -1,4 +1,4 @@
-//! The files of one step.
+//! Writes the files of one step into its folder.
 
 use super::context::Context;
 use super::failure;
