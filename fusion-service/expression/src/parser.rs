@@ -43,8 +43,8 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// The text is no expression, or longer or deeper than the limits. An empty text is no expression: a caller for whom
-    /// it has a meaning does not parse it.
+    /// The text is no expression, or longer or deeper than the limits. An empty text is no expression: a caller for
+    /// whom it has a meaning does not parse it.
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {
         if text.len() > limits.length || u32::try_from(text.len()).is_err() {
             let message = format!("the expression has {} octets, more than {}", text.len(), limits.length);

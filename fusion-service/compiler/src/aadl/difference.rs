@@ -270,7 +270,8 @@ fn key(entry: Option<&'static Entry>, node: Node<'_, '_>) -> Key {
     entry.into_iter().flat_map(Entry::keys).filter_map(|name| Some((name, excerpt(node.attribute(name)?)))).collect()
 }
 
-/// Whether the runtime reads nothing of an element (rule aadl-18). What the vocabulary does not know counts as observed.
+/// Whether the runtime reads nothing of an element (rule aadl-18). What the vocabulary does not know counts as
+/// observed.
 fn is_hidden(entry: Option<&Entry>, node: Node<'_, '_>) -> bool {
     match entry.map(|entry| entry.class) {
         Some(Class::Hidden(_)) => true,

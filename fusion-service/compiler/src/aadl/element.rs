@@ -1,7 +1,8 @@
 //! What an entry of the [`super::vocabulary`] is, for the writer and for readers.
 //!
-//! For the writer, an element is a type and its attributes are constants of that type, so that an attribute can only be written where it
-//! belongs, and its class is known when the writer is compiled. For everybody else the same entries are a table, [`Entry`].
+//! For the writer, an element is a type and its attributes are constants of that type, so that an attribute can only be
+//! written where it belongs, and its class is known when the writer is compiled. For everybody else the same entries
+//! are a table, [`Entry`].
 //!
 //! Knows: what can be said of an element. Must not know: which elements there are.
 

@@ -1,10 +1,10 @@
 //! Writes the text of a document and hashes it, and beside it what a running PE can observe of it.
 //!
 //! Two ids come out of one pass. The content id is the SHA-256 of the text (rule aadl-4). The runtime id is the SHA-256
-//! of a second, much shorter stream that only gets what the runtime reads (rules aadl-5 and aadl-18). The caller does not
-//! say which values those are. The [`super::vocabulary`] does: an attribute is written by its constant, an element by its
-//! type. Markup is in the text only. The second stream gets one mark per element instead, strings with their length and
-//! numbers with a fixed size, so two different contents never give the same stream.
+//! of a second, much shorter stream that only gets what the runtime reads (rules aadl-5 and aadl-18). The caller does
+//! not say which values those are. The [`super::vocabulary`] does: an attribute is written by its constant, an element
+//! by its type. Markup is in the text only. The second stream gets one mark per element instead, strings with their
+//! length and numbers with a fixed size, so two different contents never give the same stream.
 
 use super::element::{Attribute, Element, FixedAttribute, FixedElement, Has};
 use super::escape::{double, escape};
@@ -132,7 +132,8 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         self.text.extend_from_slice(E::END);
     }
 
-    /// An element that is in every document and has nothing to say in this one. Nothing of it is in the observed stream, not even its mark.
+    /// An element that is in every document and has nothing to say in this one. Nothing of it is in the observed
+    /// stream, not even its mark.
     pub(super) fn empty<E: Element>(&mut self, _: E) {
         self.text.extend_from_slice(E::EMPTY);
     }

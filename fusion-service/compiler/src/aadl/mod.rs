@@ -56,7 +56,8 @@ pub struct Writer {
 heap_fields! { Writer { fragments } }
 
 impl Writer {
-    /// Prepares what documents share. What is the same as in the generation `before` is taken over; the job is the same.
+    /// Prepares what documents share. What is the same as in the generation `before` is taken over; the job is the
+    /// same.
     ///
     /// Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the documents would be larger than the
     /// budget allows, as far as that can be said without writing them.

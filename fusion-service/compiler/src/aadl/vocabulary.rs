@@ -1,18 +1,19 @@
 //! The AADL vocabulary: every element and attribute of a document, and whether a running PE can observe it.
 //!
-//! This is the one place that says what restarts a PE. The writer can only write what is listed here, and each entry has a class:
+//! This is the one place that says what restarts a PE. The writer can only write what is listed here, and each entry
+//! has a class:
 //!
 //! * `observed`: the runtime reads it. A change of its value changes the runtime id, so the PE restarts.
-//! * `hidden`, with the reason: the runtime does not read it. It is in the text and in the content id only. What is inside a hidden
-//!   element is hidden too, whatever it says itself.
+//! * `hidden`, with the reason: the runtime does not read it. It is in the text and in the content id only. What is
+//!   inside a hidden element is hidden too, whatever it says itself.
 //! * `fixed`, with the value: it is the same in every document.
 //!
-//! [`super::hashing_writer`] takes the classes for the runtime id, [`super::difference`] to tell which differences count.
-//! `docs/observable.md` is the same table for readers; a test compares the two.
+//! [`super::hashing_writer`] takes the classes for the runtime id, [`super::difference`] to tell which differences
+//! count. `docs/observable.md` is the same table for readers; a test compares the two.
 //!
-//! `key` marks the attributes that say which of several siblings an element is. `mark` is the byte that begins an element, or announces an attribute that
-//! may be absent, in what is hashed for the runtime id; no two things that can follow each other have the same one. Changing a mark changes the runtime ids of
-//! all PEs.
+//! `key` marks the attributes that say which of several siblings an element is. `mark` is the byte that begins an
+//! element, or announces an attribute that may be absent, in what is hashed for the runtime id; no two things that can
+//! follow each other have the same one. Changing a mark changes the runtime ids of all PEs.
 //!
 //! Knows: names. Must not know: where values come from.
 
@@ -21,8 +22,8 @@ use super::element::{Entry, attributes, elements};
 /// Tags of the annotations that the runtime reads (rule aadl-13).
 const OBSERVED_TAGS: &[&str] = &["consistentRegionEntry", "catch", "threading", EVENT_TIME];
 
-/// The tag of the annotation that names the operators where event time comes from. The ADL names them by ADL index; only the writer knows their
-/// indexes in the job.
+/// The tag of the annotation that names the operators where event time comes from. The ADL names them by ADL index;
+/// only the writer knows their indexes in the job.
 pub(super) const EVENT_TIME: &str = "eventTimeContext";
 
 /// Whether the runtime reads annotations with this tag.

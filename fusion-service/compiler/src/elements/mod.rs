@@ -1,8 +1,8 @@
 //! The stage between fusion and documents: the PEs of a job with their ids, their ports and what threads do in them.
 //!
 //! [`Elements`] are built once per compilation from the topology, the partition and the ids of PEs, then numbered
-//! ([`Elements::number`]), then only read. Everything is in dense arrays, and the connections of every splitter channel and input port are contiguous, so that writing is
-//! linear in what is written.
+//! ([`Elements::number`]), then only read. Everything is in dense arrays, and the connections of every splitter channel
+//! and input port are contiguous, so that writing is linear in what is written.
 //!
 //! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of
 //! its splitters.

@@ -1,4 +1,5 @@
-//! The rows of the tables of [`Elements`], operator by operator: made from the topology, or copied from another generation.
+//! The rows of the tables of [`Elements`], operator by operator: made from the topology, or copied from another
+//! generation.
 
 use super::{Elements, Input, NONE, OperatorFlags, Output, SplitterSlots};
 use crate::logical::Application;

@@ -6,8 +6,8 @@
 //!
 //! Knows: two topologies of one application. Must not know: how the second was made, PEs, documents.
 //!
-//! Invariant: the numbers of the two agree, as [`super::relabel()`] and [`super::expand_again`] give them. So an operator
-//! index that both have belongs to the same operator, and what both have is in the same order in both.
+//! Invariant: the numbers of the two agree, as [`super::relabel()`] and [`super::expand_again`] give them. So an
+//! operator index that both have belongs to the same operator, and what both have is in the same order in both.
 
 use super::{Node, Topology};
 use cranelift_entity::PrimaryMap;
