@@ -4,8 +4,9 @@
 //! stage's type:
 //!
 //! ```text
-//! bytes --adl::parse--> logical::Application --topology::expand--> Topology --fuser::fuse--> Partition --> Elements --aadl--> text
-//!                                  \__________________________ plan: submit, resize, layout ________________________/
+//! bytes --adl::parse--> logical::Application --topology::expand--> Topology
+//!       --fuser::fuse--> Partition --> Elements --aadl--> text
+//!       \______________ plan: submit, resize, layout _______________/
 //! ```
 //!
 //! * [`adl`] knows XML and both dialects, nothing of what the elements mean together.
