@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 
-/// Label of every object of the operator; value [`APP`]. Unprefixed, so that Services can select by it.
+/// Label of every object that the operator makes for a job; value [`APP`]. Unprefixed, so that Services can select by
+/// it.
 pub const LABEL_APP: &str = "app";
 /// Value of [`LABEL_APP`].
 pub const APP: &str = "streams";
-/// Label that tells parts of a job apart; values [`SERVICE_JOB`], [`SERVICE_PE`].
+/// Label of PEs and of what a single PE needs (its pod, Service and ConfigMap); value [`SERVICE_PE`].
 pub const LABEL_SERVICE: &str = "svc";
-/// Value of [`LABEL_SERVICE`] on jobs.
-pub const SERVICE_JOB: &str = "job";
-/// Value of [`LABEL_SERVICE`] on PEs and on what a single PE needs (its pod, Service and ConfigMap).
+/// Value of [`LABEL_SERVICE`].
 pub const SERVICE_PE: &str = "pe";
 /// Label with the name of the job.
 pub const LABEL_JOB: &str = "streams.ibm.com/job";
