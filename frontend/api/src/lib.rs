@@ -5,8 +5,8 @@
 //! |---|---|---|---|
 //! | [`Job`] | an application that should run | the user | the job controller |
 //! | [`ProcessingElement`] | a part of the application, run by one pod | the job controller | the PE controller |
-//! | [`ParallelRegion`] | an operator that runs in several channels | users, autoscalers (`width`) | its controller |
-//! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the job controller |
+//! | [`ParallelRegion`] | an operator in several channels | users, autoscalers (`width`) | the region controller |
+//! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
 //!
 //! Knows: fields, defaults, names, labels, what the API server can refuse by itself (structural schemas and CEL).
 //! Must not know: how any of it is brought about.

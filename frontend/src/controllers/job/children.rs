@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | ProcessingElement | `<job>-<peId>` | with the plan and with the options of the job |
 //! | Service | `<job>-<peId>` | with the input ports of the PE |
-//! | ParallelRegion | `<job>-<index>` | never: its width belongs to users |
+//! | ParallelRegion | `<job>-<index>` | to take over a request (rule elasticity-5); its width belongs to users |
 //! | HostPool | `<job>-<index>` | with the plan |
 //! | ConfigMap of the job | `<job>` | with every generation |
 //! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |

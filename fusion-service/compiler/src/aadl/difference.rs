@@ -2,8 +2,8 @@
 //!
 //! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an
 //! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). What that is, and what the
-//! runtime does not read, comes from the [`super::vocabulary`], which the writer uses too. A PE restarts exactly if a
-//! difference is observable; this is tested over whole chains of resizes.
+//! runtime does not read, comes from the [`super::vocabulary`], which the writer uses too. Differences of a document
+//! restart its PE exactly if one of them is observable (rule aadl-5); this is tested over whole chains of resizes.
 //!
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 

@@ -4,6 +4,14 @@
 //! documents of a job have in common; [`Writer::measure`] gives ids and size of a document without keeping the text,
 //! [`Writer::render`] passes the text on in pieces. Neither builds a document in memory.
 //!
+//! * `vocabulary` is every element and attribute, and what a running PE can observe of them; `element` is what an entry
+//!   of it is;
+//! * `document` writes a PE, `operator` an operator in it, `tuple_type` a tuple type;
+//! * `fragments` are pieces that documents have in common: those of the job, of operators (`operator_fragments`), and
+//!   of their channels (`channels`);
+//! * `hashing_writer` makes both ids while it passes text on; `escape` is text inside XML;
+//! * `difference` tells where two documents differ, and whether that counts.
+//!
 //! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler.
 //! Prefixes and the order of attributes are fixed, sets are sorted, there is no white space between elements, text is
 //! escaped and never deleted.

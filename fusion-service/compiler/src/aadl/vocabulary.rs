@@ -1,7 +1,7 @@
 //! The AADL vocabulary: every element and attribute of a document, and whether a running PE can observe it.
 //!
-//! This is the one place that says what restarts a PE. The writer can only write what is listed here, and each entry
-//! has a class:
+//! This is the one place that says which changes of a document restart its PE (rules aadl-5 and aadl-18). The writer
+//! can only write what is listed here, and each entry has a class:
 //!
 //! * `observed`: the runtime reads it. A change of its value changes the runtime id, so the PE restarts.
 //! * `hidden`, with the reason: the runtime does not read it. It is in the text and in the content id only. What is

@@ -4,6 +4,9 @@
 //! ([`Elements::number`]), then only read. Everything is in dense arrays, and the connections of every splitter channel
 //! and input port are contiguous, so that writing is linear in what is written.
 //!
+//! `rows` fills the tables, `ports` gives PE ports their ids, and `unchanged` finds PEs that a resize leaves as they
+//! are.
+//!
 //! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of
 //! its splitters.
 

@@ -183,7 +183,7 @@ impl Fill<'_> {
         let mut current: Option<Container> = None;
         while self.waiting.len() > 0 {
             self.pace.step()?;
-            // As many units as containers, and some still empty: each unit begins a chain of its own.
+            // No more units than containers, and some still empty: a new chain, which begins in an empty one.
             if self.waiting.len() <= self.available.len() && self.empty > 0 {
                 current = None;
             }

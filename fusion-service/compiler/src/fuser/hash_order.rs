@@ -2,7 +2,8 @@
 //!
 //! The work list of manual fusion begins in the order in which the reference implementation iterates a hash set, and
 //! the partition depends on that order. Only this module knows it. It is exact as long as no bucket holds more than
-//! eight entries. No application reaches that, because the hashes of single operators are consecutive numbers.
+//! eight entries. Units of single operators never reach that, because their hashes are consecutive numbers. Units of
+//! several operators could: their hashes are sums.
 
 /// Positions of the items in the order in which a hash set copied from them is iterated. `hashes` are the items' hash
 /// codes, in order of insertion.

@@ -9,6 +9,26 @@
 //! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->
 //! ```
 //!
+//! What goes in and comes out:
+//!
+//! * `operators` and `graph` are what is read, which `from_topology` makes;
+//! * `partition` is the result, `ids` are those of its PEs, and `automatic` is the number of PEs where nobody gives
+//!   one.
+//!
+//! What an application demands:
+//!
+//! * `constraints` is the list of it, as data; `hosts` has the rules about hosts;
+//! * `units` are the operators that must be together, `rules` is what the list means for whether a unit may join a PE;
+//! * `closures` follows which units are bound to one host; `composition` has all of these for one application.
+//!
+//! How PEs are filled in manual mode:
+//!
+//! * `fill` is the pass over all PEs, from scratch or around what `sticky` leaves in its place;
+//! * `waiting` is its work list, which begins in `hash_order`; `chain` is what surrounds the PE that is being filled.
+//!
+//! What is said of a partition afterwards: its `ports` and `threads`, the `decisions` that led to it, and whether it is
+//! right (`verify`).
+//!
 //! Results of [`Fusion::Legacy`] and [`Fusion::Manual`] are those of the reference implementation, to the operator
 //! (rule fusion-2); fusion types are additions.
 //!

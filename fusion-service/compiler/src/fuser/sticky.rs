@@ -81,6 +81,7 @@ pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Bu
         }
     };
     let partition = Partition::group(graph.operators().len(), groups, |node| group_of[units.of(node)]);
+    // PEs that hold no operator of before get new ids (rule element-4).
     let mut new = NewIds::after(running.taken);
     running.ids.values().chain(running.restarting).for_each(|&id| new.pass(id));
     let id = |pe: Pe| {

@@ -8,8 +8,15 @@
 //! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions; [`check()`] says all that is wrong,
 //! of all stages at once. A [`Plan`] says which PEs there are, what they need around them, and what becomes of each;
 //! texts are written later, by [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers
-//! stable: operator indexes, splitters, host pools, PE ids, PE port ids. A PE restarts only if something changed that a
-//! running PE can observe.
+//! stable: operator indexes, splitters, host pools, PE ids, PE port ids. No change of a document restarts its PE but
+//! one that a running PE can observe.
+//!
+//! * `request` is what is compiled; `assemble` goes from a topology and its PEs to a compiled job, for all of these
+//!   functions;
+//! * `resize` (with [`replay()`]) and `restore` begin from a job that exists; `check` goes on past problems;
+//! * `element` is a PE of a plan, with its `placement`; `consistent` has the consistent regions of a plan;
+//! * `change` says what a resize does to each PE, `reason` why;
+//! * `layout` is the layout, `record` makes that of a compiled job, `layout_bytes` writes and reads it.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!

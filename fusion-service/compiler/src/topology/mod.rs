@@ -17,7 +17,8 @@
 //! * `links`: what each port reaches, through composites, and how often.
 //!
 //! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`,
-//! `annotations` and `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions.
+//! `annotations` and `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions. The numbers
+//! of channels, local and global, are computed by `imports::channels` (rules expansion-4 and expansion-5).
 //!
 //! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes:
 //! [`expand_again`].

@@ -241,8 +241,8 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
     let mut next = largest.map_or(0, |largest| largest.saturating_add(1));
-    // Names of pools are unique unless the ADL repeats one; of those of one name, the first keeps the first number, and
-    // so on.
+    // Names of pools are unique, unless the ADL repeats one or a copy is called like another pool. Of those of one name
+    // the first keeps the first number, and so on: then pools may exchange numbers (rule expansion-25).
     let mut by_name: BTreeMap<&str, VecDeque<u64>> = BTreeMap::new();
     let mut by_index: BTreeMap<u64, &str> = BTreeMap::new();
     for (name, index) in prior {

@@ -1,4 +1,4 @@
-//! The content of a call: what came with it, and what earlier calls left in the caches.
+//! The content of a call: what came with it, and what earlier calls left in the caches (rule service-2).
 //!
 //! Invariants: content that was sent is compared with its digest, whether or not it is needed. What was found in a
 //! cache is held until the answer is made, so that nothing can be dropped in between.
@@ -56,7 +56,8 @@ impl<C: Compiler> Prior<C> {
     ///
     /// # Errors
     ///
-    /// The job is not cached, and content to restore it from was not sent and is not cached.
+    /// The job is not cached, and content to restore it from was not sent and is not cached; names all that is missing
+    /// (rule service-2).
     pub(super) fn find(caches: &Caches<C>, compilation: &Compilation, layout: Input) -> Result<Self, Failure> {
         let key = JobKey::new(&compilation.message, layout.digest);
         if let Some(job) = caches.job(key) {
