@@ -21,11 +21,11 @@
 //! of channels, local and global, are computed by `imports::channels` (rules expansion-4 and expansion-5).
 //!
 //! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes:
-//! [`expand_again`].
+//! [`expand_again`]. `generations` says which operators of the two generations are the same.
 //!
 //! Beside it: [`relabel()`] carries numbers over from a running generation (those of splitters: `splitter_numbers`),
-//! [`difference()`] tells what a resize does to operators, [`verify()`] checks the invariants, and a topology prints
-//! itself.
+//! [`difference()`] tells what a resize does to operators, [`verify()`] checks the invariants, a topology prints itself
+//! (`display`), and `parameters` are what a job adds to an application.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`;
