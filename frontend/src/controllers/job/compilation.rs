@@ -1,4 +1,4 @@
-//! What of a job's spec the fusion service is told.
+//! What of a job's spec the fusion service needs.
 //!
 //! Pure. After the first generation nothing of it changes any more: the schema pins the fields (rule job-31), and a
 //! resize repeats the stored compilation.

@@ -10,11 +10,16 @@
 //! |---|---|
 //! | [`observed`], [`tasks`] | plain values: what is observed of a job; its long work |
 //! | [`decide`] | pure: what to do next, as a table |
-//! | [`transition`], [`describe`], [`events`] | pure: what a step makes of the status; what the status says; which Events follow |
-//! | [`generation`], [`wanted`], [`children`] | pure: a plan and what belongs to it; what should exist for it, in hashes and as objects |
+//! | [`transition`] | pure: what a step makes of the status |
+//! | [`describe`], [`events`] | pure: what the status says; which Events follow |
+//! | [`generation`] | pure: a plan and what belongs to it |
+//! | [`wanted`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
 //! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
-//! | [`observe`], [`act`], [`controller`] | the same with the API server |
-//! | [`work`], [`documents`], [`job_id`], [`memory`] | long work; stored documents; numbers; what the process remembers |
+//! | [`observe`], [`act`], [`reconciler`] | the same over the port to the cluster |
+//! | [`controller`] | what wakes the reconciler; the workers |
+//! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it takes |
+//! | [`documents`], [`job_id`] | stored documents; numbers of jobs |
+//! | [`memory`] | what the process remembers |
 //!
 //! # Life of a generation
 //!

@@ -35,7 +35,7 @@ impl fmt::Display for TaskKind {
     }
 }
 
-/// A piece of long work, as it is asked for.
+/// Long work, as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Task {
     /// Fetch the bundle that this `metadata.generation` of the job names, and write the chunks of its ADL.

@@ -11,7 +11,7 @@
 //! | time | every pod of a submission was created | past the time-out: record that it starts over, or has failed |
 //! | clean slate | nothing of an earlier attempt exists | delete it |
 //! | fetch | `status.adl` | start fetching; record the result |
-//! | compile | `status.proposal`, if another target is wanted than the committed one | start compiling; record the result |
+//! | compile | `status.proposal`, if not the committed target is wanted | start compiling; record the result |
 //! | publish | the texts of all PEs that need one are in ConfigMaps | start writing |
 //! | leftovers | no PE object of an abandoned proposal exists | delete |
 //! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply |

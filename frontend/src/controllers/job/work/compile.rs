@@ -184,7 +184,7 @@ struct InUse {
 }
 
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
-/// and of PEs that have not been told of the plan yet. A new PE with the id of a pod that is being terminated would
+/// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
 /// have to wait for it.
 fn in_use<C: Cluster>(assignment: &Assignment<'_, C>, plan: &Plan) -> InUse {
     let Assignment { reconciler, key, job, .. } = assignment;
@@ -361,7 +361,10 @@ mod tests {
             ("three", "ProcessingElement", "flow-three", true, None),
         ];
         for (label, kind, owner, controller, expected) in table {
-            let owners = json!([{"apiVersion": "streams.ibm.com/v1", "kind": kind, "name": owner, "uid": "u", "controller": controller}]);
+            let version = "streams.ibm.com/v1";
+            let owner_reference =
+                json!({"apiVersion": version, "kind": kind, "name": owner, "uid": "u", "controller": controller});
+            let owners = json!([owner_reference]);
             let metadata = json!({"labels": {names::LABEL_PE: label}, "ownerReferences": owners});
             let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
             assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");

@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | [`fetch`] | bundle -> ADL | chunks of the ADL |
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
-//! | [`publish`] | plan -> texts, of the proposal or, to repair it, of the committed generation | ConfigMaps, named after their content |
+//! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
 //!
 //! [`error`] says why work gave no output; [`hosts`] is what a plan needs to know of nodes.
 //!
@@ -157,7 +157,7 @@ impl<C: Cluster> Assignment<'_, C> {
         let span = W::span(self, &request);
         tokio::select! {
             biased;
-            () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request takes its place"),
+            () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request came"),
             result = W::perform(self, &request).instrument(span) => self.keep::<W>(request, result),
         }
     }
