@@ -1,143 +1,14 @@
-//! Writing desired state (rules call-8, call-9, call-10 and call-11).
+//! Whose an object is, and whether it may be written to (rule call-8).
 //!
 //! Objects with a deletion timestamp, or whose controller is somebody else, are never written to.
 
-use std::fmt::Debug;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{
-    Api, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
-    core::ObjectMeta,
-};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::{
-    Error,
-    error::{absent, is_already_exists, is_not_found, written},
-};
-
-/// In whose name [`apply`] writes.
-#[derive(Clone, Copy, Debug)]
-pub struct FieldManager {
-    /// The name of the field manager.
-    pub name: &'static str,
-    /// The annotation in which it keeps the hash of the desired state that it applied last.
-    pub applied_hash: &'static str,
-}
-
-/// What [`apply`] did.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Applied<K> {
-    /// The API server has this object now.
-    Written(Box<K>),
-    /// The same desired state was applied before; nothing was sent.
-    Unchanged,
-}
-
-/// Makes the fields that `desired` sets what `desired` says, by server-side apply in the name of `manager`.
-///
-/// `existing` is the metadata of the object as far as it is known (from a mirror). If it says that the same desired
-/// state was applied last, nothing is sent.
-///
-/// # Errors
-/// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Refused`]; failures
-/// of the call.
-pub async fn apply<K>(
-    api: &Api<K>,
-    manager: FieldManager,
-    desired: &K,
-    existing: Option<&ObjectMeta>,
-) -> Result<Applied<K>, Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let hash = hash(desired)?;
-    if let Some(existing) = existing {
-        ensure_writable::<K>(existing, controller(desired.meta()))?;
-        let applied = existing.annotations.as_ref().and_then(|annotations| annotations.get(manager.applied_hash));
-        if applied == Some(&hash) {
-            return Ok(Applied::Unchanged);
-        }
-    }
-    let mut desired = desired.clone();
-    desired.annotations_mut().insert(manager.applied_hash.to_owned(), hash);
-    let parameters = PatchParams::apply(manager.name).force();
-    let result = api.patch(&desired.name_any(), &parameters, &Patch::Apply(&desired)).await;
-    result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(&desired, error))
-}
-
-/// Creates the object in the name of `manager`, or finds that there is one of its name that `matches`: then an earlier
-/// attempt had succeeded.
-///
-/// # Errors
-/// [`Error::Foreign`] if there is one that does not match, [`Error::Terminating`] if it is being deleted,
-/// [`Error::Conflict`] if it vanished meanwhile; [`Error::Refused`]; failures of the call.
-pub async fn create_or_match<K>(
-    api: &Api<K>,
-    manager: &str,
-    object: &K,
-    matches: impl Fn(&K) -> bool,
-) -> Result<K, Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    match api.create(&by(manager), object).await {
-        Ok(created) => Ok(created),
-        Err(error) if is_already_exists(&error) => {
-            let Some(existing) = absent(api.get(&object.name_any()).await)? else {
-                return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() });
-            };
-            ensure_writable::<K>(existing.meta(), controller(object.meta()))?;
-            if matches(&existing) {
-                return Ok(existing);
-            }
-            let owner = owner_for_people(existing.meta());
-            Err(Error::Foreign { kind: K::kind(&()).into_owned(), name: object.name_any(), owner })
-        }
-        Err(error) => Err(written(object, error)),
-    }
-}
-
-/// Writes the whole status of `object` in the name of `manager`, unless somebody wrote the object since `object` was
-/// read: the `resourceVersion` that it carries must still be the one of the API server.
-///
-/// # Errors
-/// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of the
-/// call.
-pub async fn replace_status_if_unchanged<K>(api: &Api<K>, manager: &str, object: &K) -> Result<K, Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let conflict = || Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() };
-    if object.meta().resource_version.is_none() {
-        // Without a version the API server would overwrite whatever is there.
-        return Err(conflict());
-    }
-    match api.replace_status(&object.name_any(), &by(manager), object).await {
-        Ok(written) => Ok(written),
-        Err(error) if is_not_found(&error) => Err(conflict()),
-        Err(error) => Err(written(object, error)),
-    }
-}
-
-/// Deletes the object with this uid. Succeeds if it is gone, or if another one has its name.
-///
-/// # Errors
-/// Failures of the call.
-pub async fn delete<K>(api: &Api<K>, name: &str, uid: Option<&str>, propagation: PropagationPolicy) -> Result<(), Error>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-    let parameters = DeleteParams { propagation_policy: Some(propagation), preconditions, ..DeleteParams::default() };
-    match api.delete(name, &parameters).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_not_found(&error) || super::error::is_conflict(&error) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
+use super::Error;
 
 /// A reference that makes `owner` the controller of an object; its deletion deletes the object (rule name-9).
 pub fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
@@ -176,10 +47,6 @@ pub fn ensure_writable<K: Resource<DynamicType = ()>>(
         return Err(Error::Foreign { kind: kind(), name: name(), owner: owner_for_people(existing) });
     }
     Ok(())
-}
-
-fn by(manager: &str) -> PostParams {
-    PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() }
 }
 
 pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {

@@ -99,16 +99,6 @@ impl Events {
         (publisher, task)
     }
 
-    /// Something happened as it should. `reason` is a word in CamelCase, `note` a sentence.
-    pub fn normal<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        self.publish(object, &Notice::normal(reason.to_owned(), note));
-    }
-
-    /// Something a person should look at.
-    pub fn warning<K: Resource<DynamicType = ()>>(&self, object: &K, reason: &str, note: &str) {
-        self.publish(object, &Notice::warning(reason.to_owned(), note));
-    }
-
     /// Tells people something about an object.
     pub fn publish<K: Resource<DynamicType = ()>>(&self, about: &K, notice: &Notice) {
         let Notice { warning, reason, note } = notice;

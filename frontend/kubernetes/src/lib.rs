@@ -5,7 +5,7 @@
 //! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics |
 //! | [`cluster`] | the port to the cluster: the verbs of the API server, the time, Events |
 //! | [`writer`] | what controllers write through it: apply, create-or-match, compare-and-swap of a status, deletion |
-//! | [`apply`] | writing desired state: server-side apply, create-or-match, compare-and-swap of a status, deletion |
+//! | [`apply`] | whose an object is, and whether it may be written to |
 //! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups |
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key |
 //! | [`events`] | Kubernetes Events, in the background |

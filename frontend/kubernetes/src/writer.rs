@@ -1,4 +1,4 @@
-//! Writing desired state.
+//! Writing desired state (rules call-8, call-9, call-10 and call-11).
 //!
 //! What a [`Cluster`] does in one call is put together here to what controllers need: writes that are the same however
 //! often they are made, or that fail if somebody else was faster. Objects with a deletion timestamp, or whose

@@ -11,7 +11,7 @@
 //! Watches pass through all of it: they have no deadline and are made again by who watches.
 //!
 //! A write that is tried again may find that its first try had succeeded (rule call-3). Therefore writes are apply (the
-//! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`apply`](super::apply).
+//! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`writer`](super::writer).
 
 mod attempt;
 mod retries;

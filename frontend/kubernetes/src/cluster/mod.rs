@@ -5,13 +5,13 @@
 //! otherwise take from its surroundings: the time, and Events.
 //!
 //! ```text
-//! reconcilers ── apply, create_or_match, replace_status_if_unchanged, delete (super::apply)
+//! reconcilers ── apply, create_or_match, replace_status_if_unchanged, delete (super::writer)
 //!                   │
 //!                Cluster ──┬── ApiServer      a client: the real cluster
 //!                          └── Connection     in tests: a fake API server, of the crate streams-kubernetes-fake
 //! ```
 //!
-//! What is more than one call, or a rule of ours, is built on top of the trait ([`apply`](super::apply)), so that tests
+//! What is more than one call, or a rule of ours, is built on top of the trait ([`writer`](super::writer)), so that tests
 //! over the fake run the same code as the real cluster. The fake says on its first page what it assumes of an API
 //! server; one table of cases holds for it and for a real one.
 //!
