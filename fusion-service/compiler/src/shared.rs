@@ -5,7 +5,7 @@
 //!
 //! Knows: nothing of what it holds.
 
-use crate::heap::Heap;
+use get_size2::{GetSize, GetSizeTracker};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -54,9 +54,9 @@ impl<T: PartialEq> PartialEq for Shared<T> {
 
 impl<T: Eq> Eq for Shared<T> {}
 
-impl<T: Heap> Heap for Shared<T> {
+impl<T: GetSize> GetSize for Shared<T> {
     /// All of it, for each generation: the others may be gone tomorrow.
-    fn heap_bytes(&self) -> usize {
-        size_of::<T>() + (**self).heap_bytes()
+    fn get_heap_size_with_tracker<Tracker: GetSizeTracker>(&self, tracker: Tracker) -> (usize, Tracker) {
+        T::get_size_with_tracker(&self.0, tracker)
     }
 }

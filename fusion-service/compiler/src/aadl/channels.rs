@@ -14,11 +14,12 @@ use super::vocabulary::{
 };
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
-use crate::heap::heap_fields;
+use crate::heap::primary_map;
 use crate::logical::{Application, Resources};
 use crate::shared::Shared;
 use crate::topology::{Annotation, AnnotationValue, Generations, Node, Topology};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
+use get_size2::GetSize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -26,13 +27,12 @@ use std::sync::Arc;
 const INPUT_CONNECTIONS: &str = "inputConnections";
 
 /// Pieces by operator.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Channels {
     pieces: Vec<Shared<Fragment>>,
+    #[get_size(size_fn = primary_map)]
     of: PrimaryMap<Node, [u32; 3]>,
 }
-
-heap_fields! { Channels { pieces, of } }
 
 impl Channels {
     /// Makes the pieces, or takes them over: an operator that is the same as in the generation `before` has the pieces

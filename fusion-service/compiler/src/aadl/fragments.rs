@@ -15,15 +15,16 @@ use super::vocabulary::{
 };
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
-use crate::heap::heap_fields;
+use crate::heap::primary_map;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
 use crate::topology::{Generations, Topology};
 use cranelift_entity::PrimaryMap;
+use get_size2::GetSize;
 use std::ops::Deref;
 
 /// Pieces of the documents of one generation of a job.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(crate) struct Fragments {
     /// Those that do not depend on widths.
     job: Shared<Job>,
@@ -32,7 +33,7 @@ pub(crate) struct Fragments {
 }
 
 /// Pieces that all generations of a job have.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(crate) struct Job {
     /// Attributes of the root that follow those of the PE.
     pub(super) root: Fragment,
@@ -49,12 +50,8 @@ pub(crate) struct Job {
     /// `customMetric`, by position in the table.
     pub(super) metrics: Vec<Fragment>,
     /// What the channels of an operator share.
+    #[get_size(size_fn = primary_map)]
     operators: PrimaryMap<logical::OperatorId, Option<Box<Operator>>>,
-}
-
-heap_fields! {
-    Fragments { job, channels }
-    Job { root, head, toolkits, tuple_types, definitions, capabilities, metrics, operators }
 }
 
 impl Fragments {

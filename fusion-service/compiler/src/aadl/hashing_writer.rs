@@ -8,7 +8,7 @@
 
 use super::element::{Attribute, Element, FixedAttribute, FixedElement, Has};
 use super::escape::{double, escape};
-use crate::heap::heap_fields;
+use get_size2::GetSize;
 use sha2::{Digest, Sha256};
 use std::io;
 use std::marker::PhantomData;
@@ -23,7 +23,7 @@ const LONGEST: usize = 48;
 pub(crate) type Id = [u8; 32];
 
 /// A piece of text that many documents of a job share, made once.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, GetSize)]
 pub(super) struct Fragment {
     text: Vec<u8>,
     observed: Vec<u8>,
@@ -65,8 +65,6 @@ impl Fragment {
         self.text.len()
     }
 }
-
-heap_fields! { Fragment { text, observed } }
 
 /// Writes a document. `OBSERVE` is false where only the text is wanted.
 pub(super) struct HashingWriter<'s, const OBSERVE: bool> {

@@ -37,14 +37,14 @@ use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
-use crate::heap::heap_fields;
 use crate::topology::{Generations, Operator};
 use fragments::Fragments;
+use get_size2::GetSize;
 use hashing_writer::HashingWriter;
 use std::io;
 
 /// What one document of a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub struct Measure {
     /// SHA-256 of the text: names the document (rule aadl-4).
     pub content_id: [u8; 32],
@@ -56,12 +56,10 @@ pub struct Measure {
 }
 
 /// Writes the documents of one job.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub struct Writer {
     fragments: Fragments,
 }
-
-heap_fields! { Writer { fragments } }
 
 impl Writer {
     /// Prepares what documents share. What is the same as in the generation `before` is taken over; the job is the

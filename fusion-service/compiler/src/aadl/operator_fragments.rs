@@ -9,11 +9,11 @@ use super::vocabulary::{
     CheckpointingElement, InputPort, JvmArgument, JvmArguments, OperInstance, OutputPort, PePortAttributes,
     PortAttributes, SharedObject, SharedObjectUri, ThreadedPort, Wrapper,
 };
-use crate::heap::heap_fields;
 use crate::logical::{self, Checkpointing, Primitive};
+use get_size2::GetSize;
 
 /// Pieces that all channels of an operator share.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Operator {
     /// Attributes.
     pub(super) attributes: Fragment,
@@ -36,7 +36,7 @@ pub(super) struct Operator {
 }
 
 /// Pieces of a port.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Port {
     /// Attributes of the operator port.
     pub(super) attributes: Fragment,
@@ -46,13 +46,6 @@ pub(super) struct Port {
     pub(super) tuple_type: Option<usize>,
     /// Input ports: congestion policy and queue size of the threaded port as written.
     pub(super) threaded: Option<Fragment>,
-}
-
-heap_fields! {
-    Operator {
-        attributes, shared_object, checkpointing, jvm_arguments, inputs, input_order, outputs, output_order, definition,
-    }
-    Port { attributes, pe_port, tuple_type, threaded }
 }
 
 impl Operator {

@@ -21,9 +21,10 @@ pub(crate) use unchanged::Unchanged;
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::{self, Graph, OperatorThreads, Partition, Pe, PeId, PeInput, PeOutput, ThreadedPort};
-use crate::heap::{heap_fields, no_heap};
+use crate::heap::{primary_map, share};
 use crate::topology::{Connection, Generations, Node, Topology, Via};
 use cranelift_entity::{EntityRef, PrimaryMap};
+use get_size2::GetSize;
 use rows::Rows;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,13 +33,16 @@ use std::sync::Arc;
 const NONE: u32 = u32::MAX;
 
 /// The PEs of a job.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub struct Elements {
+    #[get_size(size_fn = share)]
     topology: Arc<Topology>,
     partition: Partition,
+    #[get_size(size_fn = primary_map)]
     ids: PrimaryMap<Pe, PeId>,
     /// PEs by ascending id.
     by_id: Vec<Pe>,
+    #[get_size(size_fn = primary_map)]
     flags: PrimaryMap<Node, OperatorFlags>,
     /// Input ports of operator `n` are `inputs[first_input[n]..first_input[n + 1]]`.
     first_input: Vec<u32>,
@@ -58,14 +62,14 @@ pub struct Elements {
 }
 
 /// What threads do at an operator (rule element-12).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, GetSize)]
 pub(crate) struct OperatorFlags {
     pub(crate) single_threaded_on_inputs: bool,
     pub(crate) single_threaded_on_outputs: bool,
     pub(crate) single_threaded_to_others: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, GetSize)]
 struct Input {
     /// ADL index.
     index: u64,
@@ -73,7 +77,7 @@ struct Input {
     threaded: Option<ThreadedPort>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, GetSize)]
 struct Output {
     /// ADL index.
     index: u64,
@@ -83,20 +87,12 @@ struct Output {
     splitters: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, GetSize)]
 struct SplitterSlots {
     index: u32,
     first_slot: u32,
     width: u32,
 }
-
-heap_fields! {
-    Elements {
-        topology, partition, ids, by_id, flags, first_input, inputs, incoming_start, incoming, first_output, outputs,
-        splitters, slots, outgoing_start, outgoing,
-    }
-}
-no_heap!(OperatorFlags, Input, Output, SplitterSlots);
 
 /// A slot, by position in [`Elements`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

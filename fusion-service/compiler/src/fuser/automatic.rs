@@ -6,6 +6,7 @@
 //! it is the low end.
 
 use super::graph::Graph;
+use get_size2::GetSize;
 use serde::Serialize;
 
 /// CPUs, in thousandths, that bear on the number of PEs.
@@ -31,7 +32,7 @@ impl Cpus {
 }
 
 /// How the number of PEs came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, GetSize)]
 pub struct Automatic {
     /// Threads the application needs.
     pub least_threads: u64,

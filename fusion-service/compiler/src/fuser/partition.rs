@@ -1,33 +1,32 @@
 //! The result of fusion: groups of operators.
 
-use crate::heap::{heap_fields, no_heap};
+use crate::heap::primary_map;
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use get_size2::GetSize;
 use std::fmt;
 
 /// A PE of a partition, by position: PEs are in order of their lowest operator index. Its id is a [`super::PeId`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Pe(u32);
 entity_impl!(Pe, "pe");
 
 /// Which operators share a PE. Every operator is in exactly one PE, and no PE is empty (rule fusion-2).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, GetSize)]
 pub struct Partition {
+    #[get_size(size_fn = primary_map)]
     places: PrimaryMap<Node, Place>,
     /// Members of PE `p` are `members[starts[p]..starts[p + 1]]`, ascending.
     starts: Vec<u32>,
     members: Vec<Node>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, GetSize)]
 struct Place {
     pe: Pe,
     /// Position among the members of its PE.
     local: u32,
 }
-
-heap_fields! { Partition { places, starts, members } }
-no_heap!(Place);
 
 impl Partition {
     /// Groups `operators` operators by the number that `group` gives to each.

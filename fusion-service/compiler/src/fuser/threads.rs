@@ -9,6 +9,7 @@
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
+use get_size2::GetSize;
 use smallvec::{SmallVec, smallvec};
 
 /// What threads do in an operator.
@@ -25,7 +26,7 @@ pub struct OperatorThreads {
 }
 
 /// A threaded port: a queue with a thread behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub struct ThreadedPort {
     /// Added by fusion, not in the ADL.
     pub injected: bool,

@@ -20,9 +20,10 @@ pub use operator::*;
 
 use crate::error::Place;
 use cranelift_entity::{PrimaryMap, entity_impl};
+use get_size2::GetSize;
 
 /// An operator of any kind, by position in [`Application::operators`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct OperatorId(u32);
 entity_impl!(OperatorId, "operator");
 
@@ -85,7 +86,7 @@ pub struct Application {
 }
 
 /// A host pool (rule model-12).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct HostPool {
     /// ADL index; replicas made by the expansion get later ones.
     pub index: u64,
@@ -241,7 +242,7 @@ impl Annotation {
 }
 
 /// How tuples are spread over channels (rule model-11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub enum SplitterKind {
     /// In turn.
     RoundRobin,

@@ -2,9 +2,10 @@
 
 use super::{Annotation, OperatorId, Text};
 use crate::error::Place;
+use get_size2::GetSize;
 
 /// Which end of an operator a connection ends at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, GetSize)]
 pub enum PortKind {
     /// Input port.
     Input,
@@ -139,7 +140,7 @@ pub struct Primitive {
 }
 
 /// Verbosity, ascending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, GetSize)]
 pub enum TraceLevel {
     /// `off`
     Off,
@@ -186,7 +187,7 @@ pub enum Checkpointing {
 }
 
 /// Host placement as written (rule model-13); texts may hold channel placeholders (rule expansion-23).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Resources {
     /// Explicit host.
     pub host: Option<String>,
@@ -201,7 +202,7 @@ pub struct Resources {
 }
 
 /// A place in a host pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, GetSize)]
 pub struct PoolLocation {
     /// Index of the pool.
     pub pool: u64,
@@ -210,7 +211,7 @@ pub struct PoolLocation {
 }
 
 /// Fusion constraints as written; texts may hold channel placeholders.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Partition {
     /// Ids of operators that share a PE.
     pub co_locations: Vec<String>,
@@ -341,7 +342,7 @@ pub struct Export {
 }
 
 /// A property of an exported stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Property {
     /// Name.
     pub name: String,

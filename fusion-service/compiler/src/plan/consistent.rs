@@ -5,10 +5,11 @@ use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Annotation, OperatorId};
 use crate::topology::Topology;
+use get_size2::GetSize;
 use std::collections::BTreeSet;
 
 /// A consistent region.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, GetSize)]
 pub struct ConsistentRegion {
     /// Index: the smallest of those merged.
     pub index: u64,
@@ -29,7 +30,7 @@ pub struct ConsistentRegion {
 }
 
 /// What makes a region save its state.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, GetSize)]
 pub enum Trigger {
     /// Every so many seconds.
     Periodic(f64),
@@ -56,7 +57,7 @@ impl Trigger {
 }
 
 /// An operator of a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Member {
     /// Physical name.
     pub operator: String,

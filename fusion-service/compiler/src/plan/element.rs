@@ -8,15 +8,16 @@ use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
-use crate::heap::heap_fields;
+use crate::heap::sorted_map;
 use crate::shared::Shared;
 use crate::topology::{Export, Imports, Via};
+use get_size2::GetSize;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 /// A PE of a plan: its document, and what the plan does to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct PlannedElement {
     /// Id, unique in the job.
     pub id: u64,
@@ -42,10 +43,8 @@ impl Deref for PlannedElement {
     }
 }
 
-heap_fields! { PlannedElement { id, content_id, runtime_id, bytes, fate, reason, element } }
-
 /// What is in a PE and what it needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct ProcessingElement {
     /// Names of its operators, sorted.
     pub operators: Vec<String>,
@@ -62,6 +61,7 @@ pub struct ProcessingElement {
     /// Where its pod may run.
     pub placement: Placement,
     /// Environment variables that its operators ask for.
+    #[get_size(size_fn = sorted_map)]
     pub environment: BTreeMap<String, String>,
     /// Indexes of the consistent regions that it takes part in.
     pub consistent_regions: Vec<u64>,
@@ -75,7 +75,7 @@ impl PlannedElement {
 }
 
 /// What a resize does to a PE (rule layout-11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fate {
     /// New.
@@ -89,7 +89,7 @@ pub enum Fate {
 }
 
 /// How senders find an input port (rule element-15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub struct PortLabel {
     /// Id of the PE's input port.
     pub port_id: u32,
@@ -112,7 +112,7 @@ impl PortLabel {
 }
 
 /// An output port with an exported stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct ExportedPort {
     /// Id of the PE's output port.
     pub port_id: u32,
@@ -127,7 +127,7 @@ pub struct ExportedPort {
 }
 
 /// An input port with an import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct ImportedPort {
     /// Id of the PE's input port.
     pub port_id: u32,

@@ -56,10 +56,11 @@ use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::Error;
 use crate::fuser::{Automatic, Fusion, Graph};
-use crate::heap::Heap;
+use crate::heap;
 use crate::logical::HostPool;
 use crate::logical::submission::Bindings;
 use crate::topology::{Difference, Region, Topology};
+use get_size2::GetSize;
 use std::io;
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ use std::sync::Arc;
 pub const COMPILER: &str = env!("CARGO_PKG_VERSION");
 
 /// The result of a compilation (rule layout-10).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, GetSize)]
 pub struct Plan {
     /// Version of the compiler.
     pub compiler: String,
@@ -96,7 +97,7 @@ pub struct Plan {
 }
 
 /// A parallel region of a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct PlannedRegion {
     /// Index, name and width.
     pub region: Region,
@@ -107,7 +108,7 @@ pub struct PlannedRegion {
 }
 
 /// What a resize changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Change {
     /// Operators, by name.
     pub operators: Difference,
@@ -116,7 +117,7 @@ pub struct Change {
 }
 
 /// A PE that a resize removes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct RemovedElement {
     /// Id.
     pub id: u64,
@@ -129,7 +130,7 @@ pub struct RemovedElement {
 }
 
 /// Something that was ignored.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, GetSize)]
 pub struct Warning {
     /// A word for conditions and Events.
     pub reason: &'static str,
@@ -214,7 +215,7 @@ impl Compiled {
     /// Bytes of memory that it takes, its application not included. Linear in what the job has.
     pub fn weight(&self) -> u64 {
         let Self { source: _, request: _, bindings: _, elements, writer, plan, found: _ } = self;
-        let asked = elements.heap_bytes() + writer.heap_bytes() + plan.heap_bytes();
+        let asked = heap::size(elements) + heap::size(writer) + heap::size(plan);
         // An allocator rounds up and keeps books.
         let taken = asked + asked / 8 + size_of::<Self>();
         taken as u64

@@ -6,13 +6,14 @@ use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::logical::{HostPool, OperatorKind, PoolLocation};
 use crate::topology::Operator;
+use get_size2::GetSize;
 use std::collections::BTreeSet;
 
 /// The pool that the language's compiler puts everything into that has no other.
 const DEFAULT_POOL: &str = "$default";
 
 /// Placement of one PE.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Placement {
     /// Host name or address.
     pub host: Option<String>,

@@ -7,13 +7,13 @@ use super::Compiled;
 use crate::elements::Elements;
 use crate::error::excerpt;
 use crate::fuser::Pe;
-use crate::heap::{Heap, heap_fields};
 use crate::phrase::listed;
 use crate::topology::{Node, Topology};
+use get_size2::GetSize;
 use std::fmt::{self, Display, Formatter};
 
 /// Why a PE is added, restarted or removed. As text: a clause for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub enum Reason {
     /// Added: it holds these operators.
     Holds(SomeOperators),
@@ -52,29 +52,10 @@ pub enum Reason {
 }
 
 /// Operators: the names of the first, not those of all of a thousand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct SomeOperators {
     first: Vec<String>,
     count: usize,
-}
-
-heap_fields! { SomeOperators { first, count } }
-
-impl Heap for Reason {
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Holds(operators)
-            | Self::TakesIn(operators)
-            | Self::NoLongerHolds(operators)
-            | Self::ConnectedTo(operators)
-            | Self::NoLongerConnectedTo(operators)
-            | Self::NoLongerExist(operators)
-            | Self::InOtherElements(operators) => operators.heap_bytes(),
-            Self::Channels { operator, region, before: _, now: _ } => operator.heap_bytes() + region.heap_bytes(),
-            Self::Renamed { operator, before } => operator.heap_bytes() + before.heap_bytes(),
-            Self::DocumentChanged => 0,
-        }
-    }
 }
 
 impl SomeOperators {

@@ -10,15 +10,15 @@ use super::shape::Shape;
 use super::texts::Texts;
 use super::{Annotation, AnnotationValue, Channel, Parameters, names, threading};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
-use crate::heap::{Heap, heap_fields};
 use crate::logical;
 use crate::logical::submission::{Bindings, Literal};
 use crate::logical::{OperatorId, Text};
+use get_size2::GetSize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The annotations of one operator, but for its membership in a consistent region.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Annotations {
     own: Vec<Own>,
     threading: Option<Annotation>,
@@ -34,9 +34,7 @@ pub(super) struct Made {
     last: Option<((u32, Option<u64>), Arc<[Annotation]>)>,
 }
 
-heap_fields! { Annotations { own, threading, varies } }
-
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 enum Own {
     Same(Annotation),
     View { before: Vec<(String, AnnotationValue)>, name: String, after: Vec<(String, AnnotationValue)>, tag: String },
@@ -155,17 +153,6 @@ impl Made {
             self.last = Some(((0, None), annotations.clone()));
         }
         Ok(())
-    }
-}
-
-impl Heap for Own {
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Same(annotation) => annotation.heap_bytes(),
-            Self::View { before, name, after, tag } => {
-                before.heap_bytes() + name.heap_bytes() + after.heap_bytes() + tag.heap_bytes()
-            }
-        }
     }
 }
 

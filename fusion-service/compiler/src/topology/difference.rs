@@ -6,6 +6,7 @@
 use super::{Generations, Node, Topology};
 use crate::logical::OperatorId;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use get_size2::GetSize;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ pub struct Changes {
 }
 
 /// The same by name, sorted: removed operators as they were, others as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Difference {
     /// Operators of channels that are new.
     pub added: Vec<String>,

@@ -4,8 +4,9 @@ use super::Channel;
 use super::shape::Shape;
 use super::texts::Texts;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
-use crate::heap::heap_fields;
+use crate::heap::share;
 use crate::logical::{HostPool, OperatorId, Partition, PoolLocation, Primitive, Resources};
+use get_size2::GetSize;
 use spl_expression::{RegionChannel, substitute_location};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,15 +16,15 @@ use std::sync::Arc;
 type Filled = Result<(Arc<Resources>, Arc<Partition>), String>;
 
 /// The locations of one operator as written; they are shared by all channels where nothing depends on the channel.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Locations {
+    #[get_size(size_fn = share)]
     resources: Arc<Resources>,
+    #[get_size(size_fn = share)]
     partition: Arc<Partition>,
     resources_vary: bool,
     partition_varies: bool,
 }
-
-heap_fields! { Locations { resources, partition, resources_vary, partition_varies } }
 
 impl Locations {
     pub(super) fn of(primitive: &Primitive) -> Self {

@@ -72,11 +72,12 @@ pub use relabel::{NumberedSplitter, Numbering, relabel};
 pub use verify::verify;
 pub use widths::{WidthSource, find_region, width_source};
 
-use crate::heap::heap_fields;
+use crate::heap::{primary_map, share, share_if_any};
 use crate::logical;
 use crate::logical::{SplitterKind, TraceLevel};
 use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
+use get_size2::GetSize;
 use operators::Resolved;
 use order::Numbered;
 use smallvec::SmallVec;
@@ -84,14 +85,15 @@ use std::sync::Arc;
 use wiring::Wiring;
 
 /// A physical operator, by position in [`Topology::operators`]. Not its operator index: see [`Operator::index`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Node(u32);
 entity_impl!(Node, "node");
 
 /// The application as it runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, GetSize)]
 pub struct Topology {
     /// The application as written.
+    #[get_size(ignore)]
     pub application: Arc<logical::Application>,
     /// Data directory in force: of the job's configuration, else of the ADL.
     pub data_directory: Option<String>,
@@ -104,6 +106,7 @@ pub struct Topology {
     /// Consistent regions that some operator is in, ascending index.
     pub consistent_regions: Vec<ConsistentRegion>,
     /// Operators, ascending operator index.
+    #[get_size(size_fn = primary_map)]
     pub operators: PrimaryMap<Node, Shared<Operator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
@@ -115,14 +118,16 @@ pub struct Topology {
 }
 
 /// What all expansions of an application with the same parameters share, whatever the widths.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, GetSize)]
 struct WidthIndependent {
+    #[get_size(size_fn = share)]
     wiring: Arc<Wiring>,
+    #[get_size(size_fn = share)]
     resolved: Arc<Resolved>,
 }
 
 /// A parallel region with the width in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Region {
     /// ADL index.
     pub index: u64,
@@ -135,7 +140,7 @@ pub struct Region {
 }
 
 /// Membership of an operator in one channel of one enclosing region (rules expansion-4 and expansion-5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, GetSize)]
 pub struct Channel {
     /// ADL index of the region.
     pub region: u64,
@@ -150,7 +155,7 @@ pub struct Channel {
 }
 
 /// A physical operator.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, GetSize)]
 pub struct Operator {
     /// Operator index: `operInstance/@index`.
     pub index: u32,
@@ -161,19 +166,24 @@ pub struct Operator {
     /// Enclosing regions, innermost first; empty outside regions.
     pub channels: SmallVec<[Channel; 2]>,
     /// Annotations as the AADL has them, in order; shared between channels where equal.
+    #[get_size(size_fn = share)]
     pub annotations: Arc<[Annotation]>,
     /// Host placement, placeholders substituted.
+    #[get_size(size_fn = share)]
     pub resources: Arc<logical::Resources>,
     /// Fusion constraints, placeholders substituted.
+    #[get_size(size_fn = share)]
     pub partition: Arc<logical::Partition>,
     /// Index of the (merged) consistent region it is in.
     pub consistent_region: Option<u64>,
     /// Resolved threading model: value of the key `model` (rule expansion-21).
+    #[get_size(size_fn = share_if_any)]
     pub threading_model: Option<Arc<str>>,
     /// Trace level: of the job's configuration, else of the ADL.
     pub trace_level: TraceLevel,
     /// Runtime constants with submission-time values resolved: (name, value); a value may be absent
     /// where an optional submission-time value has neither value nor default.
+    #[get_size(size_fn = share)]
     pub runtime_constants: Arc<[(String, Option<String>)]>,
     /// Per input port, in the order of the ADL.
     pub inputs: SmallVec<[InputPort; 1]>,
@@ -182,7 +192,7 @@ pub struct Operator {
 }
 
 /// What makes an operator the same operator at different widths (rule expansion-7).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Identity {
     /// ADL index of the operator as written.
     pub logical_index: u64,
@@ -191,7 +201,7 @@ pub struct Identity {
 }
 
 /// A resolved annotation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Annotation {
     /// Tag.
     pub tag: String,
@@ -200,7 +210,7 @@ pub struct Annotation {
 }
 
 /// The value of an annotation's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub enum AnnotationValue {
     /// A plain text.
     Text(String),
@@ -211,16 +221,17 @@ pub enum AnnotationValue {
 }
 
 /// What differs between channels at an input port.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, GetSize)]
 pub struct InputPort {
     /// Imports that feed it.
     pub imports: Option<Box<Imports>>,
     /// Region (ADL index) and position of each merger passed on the way upstream (rule expansion-19).
+    #[get_size(size_fn = share)]
     pub mergers: Arc<[Merger]>,
 }
 
 /// A point where channels come together. Not written to the AADL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub struct Merger {
     /// Position on its connection.
     pub index: u32,
@@ -229,7 +240,7 @@ pub struct Merger {
 }
 
 /// Imports of an input port, evaluated (rule expansion-26).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
 pub struct Imports {
     /// Filter.
     pub filter: Option<String>,
@@ -240,7 +251,7 @@ pub struct Imports {
 }
 
 /// An import by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct NameImport {
     /// Physical name of the Import.
     pub operator_name: String,
@@ -253,7 +264,7 @@ pub struct NameImport {
 }
 
 /// An import by properties.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct PropertyImport {
     /// Physical name of the Import.
     pub operator_name: String,
@@ -266,7 +277,7 @@ pub struct PropertyImport {
 }
 
 /// What differs between channels at an output port.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, GetSize)]
 pub struct OutputPort {
     /// Physical stream name.
     pub stream_name: String,
@@ -277,7 +288,7 @@ pub struct OutputPort {
 }
 
 /// An export of an output port, evaluated (rule expansion-27).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Export {
     /// Physical name of the Export.
     pub operator_name: String,
@@ -292,7 +303,7 @@ pub struct Export {
 }
 
 /// A splitter on an output port (rule expansion-18).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct Splitter {
     /// Number on its port, in pre-order (rule expansion-16); kept over resizes (rule expansion-17).
     pub index: u32,
@@ -305,6 +316,7 @@ pub struct Splitter {
     /// Fed by a merger.
     pub drop_window_punctuation: bool,
     /// Partitioning attributes.
+    #[get_size(size_fn = share)]
     pub attributes: Arc<[String]>,
     /// Number of channels, `0..width`.
     pub width: u32,
@@ -313,7 +325,7 @@ pub struct Splitter {
 }
 
 /// A connection from an output port to an input port (rule expansion-15).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Connection {
     /// Upstream operator.
     pub source: Node,
@@ -340,7 +352,7 @@ impl Connection {
 }
 
 /// `Option<Via>` in 8 bytes: there may be 20 million connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 struct PackedVia {
     splitter: u32,
     channel: u32,
@@ -351,7 +363,7 @@ impl PackedVia {
 }
 
 /// A channel of a splitter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Via {
     /// [`Splitter::index`].
     pub splitter: u32,
@@ -360,7 +372,7 @@ pub struct Via {
 }
 
 /// A consistent region after merging (rules expansion-28 and expansion-29).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, GetSize)]
 pub struct ConsistentRegion {
     /// Index: the smallest of those merged.
     pub index: u64,
@@ -370,14 +382,6 @@ pub struct ConsistentRegion {
     pub declaration: Option<logical::OperatorId>,
     /// Members: (operator, is start, is trigger operator).
     pub members: Vec<(Node, bool, bool)>,
-}
-
-heap_fields! {
-    Topology {
-        application, data_directory, display, host_pools, regions, consistent_regions, operators, connections,
-        numbered, width_independent,
-    }
-    WidthIndependent { wiring, resolved }
 }
 
 impl Topology {

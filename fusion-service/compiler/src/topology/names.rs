@@ -6,12 +6,12 @@
 use super::Channel;
 use super::shape::Shape;
 use crate::error::{Problem, Stage, code, excerpt};
-use crate::heap::{heap_fields, no_heap};
 use crate::logical::{Application, OperatorId};
+use get_size2::GetSize;
 use std::fmt::Write;
 
 /// A name with holes for channels.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, GetSize)]
 pub(super) struct Template {
     /// Text, and the level of the region whose channel follows; 0 is the innermost.
     parts: Vec<(String, Hole)>,
@@ -19,10 +19,7 @@ pub(super) struct Template {
     tail: String,
 }
 
-heap_fields! { Template { parts, tail } }
-no_heap!(Hole);
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, GetSize)]
 enum Hole {
     Global(usize),
     Local(usize),

@@ -8,25 +8,27 @@ use super::shape::Shape;
 use super::texts::Texts;
 use super::{InputPort, Operator, OutputPort, Parameters};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
-use crate::heap::heap_fields;
+use crate::heap::{primary_map, share_if_any};
 use crate::logical::submission::Literal;
 use crate::logical::{OperatorId, OperatorKind, Primitive, TraceLevel};
 use cranelift_entity::PrimaryMap;
+use get_size2::GetSize;
 use std::sync::Arc;
 
 /// Runtime constants with their values.
 type Constants = Arc<[(String, Option<String>)]>;
 
 /// What all channels of each primitive share, resolved. It is the same for all generations of a job.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Resolved {
+    #[get_size(size_fn = primary_map)]
     operators: PrimaryMap<OperatorId, Option<Written>>,
     /// Bytes that were charged for.
     texts: usize,
 }
 
 /// What all channels of a primitive share, resolved.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Written {
     name: Template,
     streams: Vec<Template>,
@@ -34,14 +36,10 @@ pub(super) struct Written {
     /// Its annotations.
     pub(super) annotations: Annotations,
     locations: Locations,
+    #[get_size(size_fn = share_if_any)]
     threading_model: Option<Arc<str>>,
     trace_level: TraceLevel,
     runtime_constants: Constants,
-}
-
-heap_fields! {
-    Resolved { operators, texts }
-    Written { name, streams, inputs, annotations, locations, threading_model, trace_level, runtime_constants }
 }
 
 impl Resolved {

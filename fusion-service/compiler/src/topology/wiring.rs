@@ -7,25 +7,26 @@
 
 use super::lookup::{Ports, operators_by_index};
 use crate::error::{Problem, Problems, Stage, code, excerpt};
-use crate::heap::{heap_fields, no_heap};
+use crate::heap::{flat_secondary_map, primary_map, share};
 use crate::logical::{Application, Connection, OperatorId, OperatorKind, PortKind, SplitterKind};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+use get_size2::GetSize;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A synthetic splitter.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, GetSize)]
 pub(super) struct SplitterId(u32);
 entity_impl!(SplitterId, "splitter");
 
 /// A synthetic merger.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, GetSize)]
 pub(super) struct MergerId(u32);
 entity_impl!(MergerId, "merger");
 
 /// What a link leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub(super) enum Far {
     /// A port of an operator as written.
     Operator(OperatorId),
@@ -36,7 +37,7 @@ pub(super) enum Far {
 }
 
 /// One end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub(super) struct Link {
     /// The other end.
     pub(super) to: Far,
@@ -47,7 +48,7 @@ pub(super) struct Link {
 }
 
 /// Splits what arrives at an input port of a parallel operator.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Splitter {
     /// Position of the region.
     pub(super) region: usize,
@@ -56,6 +57,7 @@ pub(super) struct Splitter {
     /// How it splits.
     pub(super) kind: SplitterKind,
     /// Partitioning attributes.
+    #[get_size(size_fn = share)]
     pub(super) attributes: Arc<[String]>,
     /// What feeds it.
     pub(super) input: Link,
@@ -64,7 +66,7 @@ pub(super) struct Splitter {
 }
 
 /// Merges what leaves an output port of a parallel operator.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Merger {
     /// Position of the region.
     pub(super) region: usize,
@@ -87,24 +89,22 @@ pub(super) enum Side {
 pub(super) type ListId = usize;
 
 /// The links of an application.
-#[derive(Debug)]
+#[derive(Debug, GetSize)]
 pub(super) struct Wiring {
     /// The region that an operator introduces, by position.
+    #[get_size(size_fn = flat_secondary_map)]
     pub(super) region_of: SecondaryMap<OperatorId, Option<u32>>,
     /// Parallel operators in the order of rule expansion-8.
     pub(super) parallel: Vec<OperatorId>,
+    #[get_size(size_fn = primary_map)]
     pub(super) splitters: PrimaryMap<SplitterId, Splitter>,
+    #[get_size(size_fn = primary_map)]
     pub(super) mergers: PrimaryMap<MergerId, Merger>,
     links: Vec<Link>,
     lists: Vec<Range<usize>>,
+    #[get_size(size_fn = flat_secondary_map)]
     first_list: SecondaryMap<OperatorId, u32>,
 }
-
-heap_fields! {
-    Wiring { region_of, parallel, splitters, mergers, links, lists, first_list }
-    Splitter { region, input_port, kind, attributes, input, output }
-}
-no_heap!(Merger, Link, Range<usize>);
 
 impl Wiring {
     /// Reads the links. `visit` is called for each parallel operator with the position of its region, before splitters
