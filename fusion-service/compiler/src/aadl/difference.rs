@@ -17,7 +17,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Elements around it, outermost first, without the root.
-    pub path: Vec<Step>,
+    pub path: Vec<PathElement>,
     /// What is different there.
     pub what: What,
     /// Whether a running PE can tell.
@@ -26,7 +26,7 @@ pub struct Difference {
 
 /// An element, and what it stands for among its siblings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PathElement {
     /// Name, with the prefix that documents use.
     pub element: String,
     /// Attributes that identify it.
@@ -66,9 +66,9 @@ pub enum What {
         /// After.
         after: usize,
         /// The first of those that are new, and how many there are.
-        added: (Vec<Step>, usize),
+        added: (Vec<PathElement>, usize),
         /// The first of those that are gone, and how many there are.
-        removed: (Vec<Step>, usize),
+        removed: (Vec<PathElement>, usize),
     },
     /// The order of its children.
     Order,
@@ -93,7 +93,7 @@ pub fn differences(before: &str, after: &str, tell: &mut dyn FnMut(Difference)) 
 struct Comparison<'t> {
     before: &'t str,
     after: &'t str,
-    path: Vec<Step>,
+    path: Vec<PathElement>,
     tell: &'t mut dyn FnMut(Difference),
 }
 
@@ -148,19 +148,19 @@ impl Comparison<'_> {
                     kept[at] = true;
                     pairs.push((child, &is.list[at].1));
                 }
-                None => run.removed.add(child.step()),
+                None => run.removed.add(child.path_element()),
             }
         }
         for ((identity, child), kept) in is.list.iter().zip(kept) {
             let run = run(&mut runs, &identity.element, !hidden && !is_hidden(child.entry, child.node));
             run.after += 1;
             if !kept {
-                run.added.add(child.step());
+                run.added.add(child.path_element());
             }
         }
         for Run { element, observable, before, after, added, removed } in runs {
             if added.count + removed.count > 0 {
-                let (added, removed) = ((added.steps, added.count), (removed.steps, removed.count));
+                let (added, removed) = ((added.elements, added.count), (removed.elements, removed.count));
                 self.note(What::Children { element, before, after, added, removed }, observable);
             }
         }
@@ -168,7 +168,7 @@ impl Comparison<'_> {
             self.note(What::Order, !hidden);
         }
         for (was, is) in pairs {
-            self.path.push(is.step());
+            self.path.push(is.path_element());
             self.compare(was.node, is.node, is.entry, hidden);
             self.path.pop();
         }
@@ -188,15 +188,15 @@ struct Run {
 /// The first of some elements, and how many there are.
 #[derive(Default)]
 struct Sample {
-    steps: Vec<Step>,
+    elements: Vec<PathElement>,
     count: usize,
 }
 
 impl Sample {
-    fn add(&mut self, step: Step) {
+    fn add(&mut self, element: PathElement) {
         self.count += 1;
-        if self.steps.len() < NAMED {
-            self.steps.push(step);
+        if self.elements.len() < NAMED {
+            self.elements.push(element);
         }
     }
 }
@@ -228,9 +228,9 @@ struct Child<'a, 'i> {
 }
 
 impl Child<'_, '_> {
-    fn step(&self) -> Step {
+    fn path_element(&self) -> PathElement {
         let Self { node, entry } = *self;
-        Step { element: qualified(node), key: key(entry, node), name: node.attribute("name").map(excerpt) }
+        PathElement { element: qualified(node), key: key(entry, node), name: node.attribute("name").map(excerpt) }
     }
 }
 
@@ -306,9 +306,9 @@ mod tests {
             let path: Vec<String> = difference
                 .path
                 .iter()
-                .map(|step| {
-                    let key: Vec<&str> = step.key.iter().map(|(_, value)| value.as_str()).collect();
-                    format!("{}{key:?}", step.element)
+                .map(|around| {
+                    let key: Vec<&str> = around.key.iter().map(|(_, value)| value.as_str()).collect();
+                    format!("{}{key:?}", around.element)
                 })
                 .collect();
             let what = match &difference.what {

@@ -30,7 +30,7 @@ mod operator_fragments;
 mod tuple_type;
 mod vocabulary;
 
-pub use difference::{Difference, Key, Step, What, differences};
+pub use difference::{Difference, Key, PathElement, What, differences};
 pub use document::WriteError;
 
 use crate::budget::Budget;

@@ -3,7 +3,7 @@
 
 use super::account::DocumentChange;
 use super::names::{self, NAMED, Names};
-use crate::aadl::{self, Step, What};
+use crate::aadl::{self, PathElement, What};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::plan::{Compiled, Fate, RenderError};
@@ -247,7 +247,7 @@ impl Occupants {
 }
 
 /// What an element stands for: a name, or a number.
-fn occupants(step: &Step, topology: &Topology) -> Occupants {
+fn occupants(step: &PathElement, topology: &Topology) -> Occupants {
     let mut occupants = Occupants::default();
     match (step.element.as_str(), &step.name, step.key.as_slice()) {
         ("phy:parallelRegion", _, [(_, index)]) => occupants.names.add(&region(index, topology)),
@@ -260,7 +260,7 @@ fn occupants(step: &Step, topology: &Topology) -> Occupants {
 }
 
 /// A child that is new or gone, if it has a name.
-fn child(step: &Step, topology: &Topology) -> Option<String> {
+fn child(step: &PathElement, topology: &Topology) -> Option<String> {
     match (step.element.as_str(), &step.name) {
         ("interPeConnection" | "intraPeConnection", _) => Some(end(&step.key, topology)),
         ("aug:staticConnection", _) => value(&step.key, "peId").map(|pe| format!("PE {pe}")),

@@ -94,22 +94,22 @@ struct Fill<'a> {
     /// Whose surroundings `chain` holds, completely.
     surrounded: Option<Container>,
     /// Containers that may still take units.
-    available: BTreeSet<(Turn, u32, Container)>,
+    available: BTreeSet<(Priority, u32, Container)>,
     empty: usize,
     /// Available containers that are not full, and the operators in them.
     open: u64,
     open_operators: u64,
     /// Number of operators up to which containers that are free come before others; 0 if there are no seeds.
     most_if_free: u32,
-    /// Available containers whose turn is [`Turn::Free`], and the operators in them.
+    /// Available containers whose priority is [`Priority::Free`], and the operators in them.
     free: u64,
     free_operators: u64,
     pace: Pace<'a>,
 }
 
-/// When a container's turn to begin a chain is; containers of the same turn, smallest first (rule fusion-25).
+/// Which containers begin a chain first; of containers with the same priority, the smallest does (rule fusion-25).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum Priority {
     Empty,
     Free,
     Any,
@@ -251,22 +251,22 @@ impl Fill<'_> {
         self.count_open(container, true);
     }
 
-    /// Makes a container available at its turn. What decides the turn must not change until [`Fill::leave`].
+    /// Makes a container available with its priority, which must not change until [`Fill::leave`].
     fn enter(&mut self, container: Container) {
-        let (turn, operators) = (self.turn(container), self.containers[container].operators);
-        self.available.insert((turn, operators, container));
-        self.empty += usize::from(turn == Turn::Empty);
-        if turn == Turn::Free {
+        let (priority, operators) = (self.priority(container), self.containers[container].operators);
+        self.available.insert((priority, operators, container));
+        self.empty += usize::from(priority == Priority::Empty);
+        if priority == Priority::Free {
             self.free += 1;
             self.free_operators += u64::from(operators);
         }
     }
 
     fn leave(&mut self, container: Container) {
-        let (turn, operators) = (self.turn(container), self.containers[container].operators);
-        self.available.remove(&(turn, operators, container));
-        self.empty -= usize::from(turn == Turn::Empty);
-        if turn == Turn::Free {
+        let (priority, operators) = (self.priority(container), self.containers[container].operators);
+        self.available.remove(&(priority, operators, container));
+        self.empty -= usize::from(priority == Priority::Empty);
+        if priority == Priority::Free {
             self.free -= 1;
             self.free_operators -= u64::from(operators);
         }
@@ -284,15 +284,15 @@ impl Fill<'_> {
         self.home[unit] = container.into();
     }
 
-    fn turn(&self, container: Container) -> Turn {
+    fn priority(&self, container: Container) -> Priority {
         match &self.containers[container] {
-            State { operators: 0, .. } => Turn::Empty,
-            State { free: true, operators, .. } if *operators < self.most_if_free => Turn::Free,
-            _ => Turn::Any,
+            State { operators: 0, .. } => Priority::Empty,
+            State { free: true, operators, .. } if *operators < self.most_if_free => Priority::Free,
+            _ => Priority::Any,
         }
     }
 
-    /// The available container whose turn it is, with the fewest operators; a new one if there is none.
+    /// The available container of the first priority with the fewest operators; a new one if there is none.
     fn smallest(&mut self) -> Container {
         match self.available.first() {
             Some(&(_, _, container)) => container,
@@ -309,7 +309,7 @@ impl Fill<'_> {
     ///
     /// Containers that are free share what is left among themselves, once there is no empty one.
     fn retarget(&mut self, container: Container) {
-        let share = if self.turn(container) == Turn::Free && self.empty == 0 {
+        let share = if self.priority(container) == Priority::Free && self.empty == 0 {
             let share = (self.waiting.operators() + self.free_operators).div_ceil(self.free.max(1));
             share.min(self.most_if_free.into())
         } else {

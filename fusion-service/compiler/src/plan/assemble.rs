@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) struct Assembled<'b> {
     pub(super) bound: Bound,
     pub(super) elements: Elements,
-    pub(super) found: Option<u32>,
+    pub(super) automatic_count: Option<u32>,
     pub(super) automatic: Option<Automatic>,
     pub(super) prior: Prior<'b>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Grouping {
     pub(super) partition: Partition,
     pub(super) ids: PrimaryMap<Pe, PeId>,
     /// Number of PEs that automatic fusion found, now or at the submission.
-    pub(super) found: Option<u32>,
+    pub(super) automatic_count: Option<u32>,
     /// How it found it, if now.
     pub(super) automatic: Option<Automatic>,
 }
@@ -42,10 +42,10 @@ pub(super) fn from_scratch(
 ) -> Result<Assembled<'static>, Error> {
     let topology = Arc::new(topology);
     let graph = Graph::from_topology(&topology)?;
-    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let ids = partition.pes().map(|pe| pe.index() as u64).collect();
-    let grouping = Grouping { partition, ids, found, automatic };
+    let grouping = Grouping { partition, ids, automatic_count, automatic };
     grouping.assemble(bound, &topology, &graph, Prior::None, None, budget)
 }
 
@@ -60,10 +60,10 @@ impl Grouping {
         ports: Option<&dyn PriorPorts>,
         budget: &Budget,
     ) -> Result<Assembled<'b>, Error> {
-        let Self { partition, ids, found, automatic } = self;
+        let Self { partition, ids, automatic_count, automatic } = self;
         let mut elements = Elements::new(Arc::clone(topology), partition, ids);
         elements.number(&prior.open(&elements), graph, ports, &InUse::default(), budget)?;
-        Ok(Assembled { bound, elements, found, automatic, prior })
+        Ok(Assembled { bound, elements, automatic_count, automatic, prior })
     }
 }
 
@@ -107,7 +107,7 @@ impl Assembled<'_> {
         budget: &Budget,
     ) -> Result<Compiled, Error> {
         let (consistent_regions, needs) = self.around()?;
-        let Self { bound, elements, found, automatic, prior } = self;
+        let Self { bound, elements, automatic_count, automatic, prior } = self;
         let mut list = processing_elements(&elements, &prior, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
         let change = prior.change(&elements, &mut list);
@@ -131,7 +131,7 @@ impl Assembled<'_> {
             bindings: bound.bindings,
             elements,
             writer,
-            found,
+            automatic_count,
             plan,
         })
     }

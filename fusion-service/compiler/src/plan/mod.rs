@@ -161,7 +161,7 @@ pub struct Compiled {
     writer: Writer,
     plan: Plan,
     /// Number of PEs that automatic fusion found at the submission.
-    found: Option<u32>,
+    automatic_count: Option<u32>,
 }
 
 impl Compiled {
@@ -192,7 +192,7 @@ impl Compiled {
 
     /// How operators are grouped, with the number of PEs that was found for the job. `graph` is that of its topology.
     pub(crate) fn fusion(&self, graph: &Graph<'_>) -> Result<Fusion, Error> {
-        let checked = self.request.fusion.check(self.request.fusion_type, self.found)?;
+        let checked = self.request.fusion.check(self.request.fusion_type, self.automatic_count)?;
         Ok(checked.resolve(graph)?.fusion)
     }
 
@@ -214,7 +214,7 @@ impl Compiled {
 
     /// Bytes of memory that it takes, its application not included. Linear in what the job has.
     pub fn weight(&self) -> u64 {
-        let Self { source: _, request: _, bindings: _, elements, writer, plan, found: _ } = self;
+        let Self { source: _, request: _, bindings: _, elements, writer, plan, automatic_count: _ } = self;
         let asked = heap::size(elements) + heap::size(writer) + heap::size(plan);
         // An allocator rounds up and keeps books.
         let taken = asked + asked / 8 + size_of::<Self>();

@@ -27,7 +27,7 @@ impl Compiled {
             adl: self.plan.adl,
             request: self.request.digest(),
             compiler: self.plan.compiler.clone(),
-            automatic: self.found,
+            automatic: self.automatic_count,
             widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),
             numbering: Numbering::of(topology),
             splitter_trees: splitter_trees(topology),

@@ -115,27 +115,27 @@ pub(super) enum CheckedFusion {
 pub(super) struct ResolvedFusion {
     pub(super) fusion: Fusion,
     /// The number of PEs, if it is to be the same at every resize of this job.
-    pub(super) found: Option<u32>,
+    pub(super) automatic_count: Option<u32>,
     /// How it was found.
     pub(super) automatic: Option<Automatic>,
 }
 
 impl ResolvedFusion {
     fn known(fusion: Fusion) -> Self {
-        Self { fusion, found: None, automatic: None }
+        Self { fusion, automatic_count: None, automatic: None }
     }
 }
 
 impl FusionOption {
-    /// `found` is the number of PEs that the job has had so far, if it was found automatically (rule fusion-23). Errors
+    /// `automatic_count` is the number of PEs that automatic fusion gave the job, if it has done so (rule fusion-23). Errors
     /// at stage `fusion-option`.
-    pub(super) fn check(&self, kind: FusionType, found: Option<u32>) -> Result<CheckedFusion, Error> {
+    pub(super) fn check(&self, kind: FusionType, automatic_count: Option<u32>) -> Result<CheckedFusion, Error> {
         Ok(match self {
             Self::Legacy => CheckedFusion::Known(ResolvedFusion::known(Fusion::Legacy)),
             Self::Manual(count) => CheckedFusion::Known(ResolvedFusion::known(Fusion::manual(*count, kind)?)),
-            Self::Automatic { cpus, resolved } => match resolved.or(found.map(u64::from)) {
+            Self::Automatic { cpus, resolved } => match resolved.or(automatic_count.map(u64::from)) {
                 Some(count) => CheckedFusion::Known(ResolvedFusion {
-                    found: Some(u32::try_from(count).unwrap_or(u32::MAX)),
+                    automatic_count: Some(u32::try_from(count).unwrap_or(u32::MAX)),
                     ..ResolvedFusion::known(Fusion::manual(i128::from(count), kind)?)
                 }),
                 None => CheckedFusion::Automatic(*cpus, kind),
@@ -152,7 +152,7 @@ impl CheckedFusion {
             Self::Automatic(cpus, kind) => {
                 let automatic = automatic(graph, cpus);
                 let fusion = Fusion::manual(i128::from(automatic.count), *kind)?;
-                Ok(ResolvedFusion { fusion, found: Some(automatic.count), automatic: Some(automatic) })
+                Ok(ResolvedFusion { fusion, automatic_count: Some(automatic.count), automatic: Some(automatic) })
             }
         }
     }

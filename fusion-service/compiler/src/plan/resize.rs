@@ -34,7 +34,7 @@ pub fn resize(
     budget: &Budget,
 ) -> Result<Compiled, Error> {
     let (source, request) = (&prior.source, &prior.request);
-    let fusion = request.fusion.check(request.fusion_type, prior.found)?;
+    let fusion = request.fusion.check(request.fusion_type, prior.automatic_count)?;
     let before = prior.topology();
     let mut wanted: Vec<(String, i128)> =
         before.regions.iter().map(|region| (region.name.clone(), i128::from(region.width))).collect();
@@ -56,7 +56,7 @@ pub fn resize(
     let generations = Generations::new(before, &topology);
     let changes = topology::changes(&generations);
     let graph = Graph::from_topology(&topology)?;
-    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let grouping = match policy {
         Policy::Sticky => {
             let pe = |node| prior.elements.pe(node);
@@ -68,16 +68,16 @@ pub fn resize(
             let (ids, taken) = (prior.elements.ids(), &in_use.elements);
             let running = Running { pe_of: &pe_of, ids, restarting: &restarting, taken };
             let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
-            Grouping { partition, ids, found, automatic }
+            Grouping { partition, ids, automatic_count, automatic }
         }
         Policy::Rebalance => {
             let partition = fuser::fuse(&graph, &fusion, budget)?;
             let previous = prior.plan.elements.iter().map(|e| (e.id, e.operators.iter().map(String::as_str)));
             let ids = fuser::match_ids(&graph, &partition, previous, &in_use.elements)?;
-            Grouping { partition, ids, found, automatic }
+            Grouping { partition, ids, automatic_count, automatic }
         }
     };
-    let Grouping { partition, ids, found, automatic } = grouping;
+    let Grouping { partition, ids, automatic_count, automatic } = grouping;
     let mut elements = Elements::after(&prior.elements, &generations, Arc::clone(&topology), partition, ids);
     let predecessor = Predecessor::new(prior, &generations, changes, &elements, budget)?;
     let open = predecessor.unchanged.others(&elements);
@@ -85,7 +85,7 @@ pub fn resize(
     elements.number(&open, &graph, Some(&ports), in_use, budget)?;
     // What follows takes memory of its own.
     drop(graph);
-    let assembled = Assembled { bound, elements, found, automatic, prior: Prior::Job(predecessor) };
+    let assembled = Assembled { bound, elements, automatic_count, automatic, prior: Prior::Job(predecessor) };
     assembled.finish(source, request, budget)
 }
 
@@ -116,11 +116,11 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     let difference = topology::difference(&before, &topology);
     drop(before);
     let graph = Graph::from_topology(&topology)?;
-    let ResolvedFusion { fusion, found, automatic } = fusion.resolve(&graph)?;
+    let ResolvedFusion { fusion, automatic_count, automatic } = fusion.resolve(&graph)?;
     let partition = fuser::fuse(&graph, &fusion, budget)?;
     let previous = replay.previous_elements.iter().map(|(id, names)| (*id, names.iter().map(String::as_str)));
     let ids = fuser::match_ids(&graph, &partition, previous, &BTreeSet::new())?;
-    let grouping = Grouping { partition, ids, found, automatic };
+    let grouping = Grouping { partition, ids, automatic_count, automatic };
     let prior = Prior::Ids(replay.previous_elements.keys().copied().collect(), difference);
     grouping.assemble(bound, &topology, &graph, prior, None, budget)?.finish(source, request, budget)
 }

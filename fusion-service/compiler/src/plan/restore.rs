@@ -61,7 +61,7 @@ pub fn restore(
     let topology = Arc::new(numbered(fresh, &layout)?);
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
-    let grouping = Grouping { partition, ids, automatic: None, found: layout.automatic };
+    let grouping = Grouping { partition, ids, automatic: None, automatic_count: layout.automatic };
     let ports = Recorded { layout: &layout, topology: &topology };
     let assembled = grouping.assemble(bound, &topology, &graph, Prior::None, Some(&ports), budget)?;
     let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, None, budget)?;
