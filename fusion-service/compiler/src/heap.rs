@@ -1,8 +1,8 @@
 //! How much memory a value takes besides itself: what it has on the heap.
 //!
-//! Caches of compiled jobs are bounded by this, so it is counted and not guessed. Types derive [`GetSize`], which counts
-//! every field. This module has what the derive does not know: containers of `cranelift-entity`, and what several values
-//! share. A field of such a type names a function of this module with `#[get_size(size_fn = ...)]`.
+//! Caches of compiled jobs are bounded by this, so it is counted and not guessed. Types derive [`GetSize`], which
+//! counts every field. This module has what the derive does not know: containers of `cranelift-entity`, and what
+//! several values share. A field of such a type names a function of this module with `#[get_size(size_fn = ...)]`.
 //!
 //! Knows: the sizes of things. Must not know: what they are for.
 

@@ -5,12 +5,14 @@
 //! | [`rules`] | Does the code cite the rules of `docs/rules`, all of them, and nothing else? |
 //! | [`links`] | Do links between documents lead somewhere? |
 //! | [`borders`] | Do crates depend on nothing that they must not know? |
+//! | [`circles`] | Do modules import each other in one direction? |
 //! | [`source`] | Is the code written as CONTRIBUTING says? |
 //! | [`citations`], [`markdown`], [`files`] | parts of these: reading citations, headings and links, and the files |
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod borders;
+mod circles;
 mod citations;
 mod files;
 mod links;

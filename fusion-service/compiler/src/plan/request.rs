@@ -127,8 +127,8 @@ impl ResolvedFusion {
 }
 
 impl FusionOption {
-    /// `automatic_count` is the number of PEs that automatic fusion gave the job, if it has done so (rule fusion-23). Errors
-    /// at stage `fusion-option`.
+    /// `automatic_count` is the number of PEs that automatic fusion gave the job, if it has done so (rule fusion-23).
+    /// Errors at stage `fusion-option`.
     pub(super) fn check(&self, kind: FusionType, automatic_count: Option<u32>) -> Result<CheckedFusion, Error> {
         Ok(match self {
             Self::Legacy => CheckedFusion::Known(ResolvedFusion::known(Fusion::Legacy)),
