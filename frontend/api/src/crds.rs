@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn manifests() -> std::path::PathBuf {
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds")
     }
 
     #[test]
