@@ -19,8 +19,8 @@
 //! output. Which one is meant follows from the names.
 //!
 //! Invariants: the same sketch gives the same text; operators are numbered in the order in which they were added,
-//! primitive ones first, the main composite last. What a sketch says need not be sound: tests of errors are written with
-//! it, too.
+//! primitive ones first, the main composite last. What a sketch says need not be sound: tests of errors are written
+//! with it, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! Is the code written as CONTRIBUTING says, where a compiler does not ask? Module files, imports, the width of comments.
+//! Is the code written as CONTRIBUTING says, where a compiler does not ask? Module files, imports, the width of
+//! comments.
 
 use crate::files::{self, File, assert_none, line_at};
 use regex::Regex;

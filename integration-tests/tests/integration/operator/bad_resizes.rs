@@ -139,8 +139,8 @@ async fn said(job: &ObservedJob, region: &str) -> Result<(Vec<(String, String, S
     Ok((conditions.collect(), refusals.map(|event| event.series.map_or(1, |series| series.count)).sum()))
 }
 
-/// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4): whoever
-/// leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at once.
+/// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4).
+/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at once.
 #[tokio::test]
 async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -> Result<()> {
     with_system("bad-resizes", async |it| {
