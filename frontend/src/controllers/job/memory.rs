@@ -91,6 +91,11 @@ impl Entry {
         self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
         self.written.keys().cloned().collect()
     }
+
+    /// When the first of the ConfigMaps that were just written does not count as there any more.
+    pub(crate) fn written_until(&self) -> Option<Timestamp> {
+        self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX))
+    }
 }
 
 impl Drop for Entry {

@@ -101,11 +101,11 @@ pub(super) async fn observe<C: Cluster>(
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mut children = children(reconciler, key, &job);
     let now = reconciler.cluster.now();
-    let (tasks, last_failure) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+    let (tasks, last_failure, written_until) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
             children.texts.insert(name, Object::default());
         }
-        (entry.tasks.clone(), entry.last_failure.clone())
+        (entry.tasks.clone(), entry.last_failure.clone(), entry.written_until())
     });
     let observed = Observed {
         now,
@@ -130,6 +130,7 @@ pub(super) async fn observe<C: Cluster>(
         job_config_map: labels,
         children,
         tasks,
+        written_until,
         last_failure,
     };
     Ok((observed, snapshot))

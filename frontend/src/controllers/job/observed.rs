@@ -43,6 +43,9 @@ pub(crate) struct Observed {
     pub(crate) children: Children,
     /// Long work: what is going on, and what came of it.
     pub(crate) tasks: Tasks,
+    /// Until when texts count as there that the mirror does not show, because they were just written. No change of an
+    /// object says that one of them is gone: at this time there is something new to decide.
+    pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
 }

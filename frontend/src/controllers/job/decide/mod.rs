@@ -301,6 +301,9 @@ pub(crate) fn decide(observed: &Observed) -> (Decision, Report) {
     }
     roll_out::roll_out(observed, &mut draft);
     clean_up::clean_up(observed, &mut draft);
+    if let Some(end) = observed.written_until {
+        draft.wake(end);
+    }
     let Draft { actions, mut report } = draft;
     if report.trouble.is_none() {
         report.trouble.clone_from(&observed.last_failure);
