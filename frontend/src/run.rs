@@ -17,7 +17,7 @@ use streams_frontend::mirrors::Mirrors;
 use streams_frontend::{
     bundles::Fetcher,
     controllers::{self, Surroundings},
-    elasticity::{self, service::Elasticity},
+    elasticity::{self, Elasticity},
     fusion,
 };
 use streams_kubernetes::{

@@ -2,7 +2,7 @@
 //! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 
-use super::{errors, outcome::Written, service::Elasticity, view::View};
+use super::{Elasticity, errors, outcome::Written, view::View};
 use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},

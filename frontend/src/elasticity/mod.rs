@@ -23,3 +23,22 @@ pub mod outcome;
 pub mod server;
 pub mod service;
 pub mod view;
+
+use self::view::View;
+use kube::Client;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The service.
+pub struct Elasticity<V> {
+    client: Client,
+    view: Arc<V>,
+    longest_wait: Duration,
+}
+
+impl<V: View> Elasticity<V> {
+    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`.
+    pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
+        Self { client, view, longest_wait }
+    }
+}

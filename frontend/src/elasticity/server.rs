@@ -1,6 +1,6 @@
 //! The listener of the elasticity API: health, reflection, limits, shutdown.
 
-use super::{service::Elasticity, view::View};
+use super::{Elasticity, view::View};
 use std::{future::Future, net::SocketAddr, time::Duration};
 use streams_proto::{DESCRIPTOR_SET, elasticity::v1::elasticity_service_server::ElasticityServiceServer};
 use tokio::net::TcpListener;

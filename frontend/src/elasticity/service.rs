@@ -1,13 +1,13 @@
 //! The gRPC service: checks a request, has the widths written, waits.
 
 use super::{
+    Elasticity,
     desire::{find, not_found},
     errors,
     outcome::{self, Outcome, Written},
     view::View,
 };
-use kube::Client;
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 use streams_api::{Job, RequestedWidths, parallel_region::WIDTH_MAX};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::{
@@ -21,19 +21,7 @@ use tracing::Instrument;
 /// Regions in one request.
 const MAX_REGIONS: usize = 256;
 
-/// The service.
-pub struct Elasticity<V> {
-    pub(super) client: Client,
-    pub(super) view: Arc<V>,
-    pub(super) longest_wait: Duration,
-}
-
 impl<V: View> Elasticity<V> {
-    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`.
-    pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
-        Self { client, view, longest_wait }
-    }
-
     fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
         self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
     }

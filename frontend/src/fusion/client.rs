@@ -2,18 +2,15 @@
 
 use super::{
     error::{Error, Verdict, judge},
-    render::{self, Text},
     replicas::Replicas,
 };
 use backon::BackoffBuilder;
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::{
-    Blob, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
-    fusion_service_client::FusionServiceClient,
+    Blob, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse, fusion_service_client::FusionServiceClient,
 };
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, codec::CompressionEncoding, metadata::MetadataValue, transport::Channel};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
@@ -94,29 +91,6 @@ impl Client {
             async move { client.resize(request).await }
         };
         self.unary(deadline, call).await
-    }
-
-    /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout
-    /// must be in the request. After a broken connection the remaining texts come from another replica. An error ends
-    /// the stream. Dropping the stream ends the call.
-    pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<Text, Error>> {
-        let (sender, receiver) = tokio::sync::mpsc::channel(1);
-        let client = self.clone();
-        let span = tracing::Span::current();
-        tokio::spawn(tracing::Instrument::instrument(
-            async move {
-                tokio::select! {
-                    () = sender.closed() => {}
-                    result = render::render(&client, request, &sender) => {
-                        if let Err(error) = result {
-                            let _ = sender.send(Err(error)).await;
-                        }
-                    }
-                }
-            },
-            span,
-        ));
-        ReceiverStream::new(receiver)
     }
 
     pub(super) fn options(&self) -> &Options {

@@ -12,6 +12,7 @@ use std::sync::{
 };
 use streams_proto::fusion::v1::{RenderRequest, RenderResponse, render_response::Part};
 use tokio::{sync::mpsc, time::Instant};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 /// The AADL of one PE.
@@ -25,8 +26,33 @@ pub struct Text {
     pub text: Bytes,
 }
 
+impl Client {
+    /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout
+    /// must be in the request. After a broken connection the remaining texts come from another replica. An error ends
+    /// the stream. Dropping the stream ends the call.
+    pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<Text, Error>> {
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let client = self.clone();
+        let span = tracing::Span::current();
+        tokio::spawn(tracing::Instrument::instrument(
+            async move {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    result = render(&client, request, &sender) => {
+                        if let Err(error) = result {
+                            let _ = sender.send(Err(error)).await;
+                        }
+                    }
+                }
+            },
+            span,
+        ));
+        ReceiverStream::new(receiver)
+    }
+}
+
 /// Renders all PEs of the request into `sink`, going on with what remains after a failure.
-pub(super) async fn render(
+async fn render(
     client: &Client,
     request: RenderRequest,
     sink: &mpsc::Sender<Result<Text, Error>>,

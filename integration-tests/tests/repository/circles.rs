@@ -20,53 +20,7 @@ use syn::{
 use crate::files::{File, assert_none, read};
 
 /// Circles that remain: the folder, the modules, and why they stay.
-const REMAINING: &[(&str, &[&str], &str)] = &[
-    (
-        "frontend controllers::job",
-        &["act", "observe", "reconciler", "work"],
-        "one type, `Reconciler`: its methods stand in the files of the three steps and of the long work",
-    ),
-    (
-        "frontend elasticity",
-        &["desire", "service"],
-        "one type, `Elasticity`: what it writes and what it answers stand in two files",
-    ),
-    (
-        "frontend fusion",
-        &["client", "render"],
-        "one type, `Client`: a stream of texts that broke off goes on by the client's attempts",
-    ),
-    (
-        "frontend/kubernetes/fake",
-        &["connection", "server"],
-        "a server hands out connections, and a connection is a handle of its server",
-    ),
-    (
-        "fusion-service/compiler aadl",
-        &["channels", "fragments"],
-        "both refuse what no document can hold, by a function that stands in `fragments`",
-    ),
-    (
-        "fusion-service/compiler fuser",
-        &["constraints", "hosts"],
-        "joining host groups is a step of joining units, and asks whether the units may be joined",
-    ),
-    (
-        "fusion-service/compiler fuser",
-        &["graph", "operators"],
-        "the graph names operators by symbols that it hands out itself",
-    ),
-    (
-        "fusion-service/compiler plan",
-        &["change", "element"],
-        "a planned PE says what becomes of it, and that is found by comparing planned PEs",
-    ),
-    (
-        "fusion-service/compiler topology",
-        &["annotations", "consistent", "threading"],
-        "annotations carry over to consistent regions and threads, whose members are found by annotations",
-    ),
-];
+const REMAINING: &[(&str, &[&str], &str)] = &[];
 
 /// A module: the names from the root of its crate.
 type Module = Vec<String>;

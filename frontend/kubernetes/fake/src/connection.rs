@@ -56,6 +56,13 @@ enum Passage {
     Lost,
 }
 
+impl Server {
+    /// A connection of one process.
+    pub fn connect(&self) -> Connection {
+        Connection::new(self.clone())
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Connection")

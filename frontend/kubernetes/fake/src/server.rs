@@ -1,6 +1,5 @@
 //! The server, as a test sees it: what it has, and what others than the process under test do to it.
 
-use crate::connection::Connection;
 use crate::fields::{Owners, normal};
 use crate::kind::{Id, Kind};
 use crate::state::{State, Stored};
@@ -144,11 +143,6 @@ impl Server {
     /// has happened, and nobody looks at its calls.
     pub fn fork(&self) -> Self {
         Self::of(self.state().without_history())
-    }
-
-    /// A connection of one process.
-    pub fn connect(&self) -> Connection {
-        Connection::new(self.clone())
     }
 
     /// The time.

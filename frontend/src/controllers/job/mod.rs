@@ -15,7 +15,8 @@
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`wanted`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
 //! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
-//! | [`observe`], [`act`], [`reconciler`] | the same over the port to the cluster |
+//! | [`observe`], [`act`], [`reconcile`] | the same over the port to the cluster |
+//! | [`reconciler`] | what these three have at hand |
 //! | [`controller`] | what wakes the reconciler; the workers |
 //! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it takes |
 //! | [`documents`], [`job_id`] | stored documents; numbers of jobs |
@@ -59,6 +60,7 @@ pub(crate) mod observe;
 pub(crate) mod observed;
 mod off_thread;
 pub(crate) mod port_labels;
+mod reconcile;
 mod reconciler;
 pub(crate) mod regions;
 pub(crate) mod resources;

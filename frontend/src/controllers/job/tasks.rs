@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
 use streams_api::{StoredAdl, StoredPlan};
+use streams_kubernetes::Key;
 
 /// A kind of long work. A job has at most one task of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,4 +180,19 @@ pub(crate) enum Remedy {
     Retry(Timestamp),
     /// Compile anew: the plan's compiler is gone.
     Recompile,
+}
+
+/// An entry of the queue of long work: one per job and kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct WorkItem {
+    /// The job.
+    pub(crate) job: Key,
+    /// The kind of work.
+    pub(crate) kind: TaskKind,
+}
+
+impl fmt::Display for WorkItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.job, self.kind)
+    }
 }

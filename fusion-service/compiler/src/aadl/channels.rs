@@ -5,7 +5,7 @@
 //! are made.
 
 use super::element::{Attribute, Element};
-use super::fragments::unwritable;
+use super::escape::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter, StartTag};
 use super::vocabulary::{
     Annotation as AnnotationElement, AnnotationAttribute, AnnotationList, AnnotationListEntry, AnnotationTuple,

@@ -2,9 +2,10 @@
 
 use super::element::Has;
 use super::fragments::Fragments;
-use super::hashing_writer::{HashingWriter, OnlyWord, StartTag};
+use super::hashing_writer::{HashingWriter, StartTag};
 use super::operator;
 use super::operator_fragments::{Operator, Port};
+use super::value::OnlyWord;
 use super::vocabulary::{
     Arguments, AugmentedPe, CurrentTracing, CustomMetrics, Dependencies, Executable, ExecutableUri, ExportedStream,
     ImportedStreams, InputOperator, NameBasedImport, OperDefinitions, OperInstances, OutputOperator, PeInputPort,

@@ -4,7 +4,13 @@
 //! back exactly what was written. XML 1.0 has no way at all to write some characters (control characters, U+FFFE,
 //! U+FFFF); these are reported.
 
+use crate::error::{Problem, Stage};
 use std::io::Write;
+
+/// A text that no XML document can hold.
+pub(super) fn unwritable(what: &str, illegal: char) -> Problem {
+    Problem::new(Stage::Aadl, format!("{what}: the character U+{:04X} cannot be written to XML", u32::from(illegal)))
+}
 
 /// What to do with a byte of UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq)]

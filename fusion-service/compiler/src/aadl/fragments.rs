@@ -5,16 +5,18 @@
 //! numbers. Those of an operator and its ports are in [`super::operator_fragments`].
 
 use super::channels::Channels;
-use super::hashing_writer::{Fragment, HashingWriter, Word};
+use super::escape::unwritable;
+use super::hashing_writer::{Fragment, HashingWriter};
 use super::operator_fragments::Operator;
 use super::tuple_type;
+use super::value::Word;
 use super::vocabulary::{
     AugmentedPe, Capability, CustomMetric, CustomMetricIndex, CustomMetricIndexes, EnvironmentVariables, HostPool,
     HostPools, Libraries, MetricDescription, OperDefinition, PoolHost, PoolTag, PortTupleType, ToolkitMap, ToolkitsMap,
     TupleType, TupleTypes,
 };
 use crate::budget::Budget;
-use crate::error::{Error, Problem, Stage, excerpt};
+use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
@@ -155,11 +157,6 @@ impl Job {
     pub(super) fn bytes_per_document(&self) -> u64 {
         (self.root.len() + self.head.len() + self.toolkits.len()) as u64
     }
-}
-
-/// A text that no XML document can hold.
-pub(super) fn unwritable(what: &str, illegal: char) -> Problem {
-    Problem::new(Stage::Aadl, format!("{what}: the character U+{:04X} cannot be written to XML", u32::from(illegal)))
 }
 
 /// Attributes of the root that all PEs of the job share (rule aadl-7).

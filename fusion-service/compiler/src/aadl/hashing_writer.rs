@@ -7,7 +7,7 @@
 //! length and numbers with a fixed size, so two different contents never give the same stream.
 
 use super::element::{Attribute, Element, FixedAttribute, FixedElement, Has};
-use super::escape::{double, escape};
+use super::value::Value;
 use get_size2::GetSize;
 use sha2::{Digest, Sha256};
 use std::io;
@@ -322,112 +322,6 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
     pub(super) fn close(self) {
         self.writer.text.extend_from_slice(b"/>");
     }
-}
-
-/// Something that can be an attribute's value or an element's text.
-pub(super) trait Value {
-    /// Adds it to the text. Notes a character that XML cannot hold.
-    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>);
-
-    /// Adds it to the observed stream.
-    fn observe(&self, stream: &mut Vec<u8>);
-}
-
-impl Value for u32 {
-    #[inline]
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        text.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
-    }
-
-    #[inline]
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.extend_from_slice(&self.to_le_bytes());
-    }
-}
-
-impl Value for u64 {
-    #[inline]
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        text.extend_from_slice(itoa::Buffer::new().format(*self).as_bytes());
-    }
-
-    #[inline]
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.extend_from_slice(&self.to_le_bytes());
-    }
-}
-
-impl Value for bool {
-    #[inline]
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        text.extend_from_slice(if *self { b"true" } else { b"false" });
-    }
-
-    #[inline]
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.push(u8::from(*self));
-    }
-}
-
-/// A `xs:double`.
-impl Value for f64 {
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        double(text, *self);
-    }
-
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.extend_from_slice(&self.to_bits().to_le_bytes());
-    }
-}
-
-impl Value for &str {
-    #[inline]
-    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>) {
-        let found = escape(text, self);
-        *illegal = illegal.or(found);
-    }
-
-    #[inline]
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.extend_from_slice(&(self.len() as u64).to_le_bytes());
-        stream.extend_from_slice(self.as_bytes());
-    }
-}
-
-impl Value for &String {
-    #[inline]
-    fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>) {
-        self.as_str().write(text, illegal);
-    }
-
-    #[inline]
-    fn observe(&self, stream: &mut Vec<u8>) {
-        self.as_str().observe(stream);
-    }
-}
-
-/// One of a few words, which is observed as a number.
-pub(super) struct Word(pub(super) &'static str, pub(super) u8);
-
-impl Value for Word {
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        text.extend_from_slice(self.0.as_bytes());
-    }
-
-    fn observe(&self, stream: &mut Vec<u8>) {
-        stream.push(self.1);
-    }
-}
-
-/// The only word that there is: that it is there says everything.
-pub(super) struct OnlyWord(pub(super) &'static str);
-
-impl Value for OnlyWord {
-    fn write(&self, text: &mut Vec<u8>, _: &mut Option<char>) {
-        text.extend_from_slice(self.0.as_bytes());
-    }
-
-    fn observe(&self, _: &mut Vec<u8>) {}
 }
 
 #[cfg(test)]

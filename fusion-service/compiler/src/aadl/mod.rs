@@ -9,7 +9,8 @@
 //! * `document` writes a PE, `operator` an operator in it, `tuple_type` a tuple type;
 //! * `fragments` are pieces that documents have in common: those of the job, of operators (`operator_fragments`), and
 //!   of their channels (`channels`);
-//! * `hashing_writer` makes both ids while it passes text on; `escape` is text inside XML;
+//! * `hashing_writer` makes both ids while it passes text on; `value` is what it can write;
+//! * `escape` is text inside XML;
 //! * `difference` tells where two documents differ, and whether that counts.
 //!
 //! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler.
@@ -28,6 +29,7 @@ mod hashing_writer;
 mod operator;
 mod operator_fragments;
 mod tuple_type;
+mod value;
 mod vocabulary;
 
 pub use difference::{Difference, Key, PathElement, What, differences};
@@ -170,7 +172,7 @@ impl Writer {
         document::write(writer, e, &self.fragments, pe, most, budget)?;
         let finished = writer.finish()?;
         if let Some(illegal) = finished.illegal {
-            return Err(fragments::unwritable(&format!("PE {}", e.id(pe)), illegal).into());
+            return Err(escape::unwritable(&format!("PE {}", e.id(pe)), illegal).into());
         }
         Ok(Measure { content_id: finished.content, runtime_id: finished.runtime, bytes: finished.bytes })
     }

@@ -4,7 +4,8 @@
 //! put between the pieces by [`super::operator`] and [`super::document`].
 
 use super::element::Has;
-use super::hashing_writer::{Fragment, StartTag, Word};
+use super::hashing_writer::{Fragment, StartTag};
+use super::value::Word;
 use super::vocabulary::{
     CheckpointingElement, InputPort, JvmArgument, JvmArguments, OperInstance, OutputPort, PePortAttributes,
     PortAttributes, SharedObject, SharedObjectUri, ThreadedPort, Wrapper,

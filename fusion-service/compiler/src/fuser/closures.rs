@@ -3,9 +3,10 @@
 //! Units are bound to each other when they share a host group or a PE. Bindings only grow, so they are sets in a
 //! union-find, each with what its members ask for.
 
-use super::graph::{Graph, Symbol};
+use super::graph::Graph;
 use super::hosts::{HostGroups, Specifications};
 use super::operators::Traits;
+use super::symbols::Symbol;
 use super::units::{Unit, Units};
 use cranelift_entity::PrimaryMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -5,9 +5,10 @@
 //! that compare whole PEs with each other are in [`super::hosts`].
 
 use super::FusionType;
-use super::graph::{Graph, Symbol};
-use super::hosts::{HostGroup, HostGroups};
+use super::graph::Graph;
+use super::hosts::{HostGroup, HostGroups, join};
 use super::operators::Traits;
+use super::symbols::Symbol;
 use crate::topology::Node;
 use std::collections::BTreeMap;
 
@@ -159,11 +160,4 @@ pub fn constraints(graph: &Graph, hosts: &HostGroups, kind: FusionType) -> Vec<C
         .chain(separated)
         .map(|(origin, demand)| Constraint { origin, demand })
         .collect()
-}
-
-/// Adds an operator to a group that is filled in order, once.
-pub(super) fn join(members: &mut Vec<Node>, node: Node) {
-    if members.last() != Some(&node) {
-        members.push(node);
-    }
 }

@@ -8,8 +8,9 @@
 
 use super::composition::Composition;
 use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
-use super::graph::{Graph, Symbol};
+use super::graph::Graph;
 use super::partition::{Partition, Pe};
+use super::symbols::Symbol;
 use super::{Fusion, constraints};
 use crate::budget::Budget;
 use crate::error::Error;

@@ -4,8 +4,9 @@
 //! and is shared between them. So one look at what they refer to tells whether they have the same traits, and most
 //! traits are made once.
 
-use super::graph::{Graph, HostPool, Symbol, Symbols};
+use super::graph::{Graph, HostPool};
 use super::operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
+use super::symbols::{Symbol, Symbols};
 use crate::error::Problem;
 use crate::logical::{Application, OperatorId};
 use crate::topology::{self, Annotation, AnnotationValue, Topology};

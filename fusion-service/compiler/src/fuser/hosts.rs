@@ -4,9 +4,9 @@
 //! because they name the same host or the same place of a pool. Operators of one group may be in different PEs, but
 //! whatever shares a PE with one of them is bound to the same host; [`super::closures`] follows such chains.
 
-use super::constraints::join;
-use super::graph::{Graph, Symbol};
+use super::graph::Graph;
 use super::operators::Traits;
+use super::symbols::Symbol;
 use crate::error::{Problem, Problems, Stage};
 use crate::logical::PoolLocation;
 use crate::topology::Node;
@@ -214,4 +214,11 @@ pub(super) fn leaves_exclusive_pool(graph: &Graph, unit: &[Node]) -> bool {
     let [first, rest @ ..] = unit else { return false };
     let first = pool(first);
     rest.iter().map(pool).any(|other| other != first && [first, other].into_iter().flatten().any(exclusive))
+}
+
+/// Adds an operator to a group that is filled in order, once.
+pub(super) fn join(members: &mut Vec<Node>, node: Node) {
+    if members.last() != Some(&node) {
+        members.push(node);
+    }
 }

@@ -11,7 +11,7 @@
 //!
 //! What goes in and comes out:
 //!
-//! * `operators` and `graph` are what is read, which `from_topology` makes;
+//! * `operators` and `graph` are what is read, which `from_topology` makes; `symbols` stand for its texts;
 //! * `partition` is the result, `ids` are those of its PEs, and `automatic` is the number of PEs where nobody gives
 //!   one.
 //!
@@ -54,6 +54,7 @@ mod partition;
 mod ports;
 mod rules;
 mod sticky;
+mod symbols;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -64,13 +65,14 @@ mod waiting;
 pub use automatic::{Automatic, Cpus, automatic};
 pub use constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue, constraints};
 pub use decisions::{Cause, Decision, Decisions, Effect, decisions};
-pub use graph::{Graph, HostPool, Symbol, Symbols};
+pub use graph::{Graph, HostPool};
 pub use hosts::{HostGroup, HostGroups};
 pub use ids::{PeId, match_ids};
 pub use operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
 pub use partition::{Partition, Pe};
 pub use ports::{PeInput, PeOutput, PePorts, ports};
 pub use sticky::{Identified, Running, fuse_sticky};
+pub use symbols::{Symbol, Symbols};
 pub use threads::{OperatorThreads, ThreadedPort, threads};
 
 use crate::budget::Budget;

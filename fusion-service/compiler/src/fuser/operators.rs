@@ -7,7 +7,7 @@
 //!
 //! Invariants: every operator has traits. The same id means the same traits; equal traits may have different ids.
 
-use super::graph::Symbol;
+use super::symbols::Symbol;
 use crate::error::Place;
 use crate::logical::PoolLocation;
 use crate::topology::{Channel, Node};

@@ -3,9 +3,10 @@
 //! Written from the demands of the rules alone, operator by operator and without the data structures of the fuser. For
 //! a defect to stay unseen, both would have to be wrong in the same way.
 
-use super::graph::{Graph, Symbol};
+use super::graph::Graph;
 use super::operators::{Label, Operator, Traits};
 use super::partition::{Partition, Pe};
+use super::symbols::Symbol;
 use super::{Fusion, FusionType};
 use crate::topology::Node;
 use cranelift_entity::EntityRef;

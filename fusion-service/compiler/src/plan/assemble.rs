@@ -108,7 +108,8 @@ impl Assembled<'_> {
     ) -> Result<Compiled, Error> {
         let (consistent_regions, needs) = self.around()?;
         let Self { bound, elements, automatic_count, automatic, prior } = self;
-        let mut list = processing_elements(&elements, &prior, measures, needs, budget)?;
+        let unchanged = |position| prior.job().and_then(|predecessor| predecessor.unchanged(position));
+        let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;
         let topology = Arc::clone(elements.topology());
         let change = prior.change(&elements, &mut list);
         let plan = Plan {

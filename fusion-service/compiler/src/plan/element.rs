@@ -1,6 +1,5 @@
 //! One PE of a plan: what its controller needs to know besides the document.
 
-use super::change::Prior;
 use super::placement::{self, Placement};
 use super::reason::Reason;
 use crate::aadl::Measure;
@@ -159,11 +158,11 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>
     Ok(placements.into_iter().zip(environments).map(needs).collect())
 }
 
-/// All PEs, ascending id: those that are unchanged as they were, and kept; the others as added, with what they need, in
-/// order.
-pub(super) fn processing_elements(
+/// All PEs, ascending id. A PE that `unchanged` knows by its position is as it was, and kept; the others are added,
+/// with what they need, in order.
+pub(super) fn processing_elements<'b>(
     elements: &Elements,
-    prior: &Prior<'_>,
+    unchanged: impl Fn(usize) -> Option<&'b PlannedElement>,
     measures: &[Measure],
     needs: Vec<PodNeeds>,
     budget: &Budget,
@@ -173,7 +172,7 @@ pub(super) fn processing_elements(
     let mut list = Vec::with_capacity(measures.len());
     let mut needs = needs.into_iter();
     for (position, (&pe, measure)) in elements.pes().iter().zip(measures).enumerate() {
-        if let Some(known) = prior.job().and_then(|predecessor| predecessor.unchanged(position)) {
+        if let Some(known) = unchanged(position) {
             list.push(PlannedElement { fate: Fate::Kept, reason: None, element: known.element.clone(), ..*known });
             continue;
         }

@@ -5,14 +5,13 @@
 //! the triples of the ADL: they name operators by ADL index, and the operators' own indexes are only final after a
 //! resize has given them; the AADL stage puts them in.
 
+use super::annotation_text::resolve;
 use super::consistent::Membership;
 use super::shape::Shape;
 use super::texts::Texts;
 use super::{Annotation, AnnotationValue, Channel, Parameters, names, threading};
-use crate::error::{Error, Problem, Problems, Stage, excerpt};
-use crate::logical;
-use crate::logical::submission::{Bindings, Literal};
-use crate::logical::{OperatorId, Text};
+use crate::error::{Error, Problems};
+use crate::logical::OperatorId;
 use get_size2::GetSize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -172,17 +171,6 @@ fn size(annotation: &Annotation) -> usize {
         }
     }
     annotation.tag.len() + annotation.values.iter().map(|(key, value)| key.len() + of(value)).sum::<usize>()
-}
-
-/// The text of an annotation's value.
-pub(super) fn resolve(bindings: &Bindings, text: &Text, annotation: &logical::Annotation) -> Result<String, Problem> {
-    let Some(index) = text.submission_value else { return Ok(text.literal.clone()) };
-    let literal = bindings.literal(index);
-    literal.unquoted().map(str::to_owned).ok_or_else(|| {
-        let what = if literal == Literal::Undeclared { "does not exist" } else { "has no value" };
-        let message = format!("@{}: the submission-time value {index} {what}", excerpt(&annotation.tag));
-        Problem::new(Stage::Topology, message).at(annotation.place)
-    })
 }
 
 /// `["a","b"]` as a list of its entries, quotes taken off.

@@ -9,7 +9,7 @@
 //! with it everything downstream. So the work is linear in the connections, however many channels start. Splitters and
 //! mergers count like operators: streams that meet in one share a region, even if nothing behind it takes part.
 
-use super::annotations::resolve;
+use super::annotation_text::resolve;
 use super::connect::Ports;
 use super::copies::Copies;
 use super::links::{End, Links};

@@ -17,8 +17,9 @@
 //! * `links`: what each port reaches, through composites, and how often.
 //!
 //! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`,
-//! `annotations` and `threading`, `connect`ions and splitters, `imports` and exports, `consistent` regions. The numbers
-//! of channels, local and global, are computed by `imports::channels` (rules expansion-4 and expansion-5).
+//! `annotations` (their texts: `annotation_text`) and `threading`, `connect`ions and splitters, `imports` and exports,
+//! `consistent` regions. The numbers of channels, local and global, are computed by `imports::channels`
+//! (rules expansion-4 and expansion-5).
 //!
 //! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes:
 //! [`expand_again`]. `generations` says which operators of the two generations are the same.
@@ -36,6 +37,7 @@
 //!   operators are positions in the arena. A splitter that a connection names exists on the source port and has that
 //!   channel.
 
+mod annotation_text;
 mod annotations;
 mod connect;
 mod consistent;

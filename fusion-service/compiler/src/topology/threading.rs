@@ -4,7 +4,7 @@
 //! definition. The job's configuration is the model of the main composite, if the program gives that one none. All
 //! channels of a parallel composite have the composite's model.
 
-use super::annotations::resolve;
+use super::annotation_text::resolve;
 use super::shape::Shape;
 use super::{Annotation, AnnotationValue, Parameters};
 use crate::error::{Problem, Stage, excerpt};

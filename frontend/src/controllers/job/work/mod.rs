@@ -29,8 +29,7 @@ use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
 use super::MANAGER;
 use super::reconciler::Reconciler;
-use super::tasks::{Slot, Task, TaskKind, Tasks};
-use std::fmt;
+use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use std::future::Future;
 use std::sync::Arc;
 use streams_api::Job;
@@ -71,19 +70,6 @@ struct Assignment<'a, C> {
     key: &'a Key,
     job: &'a Job,
     uid: &'a str,
-}
-
-/// An entry of the queue: one per job and kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WorkItem {
-    pub(super) job: Key,
-    pub(super) kind: TaskKind,
-}
-
-impl fmt::Display for WorkItem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.job, self.kind)
-    }
 }
 
 /// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for

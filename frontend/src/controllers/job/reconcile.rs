@@ -1,0 +1,62 @@
+//! Observes a job, decides, and acts: the shape of all reconcilers, for jobs.
+//!
+//! Knows: the order of the three. Must not know: what any of them does.
+
+use super::act::act;
+use super::decide::{Decision, Report, decide};
+use super::observe::{JobSnapshot, observe};
+use super::observed::Observed;
+use super::reconciler::Reconciler;
+use crate::controllers::reconciler::{self, Next};
+use std::time::Duration;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::{Error, Key};
+use streams_process::telemetry;
+use tracing::Instrument;
+
+/// After a conflict: enough for the mirror to catch up.
+const AFTER_CONFLICT: Duration = Duration::from_millis(100);
+
+impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+    // What was answered last is remembered beyond one reconcile: the job as it was written.
+    type Answers = ();
+    type Observed = (Observed, JobSnapshot);
+    type Decision = (Decision, Report);
+
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<(Observed, JobSnapshot)>, Error> {
+        let job = self.mirrors.jobs.get(key).filter(|job| job.metadata.deletion_timestamp.is_none());
+        let Some(job) = job else {
+            // What belonged to it goes with it: owner references do the work (rule job-29).
+            self.memory.forget(key);
+            return Ok(None);
+        };
+        let job = self.memory.latest(key, job);
+        observe(self, key, job).await.map(Some)
+    }
+
+    fn decide((observed, _): &(Observed, JobSnapshot)) -> (Decision, Report) {
+        decide(observed)
+    }
+
+    async fn act(
+        &self,
+        _: &Key,
+        (): &mut (),
+        (observed, snapshot): (Observed, JobSnapshot),
+        (decision, report): (Decision, Report),
+    ) -> Result<Next, Error> {
+        tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
+        // What is done for a generation belongs to the trace that it was asked for in.
+        let span = tracing::info_span!("act");
+        let idle = decision == Decision::Work(Vec::new());
+        let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);
+        if let Some(generation) = generation {
+            telemetry::continue_trace(&span, &generation.trace_parent);
+        }
+        match act(self, &snapshot, &observed, &decision, &report).instrument(span).await {
+            Err(error) if error.is_conflict() => Ok(Next::Rest(Outcome::Again(AFTER_CONFLICT))),
+            result => result,
+        }
+    }
+}
