@@ -1,7 +1,8 @@
 //! Compiles the .proto files with protox, so that no protoc has to be installed.
 
 use prost::Message;
-use std::{env, fs, path::PathBuf};
+use std::path::PathBuf;
+use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = ["streams/fusion/v1/fusion.proto", "streams/elasticity/v1/elasticity.proto"];

@@ -3,18 +3,14 @@
 mod options;
 mod run;
 
-use std::{
-    io::{self, Write},
-    path::Path,
-    process::ExitCode,
-};
-
+use crate::options::{Arguments, Command, RunOptions};
 use anyhow::Context as _;
 use clap::Parser;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
 use streams_api::crds;
 use streams_process::telemetry::{Program, Telemetry};
-
-use crate::options::{Arguments, Command, RunOptions};
 
 /// This program in logs and traces.
 const PROGRAM: Program = Program {

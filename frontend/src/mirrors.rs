@@ -7,20 +7,17 @@
 //!
 //! Knows: kinds, labels. Must not know: what is done about a change.
 
-use std::sync::Arc;
-
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::{Client, Resource, core::ObjectMeta};
+use kube::core::ObjectMeta;
+use kube::{Client, Resource};
+use std::sync::Arc;
+use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::watch::{ConfigMapMeta, Index, Mirrored, Scope, Watch, trimmed};
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
-
-use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement, names};
-use streams_kubernetes::{
-    Key,
-    metrics::Metrics,
-    watch::{ConfigMapMeta, Index, Mirrored, Scope, Watch, trimmed},
-};
 
 /// The indexes of every mirror.
 pub static INDEXES: [Index; 2] = [OF_JOB, OF_PE];

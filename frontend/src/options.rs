@@ -2,14 +2,15 @@
 //!
 //! Every option can also be given by an environment variable, as a Deployment does.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
-
 use clap::{Args, Parser, Subcommand};
-use streams_frontend::{
-    fusion,
-    settings::{BundleSettings, JobSettings, PodSettings, seconds},
-};
-use streams_kubernetes::{client::CallOptions, leadership::LeaseOptions, watch::Scope};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use streams_frontend::fusion;
+use streams_frontend::settings::{BundleSettings, JobSettings, PodSettings, seconds};
+use streams_kubernetes::client::CallOptions;
+use streams_kubernetes::leadership::LeaseOptions;
+use streams_kubernetes::watch::Scope;
 use streams_process::telemetry;
 
 const EXAMPLES: &str = "\
@@ -231,9 +232,8 @@ impl RunOptions {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
+    use clap::CommandFactory;
 
     fn run(arguments: &[&str]) -> RunOptions {
         match Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments)).unwrap().into_command() {

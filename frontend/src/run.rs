@@ -9,33 +9,29 @@
 //! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
 //! (rule call-13); so does a second signal.
 
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
-
-use anyhow::{Context as _, anyhow, bail};
-use kube::{Config, config::KubeConfigOptions};
-use streams_frontend::mirrors::Mirrors;
-use streams_frontend::{
-    bundles::Fetcher,
-    controllers::{self, Surroundings},
-    elasticity::{self, Elasticity},
-    fusion,
-};
-use streams_kubernetes::{
-    client,
-    events::{Events, Reporter},
-    leadership::{self, Leader},
-    metrics::Metrics,
-};
-use streams_process::pages::{Pages, Readiness};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-    time::timeout,
-};
-use tokio_util::sync::CancellationToken;
-
 use crate::options::RunOptions;
+use anyhow::{Context as _, anyhow, bail};
+use kube::Config;
+use kube::config::KubeConfigOptions;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_frontend::bundles::Fetcher;
+use streams_frontend::controllers::{self, Surroundings};
+use streams_frontend::elasticity::{self, Elasticity};
+use streams_frontend::fusion;
+use streams_frontend::mirrors::Mirrors;
+use streams_kubernetes::client;
+use streams_kubernetes::events::{Events, Reporter};
+use streams_kubernetes::leadership::{self, Leader};
+use streams_kubernetes::metrics::Metrics;
+use streams_process::pages::{Pages, Readiness};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// Who reports Events.
 const REPORTER: &str = "streams.ibm.com/frontend";

@@ -2,11 +2,10 @@
 //!
 //! Knows: options and their defaults. Must not know: what is done with them.
 
-use std::{path::PathBuf, time::Duration};
-
-use clap::Args;
-
 use crate::bundles;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
 use streams_api::BuildType;
 
 /// How pods are made, where a PE's own options do not say it.
@@ -156,9 +155,8 @@ fn part(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use clap::Parser;
 
     #[derive(Debug, Parser)]
     struct All {

@@ -1,12 +1,11 @@
 //! Builds programs of this workspace: with the cargo that runs this process, for the same profile, into the same target
 //! directory, so that what has been built is not built again.
 
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
 use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor};
 
 /// The whole workspace from nothing takes minutes on two cores.
@@ -109,9 +108,8 @@ fn executables(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::{executables, target_and_profile};
+    use std::path::Path;
 
     #[test]
     fn target_directory_and_profile_follow_from_the_running_program() {

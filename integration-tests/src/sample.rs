@@ -7,11 +7,10 @@
 //! With legacy fusion every operator has a PE of its own, so what a generation must consist of follows from the widths
 //! alone ([`Widths::operators`]): an answer that owes nothing to the programs under test.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context as _, Result};
 use kube::api::ObjectMeta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use streams_api::{BundleReference, FusionOptions, InitialWidth, Job, JobSpec, RegionWidth};
 use streams_bundle::{Application, Builder};
 

@@ -3,11 +3,10 @@
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
 //! that it knows, and no `nullable`, so that an explicit `null` means "not set".
 
+use super::{HostPool, Job, ParallelRegion, ProcessingElement};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value};
-
-use super::{HostPool, Job, ParallelRegion, ProcessingElement};
 
 /// The custom resource definitions, by name.
 ///

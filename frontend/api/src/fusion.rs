@@ -1,10 +1,9 @@
 //! How a job's operators are grouped into PEs.
 
-use std::num::NonZeroU32;
-
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// How operators are grouped into PEs. `automatic`, `legacy` and `manual` exclude each other; without any of them
 /// fusion is automatic.

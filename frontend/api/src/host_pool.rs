@@ -1,11 +1,10 @@
 //! A host pool of a job: hosts that PEs may be placed on (rules placement-3 and placement-4).
 
+use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::schema;
 
 /// What a host pool is. Written by the job controller only.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

@@ -1,15 +1,12 @@
 //! A job: an application bundle, how it is compiled, and how it runs. What can be edited is said by rule job-31.
 
-use std::{collections::BTreeMap, time::Duration};
-
+use super::pe_options::ImagePullPolicy;
+use super::{BundleReference, FusionOptions, JobStatus, PeOptions, SubmissionValue, ThreadingOptions, schema};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
-
-use super::{
-    BundleReference, FusionOptions, JobStatus, PeOptions, SubmissionValue, ThreadingOptions,
-    pe_options::ImagePullPolicy, schema,
-};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What a user wants to run.
 ///

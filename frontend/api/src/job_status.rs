@@ -3,13 +3,11 @@
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
 //! (rule job-14). Phases: rule job-32.
 
-use std::collections::BTreeMap;
-
+use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::schema;
+use std::collections::BTreeMap;
 
 /// What is known of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,12 +1,11 @@
 //! A parallel region of a running job: its width is what users, autoscalers and load balancers change
 //! (rules elasticity-1 and elasticity-6).
 
+use super::{names, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{names, schema};
 
 /// Largest width of a region (rule elasticity-7).
 pub const WIDTH_MAX: u32 = 10_000;

@@ -1,12 +1,11 @@
 //! Options of processing elements that users set on the job (`spec.processingElement`) and that every PE of the job
 //! carries.
 
+use super::schema;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::schema;
 
 /// Options of a processing element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]

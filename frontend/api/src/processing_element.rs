@@ -3,14 +3,12 @@
 //! The spec holds everything a pod is made from, so that the PE controller needs neither the plan nor the job's
 //! options.
 
-use std::collections::BTreeMap;
-
+use super::{PeOptions, names, schema};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::{PeOptions, names, schema};
+use std::collections::BTreeMap;
 
 /// Names of operators that a PE's spec lists; the number of all of them is in `operatorCount`.
 pub const LISTED_OPERATORS_MAX: usize = 64;

@@ -15,9 +15,9 @@
 //! One watch shows all regions in the order in which they were written: nobody sees a request without the regions as
 //! they were before, or widths that were taken over without the request.
 
+use super::parallel_region::WIDTH_MAX;
+use super::{ParallelRegion, names};
 use serde::{Deserialize, Serialize};
-
-use super::{ParallelRegion, names, parallel_region::WIDTH_MAX};
 
 /// What was asked for, in one step, of several regions of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

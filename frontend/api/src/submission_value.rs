@@ -1,9 +1,9 @@
 //! Submission-time values: a string, or an integer that stands for its plain text.
 
-use std::{borrow::Cow, fmt};
-
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::fmt;
 
 /// Longest text of a value.
 const TEXT_MAX: u32 = 65_536;

@@ -1,9 +1,8 @@
 //! Under which threading model a job's operators run.
 
-use std::num::NonZeroU32;
-
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// The threading model. The options exclude each other; without any of them the application decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

@@ -2,13 +2,12 @@
 //!
 //! Objects with a deletion timestamp, or whose controller is somebody else, are never written to.
 
+use super::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-
-use super::Error;
 
 /// A reference that makes `owner` the controller of an object; its deletion deletes the object (rule name-9).
 pub fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
@@ -69,9 +68,10 @@ pub fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-
     use super::*;
+    use k8s_openapi::api::core::v1::Service;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
 
     fn owner(uid: &str) -> OwnerReference {
         OwnerReference {

@@ -4,26 +4,20 @@
 //! full they are dropped and counted. The same Event about the same object (reason and note are equal) is published as
 //! a series, not as many.
 
-use std::{borrow::Cow, fmt, sync::Arc};
-
-use k8s_openapi::{
-    api::{
-        core::v1::ObjectReference,
-        events::v1::{Event, EventSeries},
-    },
-    apimachinery::pkg::apis::meta::v1::MicroTime,
-    jiff::Timestamp,
-};
-use kube::{
-    Api, Client, Resource,
-    api::{Patch, PatchParams, PostParams},
-    core::ObjectMeta,
-};
-use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
-
 use super::error::{absent, is_already_exists, with_causes};
 use crate::metrics::Metrics;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Client, Resource};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::mpsc;
 
 /// Events that wait to be published.
 const WAITING_MAX: usize = 1024;

@@ -1,8 +1,8 @@
 //! Namespace and name: what a queue knows of an object.
 
-use std::{fmt, sync::Arc};
-
 use kube::Resource;
+use std::fmt;
+use std::sync::Arc;
 
 /// Namespace and name of an object. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

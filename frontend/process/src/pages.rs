@@ -4,9 +4,14 @@
 //!
 //! Knows: HTTP. Must not know: what the figures mean, and when a process is ready.
 
-use std::{fmt, future::Future, io, sync::Arc};
-
-use axum::{Router, extract::State, http::StatusCode, http::header, response::IntoResponse, routing::get};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use std::future::Future;
+use std::sync::Arc;
+use std::{fmt, io};
 use tokio::net::TcpListener;
 
 /// The text of a page.

@@ -8,25 +8,25 @@
 //!
 //! Invariants: nothing here can fail the work that is traced; without a collector nothing is sent anywhere.
 
-use std::{
-    collections::HashMap,
-    env,
-    io::{self, IsTerminal},
-    time::Duration,
-};
-
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use http::HeaderMap;
-use opentelemetry::{
-    Context, KeyValue,
-    propagation::{Extractor, TextMapPropagator},
-    trace::{TraceContextExt, TracerProvider},
-};
-use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::trace::{TraceContextExt, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::collections::HashMap;
+use std::env;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
 use tracing::{Level, Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::{EnvFilter, Layer, filter::FilterFn, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// How long the end of the process waits for the collector.
 const LAST_SPANS: Duration = Duration::from_secs(5);

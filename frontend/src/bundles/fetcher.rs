@@ -7,10 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use moka::sync::Cache;
 use reqwest::{StatusCode, header};
 use sha2::{Digest, Sha256};
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use streams_api::{BundleReference, PullPolicy};
 use streams_kubernetes::error::with_causes;
 use url::Url;
@@ -353,7 +351,10 @@ mod tests {
 
     /// A web server with one answer per path; returns its address.
     async fn server() -> String {
-        use axum::{Router, http::HeaderMap, response::Redirect, routing::get};
+        use axum::Router;
+        use axum::http::HeaderMap;
+        use axum::response::Redirect;
+        use axum::routing::get;
         let whoami = |headers: HeaderMap| async move {
             let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("-").to_owned();
             format!("{} {}", header("accept"), header("authorization"))

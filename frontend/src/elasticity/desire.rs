@@ -2,14 +2,15 @@
 //! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 
-use super::{Elasticity, errors, outcome::Written, view::View};
-use kube::{
-    Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-};
+use super::outcome::Written;
+use super::view::View;
+use super::{Elasticity, errors};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use streams_api::{Job, ParallelRegion, RequestedWidth, RequestedWidths, names, requested_widths::home};
+use streams_api::requested_widths::home;
+use streams_api::{Job, ParallelRegion, RequestedWidth, RequestedWidths, names};
 use streams_kubernetes::apply::is_controlled_by;
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::resize_request::DesiredWidth;

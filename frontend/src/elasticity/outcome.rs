@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
-use streams_proto::elasticity::v1::{Changes, Region, resize_request::WaitFor};
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{Changes, Region};
 
 /// A width that was written to a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +136,8 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>, request: Option<&Reque
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use streams_api::{BundleReference, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, RejectedWidth, Rollout};
 
     /// Applied width, generation, roll-out finished.

@@ -1,11 +1,16 @@
 //! The listener of the elasticity API: health, reflection, limits, shutdown.
 
-use super::{Elasticity, view::View};
-use std::{future::Future, net::SocketAddr, time::Duration};
-use streams_proto::{DESCRIPTOR_SET, elasticity::v1::elasticity_service_server::ElasticityServiceServer};
+use super::Elasticity;
+use super::view::View;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+use streams_proto::DESCRIPTOR_SET;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{codec::CompressionEncoding, transport::Server};
+use tonic::codec::CompressionEncoding;
+use tonic::transport::Server;
 
 /// Requests in progress on one connection.
 const CONCURRENCY: usize = 256;

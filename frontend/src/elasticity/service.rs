@@ -1,18 +1,18 @@
 //! The gRPC service: checks a request, has the widths written, waits.
 
-use super::{
-    Elasticity,
-    desire::{find, not_found},
-    errors,
-    outcome::{self, Outcome, Written},
-    view::View,
-};
-use std::{collections::BTreeSet, sync::Arc};
-use streams_api::{Job, RequestedWidths, parallel_region::WIDTH_MAX};
+use super::desire::{find, not_found};
+use super::outcome::{self, Outcome, Written};
+use super::view::View;
+use super::{Elasticity, errors};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use streams_api::parallel_region::WIDTH_MAX;
+use streams_api::{Job, RequestedWidths};
 use streams_process::telemetry;
+use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
 use streams_proto::elasticity::v1::{
     GetRegionRequest, ListRegionsRequest, ListRegionsResponse, Region, ResizeRequest, ResizeResponse,
-    elasticity_service_server::ElasticityService, resize_request::DesiredWidth, resize_request::WaitFor,
 };
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};

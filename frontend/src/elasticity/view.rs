@@ -1,7 +1,6 @@
 //! Where the elasticity API sees jobs and regions.
 
-use crate::mirrors::ByOwner as _;
-use crate::mirrors::Mirrors;
+use crate::mirrors::{ByOwner as _, Mirrors};
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion};
 use streams_kubernetes::Key;

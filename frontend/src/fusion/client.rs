@@ -1,17 +1,20 @@
 //! Calls with a deadline, spread over replicas (rules call-15 and call-16).
 
-use super::{
-    error::{Error, Verdict, judge},
-    replicas::Replicas,
-};
+use super::error::{Error, Verdict, judge};
+use super::replicas::Replicas;
 use backon::BackoffBuilder;
-use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
 use streams_process::telemetry;
-use streams_proto::fusion::v1::{
-    Blob, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse, fusion_service_client::FusionServiceClient,
-};
+use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
+use streams_proto::fusion::v1::{Blob, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::{Request, Status, codec::CompressionEncoding, metadata::MetadataValue, transport::Channel};
+use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
 const INLINE: usize = 16 << 10;

@@ -1,6 +1,7 @@
 //! Errors of the fusion service, decoded from `google.rpc` details, told apart by what to do (rule call-17).
 
-use std::{fmt, time::Duration};
+use std::fmt;
+use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 

@@ -1,17 +1,15 @@
 //! The stream of AADL texts, checked and resumed (rule call-16).
 
-use super::{
-    client::{Client, lean_blob, traced, without_content},
-    error::Error,
-};
+use super::client::{Client, lean_blob, traced, without_content};
+use super::error::Error;
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicUsize, Ordering},
-};
-use streams_proto::fusion::v1::{RenderRequest, RenderResponse, render_response::Part};
-use tokio::{sync::mpsc, time::Instant};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_proto::fusion::v1::render_response::Part;
+use streams_proto::fusion::v1::{RenderRequest, RenderResponse};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 

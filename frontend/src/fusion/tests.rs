@@ -5,22 +5,19 @@ use super::{Client, Error, Options, Text};
 use bytes::Bytes;
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use streams_proto::fusion::v1::fusion_service_server::{FusionService, FusionServiceServer};
+use streams_proto::fusion::v1::render_response::{Part, Start};
 use streams_proto::fusion::v1::{
     Blob, Compilation, ExplainRequest, ExplainResponse, Plan, PlanRequest, PlanResponse, RenderRequest, RenderResponse,
     ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
-    fusion_service_server::{FusionService, FusionServiceServer},
-    render_response::{Part, Start},
 };
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Code, Request, Response, Status, codec::CompressionEncoding};
+use tonic::codec::CompressionEncoding;
+use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 /// What a replica does.

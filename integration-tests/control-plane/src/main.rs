@@ -2,16 +2,14 @@
 //!
 //! It is also the supervisor of the programs that the tests of this package start.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use streams_control_plane::binaries::{Binaries, Tool};
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
-use streams_control_plane::stop;
-use streams_control_plane::{ControlPlane, Options};
+use streams_control_plane::{ControlPlane, Options, stop};
 
 /// A Kubernetes control plane with fake nodes, until Ctrl-C or SIGTERM.
 #[derive(Parser, Debug)]

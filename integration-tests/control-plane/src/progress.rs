@@ -3,11 +3,10 @@
 //! Lines go past the capture of the test harness, so that a first `cargo test`, which may build for minutes, shows what
 //! it is doing.
 
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use indicatif::{ProgressBar, ProgressStyle};
 
 /// Time between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(20);

@@ -1,7 +1,6 @@
 //! Being asked to stop: Ctrl-C in a terminal, SIGTERM elsewhere.
 
 use std::io;
-
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Ends when this process is asked to stop, which does not end it from now on.

@@ -1,9 +1,8 @@
 //! Waiting for a condition, with a deadline: what tests use instead of sleeping.
 
+use anyhow::{Result, anyhow};
 use std::future::Future;
 use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -46,12 +45,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::eventually;
+    use anyhow::bail;
     use std::cell::Cell;
     use std::time::Duration;
-
-    use anyhow::bail;
-
-    use super::eventually;
 
     #[tokio::test]
     async fn gives_the_value_of_the_first_attempt_that_succeeds() {

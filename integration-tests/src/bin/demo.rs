@@ -1,12 +1,11 @@
 //! `cargo demo`: the whole system on one machine, doing its main job.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::Parser;
 use integration_tests::demo::report;
 use integration_tests::demo::run::{Demo, Options};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
 use streams_control_plane::stop;
 

@@ -1,12 +1,11 @@
 //! `cargo soak NAME`: runs that take longer than tests may, with a report that is kept.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use integration_tests::soak::{report, resizes};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
 use streams_control_plane::stop;
 

@@ -1,13 +1,12 @@
 //! The cluster of the demo.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use streams_control_plane::ControlPlane;
 use streams_control_plane::binaries::{Binaries, Tool};
 use streams_control_plane::process::{StateDirectory, Supervisor};

@@ -1,13 +1,11 @@
 //! What the demo says at the end.
 
+use crate::system::snapshot::Difference;
+use anyhow::{Context as _, Result};
+use comfy_table::{CellAlignment, Table, presets};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
-
-use anyhow::{Context as _, Result};
-use comfy_table::{CellAlignment, Table, presets};
-
-use crate::system::snapshot::Difference;
 
 /// One step of the demo.
 #[derive(Debug, Clone)]

@@ -1,20 +1,5 @@
 //! The steps of the demo.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
-use kube::{Client, ResourceExt as _};
-use streams_api::{Job, condition, crds};
-use streams_control_plane::binaries::Tool;
-use streams_control_plane::process::Supervisor;
-use streams_control_plane::progress::Progress;
-use streams_control_plane::wait::eventually;
-use streams_proto::elasticity::v1::resize_request::WaitFor;
-use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
-
 use super::cluster::Cluster;
 use super::report::{Handles, Step};
 use crate::sample;
@@ -22,6 +7,19 @@ use crate::sample::Widths;
 use crate::system::job::ObservedJob;
 use crate::system::snapshot::{Difference, Snapshot};
 use crate::system::{self, Programs, System};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use streams_api::{Job, condition, crds};
+use streams_control_plane::binaries::Tool;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{Changes, GetRegionRequest};
 
 /// Name of the job.
 pub const JOB: &str = "sensors";

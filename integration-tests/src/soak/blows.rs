@@ -1,15 +1,13 @@
 //! What happens to a system that is being tried: processes are killed, pods fail or are deleted.
 
-use std::fmt;
-use std::time::Duration;
-
+use crate::system::job::ObservedJob;
+use crate::system::{Frontend, System};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-
-use crate::system::job::ObservedJob;
-use crate::system::{Frontend, System};
+use std::fmt;
+use std::time::Duration;
 
 /// Longest time for which a killed process stays away.
 const LONGEST_ABSENCE: Duration = Duration::from_millis(2_500);

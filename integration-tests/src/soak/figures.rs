@@ -33,9 +33,8 @@ impl Durations {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::Durations;
+    use std::time::Duration;
 
     #[test]
     fn percentiles_are_nearest_ranks() {

@@ -1,7 +1,6 @@
 //! How much memory the services take over a run.
 
 use std::collections::BTreeMap;
-
 use streams_control_plane::process::Process;
 
 /// Resident memory of one process, in KiB.

@@ -1,14 +1,12 @@
 //! The page about a run: on which machine, of which commit, what was done, how long it took.
 
-use std::fmt::Write as _;
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context as _, Result};
-
 use super::blows::Blow;
 use super::figures::Durations;
 use super::resizes::{Ended, Options};
+use anyhow::{Context as _, Result};
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
 
 /// Shares of all, in per cent, whose durations are shown.
 const SHOWN: [usize; 4] = [50, 90, 99, 100];
@@ -153,12 +151,10 @@ pub fn write(page: &str, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use anyhow::anyhow;
-
     use super::super::resizes::{Ended, Options, Outcome};
     use super::resizes;
+    use anyhow::anyhow;
+    use std::time::Duration;
 
     #[test]
     fn the_page_has_figures_and_what_went_wrong() {

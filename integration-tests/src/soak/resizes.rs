@@ -3,13 +3,19 @@
 //! there, what is applied is what is desired. Each request that changes something leads to exactly one generation. At
 //! the end the jobs are deleted, and nothing of them may stay.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
+use super::blows::{self, Blow};
+use super::figures::Durations;
+use super::memory::Memory;
+use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
+use crate::system::job::ObservedJob;
+use crate::system::snapshot::Snapshot;
+use crate::system::{self, Frontend, Programs, SHORT_LEASE, System};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use kube::api::DeleteParams;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use streams_api::{Job, PeOptions, crds};
 use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
@@ -19,14 +25,6 @@ use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::sync::{Mutex, RwLock, watch};
 use tonic::Code;
-
-use super::blows::{self, Blow};
-use super::figures::Durations;
-use super::memory::Memory;
-use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
-use crate::system::job::ObservedJob;
-use crate::system::snapshot::Snapshot;
-use crate::system::{self, Frontend, Programs, SHORT_LEASE, System};
 
 /// Greatest widths: of `Clean`, `Score` and `Score.Model`.
 const WIDEST: Widths = Widths { clean: 6, score: 3, model: 3 };

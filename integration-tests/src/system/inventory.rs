@@ -3,16 +3,14 @@
 //! What must be there follows from the widths of the sample application, not from what the operator says: an operator
 //! that forgot a PE everywhere would be found out.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::snapshot::Snapshot;
+use crate::sample::Widths;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{HostPool, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition, names};
-
-use super::snapshot::Snapshot;
-use crate::sample::Widths;
 
 /// Key of the ConfigMap of a PE: its text.
 pub const AADL: &str = "aadl.xml";

@@ -1,9 +1,8 @@
 //! A job as its users see it.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::time::Duration;
-
+use super::inventory::Inventory;
+use super::snapshot::Snapshot;
+use crate::sample::Widths;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
@@ -11,14 +10,13 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
 use streams_api::{Job, JobStatus, ParallelRegion, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
-
-use super::inventory::Inventory;
-use super::snapshot::Snapshot;
-use crate::sample::Widths;
 
 /// A job in a cluster, whether it exists or not.
 #[derive(Clone)]

@@ -13,11 +13,10 @@ pub mod inventory;
 pub mod job;
 pub mod snapshot;
 
+use anyhow::{Context as _, Result};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result};
 use streams_control_plane::process::{Process, Program, StateDirectory, Supervisor, free_port, serves_grpc};
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
 use tonic::transport::Channel;

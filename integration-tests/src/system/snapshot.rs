@@ -1,10 +1,9 @@
 //! The pods of a job at a moment, and what two moments differ in.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{ProcessingElement, names};
 
 /// A pod that runs a PE.
@@ -103,11 +102,10 @@ impl Snapshot {
 
 #[cfg(test)]
 mod tests {
+    use super::{Difference, Snapshot};
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;
     use streams_api::{ProcessingElement, ProcessingElementSpec};
-
-    use super::{Difference, Snapshot};
 
     /// PE id, uid, launch count and phase of a pod.
     fn pod((id, uid, launch_count, phase): (u64, &str, u64, &str)) -> Pod {

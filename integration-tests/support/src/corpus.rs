@@ -4,7 +4,6 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
 use tar::Archive;
 use zstd::Decoder;
 

@@ -1,11 +1,9 @@
 //! `fusion-service fuse` against the expectations that its cases carry (rule service-25).
 
+use crate::table::Set;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
-
-use serde_json::{Value, json};
-
-use crate::table::Set;
 
 /// Runs `program`, which is `fusion-service`.
 pub fn fuse(program: &str, cases: &Path) -> Output {

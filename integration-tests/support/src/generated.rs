@@ -1,9 +1,8 @@
 //! Applications for property tests. All of them are valid.
 
+use crate::application::Sketch;
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-use crate::application::Sketch;
 
 /// Of a region: host pools with this tag are copied for each channel.
 const COPIED: &str = "<replicateHostTag name='gpu'/>";

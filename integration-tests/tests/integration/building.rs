@@ -1,12 +1,10 @@
 //! Programs of this workspace are built as cargo builds them for the tests.
 
-use std::path::Path;
-
+use crate::support::supervisor;
 use anyhow::{Context as _, Result};
 use integration_tests::cargo;
+use std::path::Path;
 use streams_control_plane::process::StateDirectory;
-
-use crate::support::supervisor;
 
 #[tokio::test]
 async fn programs_are_built_for_the_same_profile_into_the_same_directory() -> Result<()> {

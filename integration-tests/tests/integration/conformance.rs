@@ -1,15 +1,13 @@
 //! An API server does what the fake one assumes of it: the table of cases that the fake passes holds for the real one.
 
-use std::time::{Duration, Instant};
-
+use crate::support::{SOON, control_plane};
 use anyhow::{Result, ensure};
+use std::time::{Duration, Instant};
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::{Events, Reporter};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes_fake::conformance::{Patience, cases, run};
 use tokio::time::sleep;
-
-use crate::support::{SOON, control_plane};
 
 /// Looks again until it takes too long.
 struct Until(Instant);

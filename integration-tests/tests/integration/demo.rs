@@ -2,19 +2,17 @@
 //! leaves nothing behind.
 #![cfg(target_os = "linux")]
 
+use crate::support::{SOON, control_plane, programs};
+use anyhow::{Context as _, Result, ensure};
+use integration_tests::system::job::ObservedJob;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
-use integration_tests::system::job::ObservedJob;
-use rustix::process::{Pid, Signal, kill_process};
 use streams_control_plane::CONTEXT;
 use streams_control_plane::process::{accepts_connections, processes_of};
 use streams_control_plane::wait::eventually;
-
-use crate::support::{SOON, control_plane, programs};
 
 /// Beside the other tests. A quarter of a minute on an idle machine.
 const THROUGH: Duration = Duration::from_secs(240);

@@ -3,11 +3,9 @@
 //! The borders of ARCHITECTURE.md that are crates are kept by Cargo as long as no manifest opens them. This test
 //! refuses a manifest that does.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, PackageId};
-
 use crate::files::{assert_none, root};
+use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, PackageId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What waits for others: runtimes, networks, servers.
 const ASYNCHRONOUS: [&str; 7] = ["tokio", "tokio-util", "tonic", "hyper", "reqwest", "axum", "tower"];

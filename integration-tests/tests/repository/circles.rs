@@ -6,18 +6,13 @@
 //!
 //! Left out: tests, and paths that macros write.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
-
-use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
-use syn::{
-    Attribute, Item, ItemMod, UseTree,
-    visit::{self, Visit},
-};
-
 use crate::files::{File, assert_none, read};
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemMod, UseTree};
 
 /// Circles that remain: the folder, the modules, and why they stay.
 const REMAINING: &[(&str, &[&str], &str)] = &[];

@@ -3,11 +3,9 @@
 //! A citation is the word *rule* with one number, or *rules* with several: `rule X-1`, `rules X-1, Y-2 and Z-3`. It may
 //! go on in the next line of a comment.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use crate::files::line_at;
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// Blanks between two words of a sentence, which may be in different lines of a comment.
 const GAP: &str = r"(?:[ \t]|\r?\n[ \t]*(?:///|//!|//|\#+|\*)?)+";

@@ -1,11 +1,8 @@
 //! The text files of the repository.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-};
-
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use walkdir::{DirEntry, WalkDir};
 
 /// Endings of files that are read.

@@ -1,16 +1,10 @@
 //! Links between documents lead somewhere.
 
-use std::{
-    path::{Component, Path, PathBuf},
-    sync::LazyLock,
-};
-
+use crate::files::{assert_none, read, root};
+use crate::markdown::{Link, anchors, links};
 use regex::Regex;
-
-use crate::{
-    files::{assert_none, read, root},
-    markdown::{Link, anchors, links},
-};
+use std::path::{Component, Path, PathBuf};
+use std::sync::LazyLock;
 
 /// What is wrong with a link of the document `from`, if anything. `read` gives the text of a file of the repository,
 /// `exists` says whether there is such a file or folder.

@@ -1,10 +1,8 @@
 //! Headings, anchors and links of documents.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
-
 use crate::files::line_at;
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A heading.
 #[derive(Debug, PartialEq, Eq)]

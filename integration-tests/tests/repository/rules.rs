@@ -2,19 +2,13 @@
 //!
 //! A rule is a heading of the third level, `### fusion-7: Title`, in the chapter `docs/rules/fusion.md`.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    sync::LazyLock,
-};
-
+use crate::citations::{citations, foreign, mentions};
+use crate::files::{File, Place, assert_none, read};
+use crate::markdown::headings;
 use regex::Regex;
-
-use crate::{
-    citations::{citations, foreign, mentions},
-    files::{File, Place, assert_none, read},
-    markdown::headings,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::LazyLock;
 
 /// Where the chapters are.
 const RULES: &str = "docs/rules/";

@@ -1,13 +1,9 @@
-//! Is the code written as CONTRIBUTING says, where a compiler does not ask? Module files, imports, the width of
+//! Is the code written as CONTRIBUTING says, where neither the compiler nor clippy asks? Imports, and the width of
 //! comments.
 
 use crate::files::{self, File, assert_none, line_at};
 use regex::Regex;
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
-
-/// Folders whose code is written so.
-const FOLDERS: [&str; 1] = ["fusion-service/"];
 
 /// Most columns of a comment.
 const COLUMNS: usize = 120;
@@ -15,17 +11,9 @@ const COLUMNS: usize = 120;
 /// A whole `use`, and the blank lines and the `use` behind it, if there is one.
 static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(?m)^[ ]*use ([^;]+);\n(\n+[ ]*use )?").unwrap());
 
-/// Files of Rust code in [`FOLDERS`].
+/// All Rust code of the repository.
 fn sources() -> impl Iterator<Item = &'static File> {
-    let in_folders = |file: &&File| FOLDERS.iter().any(|folder| file.path.starts_with(folder));
-    files::read().iter().filter(|file| file.ending() == "rs").filter(in_folders)
-}
-
-#[test]
-fn a_module_with_parts_is_in_the_folder_of_its_parts() {
-    let folders: BTreeSet<&str> = sources().filter_map(|file| Some(file.path.rsplit_once('/')?.0)).collect();
-    let beside = sources().filter(|file| folders.contains(file.path.trim_end_matches(".rs")));
-    assert_none("modules beside the folder of their parts", beside.map(|file| file.path.clone()).collect());
+    files::read().iter().filter(|file| file.ending() == "rs")
 }
 
 #[test]

@@ -1,20 +1,16 @@
 //! One try of a call: a time-out that includes reading the answer, and its metrics.
 
-use std::{
-    task::{Context, Poll},
-    time::Duration,
-};
-
+use super::{Deadline, is_watch, named};
+use crate::metrics::{Answer, Call, Metrics, as_seconds};
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
+use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, Layer, Service};
-
-use super::{Deadline, is_watch, named};
-use crate::metrics::{Answer, Call, Metrics, as_seconds};
 
 /// Largest answer that is read; lists are paged, an object has 1.5 MiB at most.
 const ANSWER_MAX: usize = 512 << 20;

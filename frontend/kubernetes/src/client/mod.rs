@@ -16,20 +16,20 @@
 mod attempt;
 mod retries;
 
-use std::time::Duration;
-
+use self::attempt::AttemptLayer;
+use self::retries::Retries;
+use crate::metrics::Metrics;
 use axum::body::HttpBody;
 use bytes::Bytes;
 use http::{Request, Response};
-use kube::{
-    Client, Config,
-    client::{Body, ClientBuilder},
-};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use std::time::Duration;
 use tokio::time::Instant;
-use tower::{BoxError, Service, buffer::BufferLayer, retry::RetryLayer, util::MapRequestLayer};
-
-use self::{attempt::AttemptLayer, retries::Retries};
-use crate::metrics::Metrics;
+use tower::buffer::BufferLayer;
+use tower::retry::RetryLayer;
+use tower::util::MapRequestLayer;
+use tower::{BoxError, Service};
 
 /// Calls that wait for the connection pool.
 const BUFFERED_CALLS: usize = 1024;
@@ -140,15 +140,12 @@ fn named(request: &Request<Body>) -> (&'static str, String) {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::VecDeque,
-        sync::{Arc, Mutex},
-    };
-
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::{Api, api::PostParams};
-
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Api;
+    use kube::api::PostParams;
+    use std::collections::VecDeque;
+    use std::sync::{Arc, Mutex};
 
     /// How the server behaves at one try.
     #[derive(Clone, Copy, Debug)]

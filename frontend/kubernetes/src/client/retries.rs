@@ -1,16 +1,18 @@
 //! Which calls are tried again, and when (rule call-2).
 
-use std::{pin::Pin, time::Duration};
-
+use super::attempt::TimedOut;
+use super::{CallOptions, Deadline, named};
+use crate::metrics::{Answer, Metrics};
 use axum::body::Body as AnyBody;
 use backon::{BackoffBuilder, ExponentialBuilder};
-use http::{HeaderMap, Request, Response, StatusCode, header::RETRY_AFTER};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Request, Response, StatusCode};
 use kube::client::Body;
+use std::pin::Pin;
+use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
-use tower::{BoxError, retry::Policy};
-
-use super::{CallOptions, Deadline, attempt::TimedOut, named};
-use crate::metrics::{Answer, Metrics};
+use tower::BoxError;
+use tower::retry::Policy;
 
 /// The policy of one call. Cloned for each.
 #[derive(Clone)]

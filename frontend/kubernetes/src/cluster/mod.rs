@@ -11,8 +11,8 @@
 //!                          └── Connection     in tests: a fake API server, of the crate streams-kubernetes-fake
 //! ```
 //!
-//! What is more than one call, or a rule of ours, is built on top of the trait ([`writer`](super::writer)), so that tests
-//! over the fake run the same code as the real cluster. The fake says on its first page what it assumes of an API
+//! What is more than one call, or a rule of ours, is built on top of the trait ([`writer`](super::writer)), so that
+//! tests over the fake run the same code as the real cluster. The fake says on its first page what it assumes of an API
 //! server; one table of cases holds for it and for a real one.
 //!
 //! Knows: the API machinery. Must not know: any kind of ours, mirrors, queues.

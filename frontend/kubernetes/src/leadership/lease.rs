@@ -1,11 +1,11 @@
 //! What to do about a Lease: no calls, no clock.
 
-use std::time::Duration;
-
-use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
-use tokio::time::Instant;
-
 use super::LeaseOptions;
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What a candidate may do about the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,19 +12,17 @@
 
 mod lease;
 
-use std::time::Duration;
-
-use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
-    jiff::Timestamp,
-};
-use kube::{Api, Client, api::PostParams, core::ObjectMeta};
-use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::sync::CancellationToken;
-
 use self::lease::{Claim, LastState};
 use super::error::{absent, is_already_exists, is_conflict, with_causes};
 use crate::metrics::Metrics;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 /// How leadership is agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,20 +15,17 @@
 mod state;
 mod workers;
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-
-use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::{sync::Notify, time::Instant};
-
 use self::state::State;
 pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueName, as_seconds};
+use backon::{BackoffBuilder, ExponentialBuilder};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// What a key must be able to do.
 pub trait QueueKey: Clone + Ord + Hash + fmt::Display + Send + Sync + 'static {}

@@ -1,11 +1,8 @@
 //! Where every key of a queue is; no clock, no waiting.
 
-use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    hash::Hash,
-    time::Duration,
-};
-
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Where every key is.
@@ -129,9 +126,8 @@ impl<K: Clone + Ord + Hash> State<K> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use proptest::prelude::*;
 
     /// What can happen to a queue of few keys.
     #[derive(Clone, Debug)]

@@ -1,13 +1,16 @@
 //! Workers: a bounded number of tasks that take keys from a queue.
 
-use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
-
-use futures::FutureExt;
-use tokio::{task::JoinSet, time::Instant};
-use tracing::Instrument;
-
 use super::{Queue, QueueKey};
 use crate::metrics::{QueueName, WorkEnd, as_seconds};
+use futures::FutureExt;
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::Instrument;
 
 /// How a piece of work ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,13 +85,11 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    };
-
     use super::*;
-    use crate::{metrics::Metrics, queue::BackOff};
+    use crate::metrics::Metrics;
+    use crate::queue::BackOff;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test(start_paused = true)]
     async fn failures_and_panics_come_back_and_the_rest_does_not() {

@@ -14,33 +14,24 @@
 mod store;
 pub mod trimmed;
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
-    time::Duration,
-};
-
-use futures::{Stream, StreamExt, future};
-use kube::{
-    Api, Client,
-    core::{NamespaceResourceScope, ObjectMeta, error_boundary::InvalidObject},
-    runtime::{
-        WatchStreamExt,
-        utils::ResetTimerBackoff,
-        watcher::{self, Event, ExponentialBackoff, watcher},
-    },
-};
-use tokio::sync::watch as latest;
-use tokio_util::sync::CancellationToken;
-
 use self::store::{Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
-use super::{
-    Key,
-    error::with_causes,
-    queue::{Queue, QueueKey},
-};
+use super::Key;
+use super::error::with_causes;
+use super::queue::{Queue, QueueKey};
 use crate::metrics::{Metrics, WatchedKind};
+use futures::{Stream, StreamExt, future};
+use kube::core::error_boundary::InvalidObject;
+use kube::core::{NamespaceResourceScope, ObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::ResetTimerBackoff;
+use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
+use kube::{Api, Client};
+use std::fmt::Debug;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+use tokio::sync::watch as latest;
+use tokio_util::sync::CancellationToken;
 
 /// Which namespaces are watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -364,11 +355,10 @@ impl<T> Wire for T where
 
 #[cfg(test)]
 mod tests {
-    use futures::stream;
-    use k8s_openapi::api::core::v1::Service;
-
     use super::*;
     use crate::queue::BackOff;
+    use futures::stream;
+    use k8s_openapi::api::core::v1::Service;
 
     fn service(namespace: &str, name: &str, version: &str) -> Service {
         let metadata = ObjectMeta {

@@ -1,15 +1,11 @@
 //! The objects of a kind, by name and by group.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    ops::Bound,
-    sync::Arc,
-};
-
-use kube::Resource;
-
 use super::Index;
 use crate::Key;
+use kube::Resource;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::Arc;
 
 /// An object before and after; one of them is missing if it is new or gone.
 pub(super) struct Replacement<K> {
@@ -116,10 +112,9 @@ fn is_same_version<K: Resource>(before: &K, after: &K) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use k8s_openapi::api::core::v1::Service;
     use kube::core::ObjectMeta;
-
-    use super::*;
 
     static INDEXES: [Index; 2] = [
         Index { name: "job", group: |meta| label(meta, "job") },

@@ -3,7 +3,8 @@
 //! Each function makes of an object as it arrives the object without what nobody reads.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
-use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta, error_boundary::InvalidObject};
+use kube::core::error_boundary::InvalidObject;
+use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
 
 /// A ConfigMap without its data, which is large and of no interest to a mirror.
 pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;

@@ -1,5 +1,8 @@
 //! What a region says, and that it says it once, whichever call fails.
 
+use super::*;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
 use kube::api::DeleteParams;
 use streams_api::{
@@ -7,10 +10,6 @@ use streams_api::{
 };
 use streams_kubernetes::apply::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
-
-use super::*;
-use crate::controllers::reconciler::reconcile;
-use crate::controllers::tests::LateMirrors;
 
 fn key(name: &str) -> Key {
     Key::new("n", name)

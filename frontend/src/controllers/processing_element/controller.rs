@@ -3,9 +3,7 @@
 use super::figures::Figures;
 use super::reconciler::Reconciler;
 use crate::controllers::reconciler::reconcile;
-use crate::mirrors::ByOwner as _;
-use crate::mirrors::Mirrors;
-use crate::mirrors::pe_of;
+use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
 use crate::settings::{JobSettings, PodSettings};
 use kube::ResourceExt;
 use std::collections::HashMap;

@@ -8,17 +8,15 @@
 //!   bin/         finished programs, moved here one by one, so that an interrupted build goes on where it was
 //! ```
 
+use super::{ASSETS, Tool};
+use crate::process::{Process, Program, StateDirectory, Supervisor};
+use crate::progress::Progress;
+use anyhow::{Context as _, Result, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, bail};
-
-use super::{ASSETS, Tool};
-use crate::process::{Process, Program, StateDirectory, Supervisor};
-use crate::progress::Progress;
 
 pub(super) const GO_MOD: &str = include_str!("../../go.mod");
 pub(super) const GO_SUM: &str = include_str!("../../go.sum");

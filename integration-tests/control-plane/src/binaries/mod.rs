@@ -7,14 +7,12 @@
 
 mod build;
 
+use crate::process::Supervisor;
+use anyhow::{Context as _, Result};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-
-use anyhow::{Context as _, Result};
-use sha2::{Digest as _, Sha256};
-
-use crate::process::Supervisor;
 
 /// Folder with ready programs, as the tools of kubebuilder use it.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -153,9 +151,8 @@ fn cache_key() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::{Tool, build, find};
+    use std::fs;
 
     #[test]
     fn assets_go_before_the_cache_program_by_program() {

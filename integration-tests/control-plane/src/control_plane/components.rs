@@ -1,10 +1,9 @@
 //! The programs of a control plane and their arguments.
 
-use std::path::{Path, PathBuf};
-
 use super::credentials;
 use crate::binaries::Tool;
 use crate::process::{Process, Program};
+use std::path::{Path, PathBuf};
 
 /// One of the programs that make up a control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,16 +3,14 @@
 //! The API server makes its serving certificate, and an authority for it, by itself. The certificate file holds both,
 //! so it serves as the authority of clients.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-
+use super::User;
 use anyhow::{Context as _, Result, ensure};
 use rcgen::KeyPair;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-
-use super::User;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 /// Private key that signs tokens of service accounts.
 pub(super) const SERVICE_ACCOUNT_KEY: &str = "service-account.key";

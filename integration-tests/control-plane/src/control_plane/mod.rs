@@ -20,10 +20,6 @@ mod components;
 mod credentials;
 mod nodes;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use futures::future::{try_join_all, try_join3};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -33,6 +29,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt as _};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use self::components::Component;
 use self::credentials::Credentials;

@@ -1,16 +1,14 @@
 //! Fake nodes.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
+use crate::wait::eventually;
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
-
-use crate::wait::eventually;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Makes the nodes `node-0` to `node-<count - 1>`.
 pub(super) async fn create(client: &Client, count: u16, pods: u32) -> Result<()> {

@@ -11,6 +11,8 @@ mod readiness;
 mod state_directory;
 mod supervisor;
 
+use anyhow::{Context as _, Result, anyhow, bail};
+use rustix::process::Signal;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -19,9 +21,6 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result, anyhow, bail};
-use rustix::process::Signal;
 use tokio::sync::watch;
 
 pub use protocol::Exit;

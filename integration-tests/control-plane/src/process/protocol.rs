@@ -3,11 +3,10 @@
 //!
 //! There is no order to end: a closed stdin is it, because the kernel closes it however this process ends.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-
-use serde::{Deserialize, Serialize};
 
 /// What the supervisor is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

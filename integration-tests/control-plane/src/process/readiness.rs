@@ -1,20 +1,18 @@
 //! When is a started program ready? And on which port can it listen?
 
+use super::Process;
+use crate::wait::eventually;
+use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail};
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-
-use super::Process;
-use crate::wait::eventually;
 
 /// Ports that are tried. Below the range from which Linux takes the local ports of connections, which come and go.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -95,12 +93,9 @@ pub fn free_port() -> Result<u16> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        collections::BTreeSet,
-        net::{Ipv4Addr, TcpListener},
-    };
-
     use super::{PORTS, free_port};
+    use std::collections::BTreeSet;
+    use std::net::{Ipv4Addr, TcpListener};
 
     #[test]
     fn a_free_port_can_be_bound_and_no_two_agree() {

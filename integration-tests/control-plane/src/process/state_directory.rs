@@ -1,16 +1,14 @@
 //! The directory in which a group of programs keeps its files. It is removed once this process is gone, or is done with
 //! it, and the programs have ended.
 
+use super::{Supervisor, supervisor};
+use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail};
 use tokio::sync::watch;
-
-use super::{Supervisor, supervisor};
 
 /// Environment variable that makes state directories stay, for a look at logs after a failure.
 const KEEP: &str = "STREAMS_KEEP_STATE";

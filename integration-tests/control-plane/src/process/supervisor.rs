@@ -14,6 +14,10 @@
 //! The roles run in a process group of their own: Ctrl-C in a terminal reaches the harness alone, which may want to end
 //! things in order.
 
+use super::protocol::{Exit, Order, Report};
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::Parser;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{BufRead as _, Write as _};
@@ -22,13 +26,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, anyhow, bail};
-use clap::Parser;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::sync::mpsc;
-
-use super::protocol::{Exit, Order, Report};
 
 /// First argument of a supervising process. Programs that supervise have no other use for it.
 pub(super) const FIRST_ARGUMENT: &str = "__supervise";

@@ -1,5 +1,6 @@
 //! Namespaces of their own, and users with no more rights than they were given.
 
+use crate::support::{NOBODY, SOON, control_plane};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -8,8 +9,6 @@ use kube::{Client, Error};
 use serde_json::json;
 use streams_control_plane::client;
 use streams_control_plane::wait::eventually;
-
-use crate::support::{NOBODY, SOON, control_plane};
 
 /// What the API server says to a list request: 200, or the code of the error.
 async fn list<K>(client: &Client, namespace: &str) -> Result<u16>

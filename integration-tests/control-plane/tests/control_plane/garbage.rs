@@ -1,16 +1,14 @@
 //! Owner references work, also from objects of a kind of our own, and without the half minute that late kinds would
 //! take.
 
-use std::time::{Duration, Instant};
-
+use crate::support::{SOON, control_plane};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
+use std::time::{Duration, Instant};
 use streams_control_plane::wait::eventually;
-
-use crate::support::{SOON, control_plane};
 
 /// Well below the 30 s after which the garbage collector looks for new kinds.
 const QUICK: Duration = Duration::from_secs(10);

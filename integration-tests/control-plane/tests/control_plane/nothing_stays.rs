@@ -1,18 +1,16 @@
 //! However a process that has started a control plane ends, nothing of it stays: no program, no port, no file.
 #![cfg(target_os = "linux")]
 
-use std::fs;
-use std::process::{Child, Command, ExitStatus, Stdio};
-
+use crate::support::{SOON, supervisor};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use streams_control_plane::process::{
     Exit, Process, Program, StateDirectory, accepts_connections, free_port, processes_of,
 };
 use streams_control_plane::wait::eventually;
 use tempfile::TempDir;
-
-use crate::support::{SOON, supervisor};
 
 /// Starting takes five seconds on an idle machine.
 const STARTED: std::time::Duration = std::time::Duration::from_secs(120);

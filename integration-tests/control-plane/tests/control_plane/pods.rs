@@ -1,12 +1,11 @@
 //! Pods seem to run, and do what annotations tell them.
 
+use crate::support::{SOON, control_plane};
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Node, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use streams_control_plane::wait::eventually;
-
-use crate::support::{SOON, control_plane};
 
 /// Makes a pod with `annotations` in a namespace of its own and waits until it is in `phase` on a node.
 async fn pod_reaches(phase: &str, annotations: Value) -> Result<(Api<Pod>, Pod)> {

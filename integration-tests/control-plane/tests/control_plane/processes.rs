@@ -1,11 +1,9 @@
 //! Supervised programs, with a shell in the place of a server.
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, bail, ensure};
-use streams_control_plane::process::{Exit, Process, Program, StateDirectory};
-
 use crate::support::{SOON, supervisor};
+use anyhow::{Result, bail, ensure};
+use std::time::{Duration, Instant};
+use streams_control_plane::process::{Exit, Process, Program, StateDirectory};
 
 fn shell(script: &str) -> Program {
     Program::new("shell", "/bin/sh").arguments(["-c", script])

@@ -1,17 +1,15 @@
 //! A control plane of its own, for what would disturb the other tests.
 
-use std::net::{Ipv4Addr, TcpListener};
-
+use crate::support::{SOON, supervisor};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use serde_json::json;
+use std::net::{Ipv4Addr, TcpListener};
 use streams_control_plane::process::{Exit, free_port};
 use streams_control_plane::wait::eventually;
 use streams_control_plane::{Component, ControlPlane, Options};
-
-use crate::support::{SOON, supervisor};
 
 #[tokio::test]
 async fn a_taken_port_is_given_up_and_a_killed_api_server_comes_back_with_its_objects() -> Result<()> {

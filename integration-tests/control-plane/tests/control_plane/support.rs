@@ -1,10 +1,9 @@
 //! What the tests share.
 
-use std::time::Duration;
-
 use anyhow::{Result, anyhow};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;
+use std::time::Duration;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::{ControlPlane, Options, User};
 use tokio::sync::OnceCell;

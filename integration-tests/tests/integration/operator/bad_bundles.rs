@@ -2,6 +2,7 @@
 //! sentence, nothing half-created stays, and correcting it goes on with the same job
 //! (rules fetch-10 and job-19).
 
+use super::fixture::{Fixture, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
@@ -9,8 +10,6 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use streams_api::{Job, JobPhase, condition};
 use streams_control_plane::wait::eventually;
-
-use super::fixture::{Fixture, WITHIN, with_system};
 
 const FILE: &str = "wrong.sab";
 

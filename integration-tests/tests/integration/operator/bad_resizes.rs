@@ -1,22 +1,20 @@
 //! Widths that cannot be: refused with a reason where the user looks, what runs is not touched, and the next good width
 //! goes through (rules elasticity-2 and elasticity-3).
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
+use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
+use std::num::NonZeroU32;
+use std::time::Duration;
 use streams_api::{FusionOptions, InitialWidth, condition};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tonic::Code;
 use tonic_types::StatusExt as _;
-
-use super::fixture::{Fixture, JOB, Moment, WITHIN, resize_of_clean, with_system};
 
 /// For an answer that waits for nothing but the machine.
 const AT_ONCE: Duration = Duration::from_secs(20);
@@ -140,7 +138,8 @@ async fn said(job: &ObservedJob, region: &str) -> Result<(Vec<(String, String, S
 }
 
 /// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4).
-/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at once.
+/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at
+/// once.
 #[tokio::test]
 async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -> Result<()> {
     with_system("bad-resizes", async |it| {

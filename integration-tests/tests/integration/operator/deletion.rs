@@ -1,5 +1,7 @@
 //! The deletion of a job leaves nothing of it, and nothing else is touched (rule job-29).
 
+use super::fixture::{JOB, Moment, WITHIN, with_system};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
@@ -8,9 +10,6 @@ use kube::api::DeleteParams;
 use streams_api::{Job, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{JOB, Moment, WITHIN, with_system};
-use super::quota::{Limited, Quota};
 
 async fn delete(job: &ObservedJob, how: &DeleteParams) -> Result<()> {
     job.api::<Job>().delete(job.name(), how).await?;

@@ -1,6 +1,7 @@
 //! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health
 //! (rules elasticity-9 and elasticity-13).
 
+use super::fixture::{Moment, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
@@ -9,8 +10,6 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
 use tonic::Code;
 use tonic_types::StatusExt as _;
-
-use super::fixture::{Moment, with_system};
 
 const DOMAIN: &str = "elasticity.streams.ibm.com";
 

@@ -1,10 +1,6 @@
 //! A namespace with the services that look after it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::process::Stdio;
-use std::time::Duration;
-
+use crate::support::{control_plane, programs, supervisor};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::inventory::Inventory;
@@ -15,13 +11,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::process::Stdio;
+use std::time::Duration;
 use streams_api::Job;
 use streams_control_plane::binaries::Tool;
 use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::process::Command;
-
-use crate::support::{control_plane, programs, supervisor};
 
 /// For what takes a second or two on an idle machine, and much longer on one with a lot else to do.
 pub(crate) const WITHIN: Duration = Duration::from_secs(180);

@@ -3,14 +3,13 @@
 //!
 //! Where it is killed is certain, not a matter of luck: a quota keeps it from the next step until it is dead.
 
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with_system};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
 use streams_api::{JobStatus, condition};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with_system};
-use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
 

@@ -1,14 +1,13 @@
 //! All replicas of the fusion service are away during a resize: what runs goes on running, the job says what it waits
 //! for, and when they are back the resize goes through (rule job-20).
 
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
 use streams_api::condition;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
-use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
 /// A call that nobody answers is given up, and shown as trouble, after this time.

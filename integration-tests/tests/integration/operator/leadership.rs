@@ -1,14 +1,13 @@
 //! Two frontends: one leads, both serve the elasticity API, and when the leader dies the other one finishes what it
 //! began (rules call-12 and elasticity-8).
 
+use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::Frontend;
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{Fixture, Moment, WITHIN, as_if_undisturbed, with};
-use super::quota::{Limited, Quota};
 
 const WIDTH: u32 = 5;
 

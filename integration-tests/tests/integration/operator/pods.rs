@@ -1,7 +1,6 @@
 //! Pods that end: what the restart policies make of it (rule pe-7). kwok lets a pod end when an annotation says so.
 
-use std::time::Duration;
-
+use super::fixture::{Fixture, JOB, Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::Widths;
 use integration_tests::system::job::ObservedJob;
@@ -9,10 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::json;
+use std::time::Duration;
 use streams_api::{PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
 use streams_control_plane::wait::eventually;
-
-use super::fixture::{Fixture, JOB, Moment, WITHIN, with_system};
 
 const OPERATOR: &str = "Score[0].Best";
 

@@ -7,8 +7,7 @@
 //! | Services | texts that are written, and no object of a new PE |
 //! | Pods | a committed generation whose new pods cannot be created |
 
-use std::fmt::Debug;
-
+use super::fixture::{Fixture, WITHIN};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
 use kube::Resource;
@@ -16,9 +15,8 @@ use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use std::fmt::Debug;
 use streams_control_plane::wait::eventually;
-
-use super::fixture::{Fixture, WITHIN};
 
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

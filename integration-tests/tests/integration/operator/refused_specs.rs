@@ -1,13 +1,12 @@
 //! What the API server refuses by itself, with a message that names it (rules name-2 and job-31). No part of
 //! the operator runs here.
 
+use crate::support::control_plane;
 use anyhow::{Context as _, Result, ensure};
 use kube::Error;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use streams_api::{Job, ParallelRegion, ParallelRegionSpec};
-
-use crate::support::control_plane;
 
 /// What the API server says to a job with this name and spec.
 async fn create(namespace: &str, name: &str, spec: &Value) -> Result<Result<(), String>> {

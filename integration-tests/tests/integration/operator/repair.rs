@@ -1,5 +1,6 @@
 //! What a user deletes by mistake comes back, without touching what need not be touched (rule job-26).
 
+use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
@@ -11,8 +12,6 @@ use serde::de::DeserializeOwned;
 use streams_api::{ParallelRegion, ProcessingElement, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};
 
 /// Deletes an object and waits until there is another one of its name.
 async fn returns<K>(job: &ObservedJob, name: &str) -> Result<K>

@@ -1,13 +1,12 @@
 //! A resize touches what changed and nothing else: pods compared by uid and launch count (rule job-15).
 
+use super::fixture::{Changed, Moment, WITHIN, lingers, resize_of_clean, with_system};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
-
-use super::fixture::{Changed, Moment, WITHIN, lingers, resize_of_clean, with_system};
-use super::quota::{Limited, Quota};
 
 #[tokio::test]
 async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {

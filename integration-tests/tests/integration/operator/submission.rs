@@ -1,15 +1,13 @@
 //! `kubectl apply` of a Job: what is there once it runs.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::fixture::{Fixture, JOB, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::ResourceExt as _;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{JobPhase, condition, names};
-
-use super::fixture::{Fixture, JOB, WITHIN, with_system};
 
 #[tokio::test]
 async fn every_pe_runs_with_what_it_needs() -> Result<()> {

@@ -1,9 +1,8 @@
 //! What `kubectl` shows, and waits for.
 
+use super::fixture::{JOB, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::Widths;
-
-use super::fixture::{JOB, WITHIN, with_system};
 
 /// Header of the table that begins with NAME in each block of lines.
 fn headers(output: &str) -> Vec<Vec<&str>> {

@@ -1,26 +1,22 @@
 //! One trace shows a resize from its caller to the last pod, through both services and the objects between them
 //! (rule name-11).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-
+use super::fixture::{Moment, WITHIN, resize_of_clean, with_environment};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::CLEAN;
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
-    trace_service_server::{TraceService, TraceServiceServer},
-};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use streams_api::{ProcessingElement, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
-
-use super::fixture::{Moment, WITHIN, resize_of_clean, with_environment};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 

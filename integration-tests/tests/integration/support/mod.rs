@@ -1,9 +1,8 @@
 //! What the tests share.
 
-use std::time::Duration;
-
 use anyhow::{Result, anyhow};
 use integration_tests::system::Programs;
+use std::time::Duration;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::{ControlPlane, Options};
 use tokio::sync::OnceCell;

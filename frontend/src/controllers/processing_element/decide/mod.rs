@@ -9,7 +9,7 @@
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
 //! | removal | what is left of it was deleted, or is to be deleted now | record by whom |
-//! | request | a restart is requested, the pod of the launch count was never created | ask the API server; record it as met |
+//! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
 //! | create | the pod of the launch count was never created, and no older one runs | create it |

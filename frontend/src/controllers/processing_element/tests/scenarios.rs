@@ -1,8 +1,7 @@
 //! What may become of a PE, with a crash at every call.
 
-use std::borrow::Cow;
-
 use super::world::{Event, World};
+use std::borrow::Cow;
 use streams_api::PePhase;
 
 /// Until nothing changes, with no crash.
