@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`rules`] | Does the code cite the rules of `docs/rules`, all of them, and nothing else? |
 //! | [`links`] | Do links between documents lead somewhere? |
+//! | [`deployment`] | Do documents name what the manifests have, and paths that there are? |
 //! | [`borders`] | Do crates depend on nothing that they must not know? |
 //! | [`circles`] | Do modules import each other in one direction? |
 //! | [`source`] | Is the code written as CONTRIBUTING says? |
@@ -14,6 +15,7 @@
 mod borders;
 mod circles;
 mod citations;
+mod deployment;
 mod files;
 mod links;
 mod markdown;

@@ -1,0 +1,149 @@
+//! Do the manifests and the documents about them belong together?
+
+use crate::files::{File, assert_none, line_at, read, root};
+use regex::Regex;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+const DOCKERFILE: &str = "deploy/Dockerfile";
+/// Folders with a kustomization, which lists all that is in them.
+const KUSTOMIZATIONS: [&str; 2] = ["deploy/base", "deploy/crds"];
+/// Documents that tell people what to type.
+const DOCUMENTS: [&str; 3] = ["README.md", "CONTRIBUTING.md", "deploy/README.md"];
+/// Documents whose words for paths are paths from the root.
+const MAPS: [&str; 5] = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "CHANGELOG.md", "deploy/README.md"];
+
+fn file(path: &str) -> &'static File {
+    read().iter().find(|file| file.path == path).unwrap()
+}
+
+fn documents<'a>(paths: &'a [&str]) -> impl Iterator<Item = &'static File> + 'a {
+    paths.iter().map(|path| file(path))
+}
+
+/// The manifests in a file.
+fn manifests(file: &File) -> Vec<Value> {
+    file.text.split("\n---\n").map(|text| serde_saphyr::from_str(text).unwrap()).collect()
+}
+
+fn kustomization(folder: &str) -> Value {
+    manifests(file(&format!("{folder}/kustomization.yaml"))).remove(0)
+}
+
+/// `kind/name`, in lower case as kubectl takes it, and `name:port` of Services, of all that `deploy/base` has.
+fn objects() -> BTreeSet<String> {
+    let mut objects = BTreeSet::new();
+    for file in read().iter().filter(|file| file.path.starts_with("deploy/base/")) {
+        for manifest in manifests(file).iter().filter(|manifest| manifest["metadata"]["name"].is_string()) {
+            let kind = manifest["kind"].as_str().unwrap().to_lowercase();
+            let name = manifest["metadata"]["name"].as_str().unwrap();
+            let ports = manifest["spec"]["ports"].as_array().into_iter().flatten();
+            objects.extend(ports.map(|port| format!("{name}:{}", port["port"])));
+            objects.insert(format!("{kind}/{name}"));
+        }
+    }
+    objects
+}
+
+/// The images that the manifests name, with their tags.
+fn images() -> BTreeSet<String> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let image = |image: &Value| format!("{}:{}", text(&image["name"]), text(&image["newTag"]));
+    kustomization("deploy/base")["images"].as_array().unwrap().iter().map(image).collect()
+}
+
+#[test]
+fn a_kustomization_lists_all_that_is_in_its_folder() {
+    let mut problems = Vec::new();
+    for folder in KUSTOMIZATIONS {
+        let kustomization = kustomization(folder);
+        let listed: BTreeSet<&str> =
+            kustomization["resources"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+        let there: BTreeSet<&str> = (read().iter())
+            .filter_map(|file| file.path.strip_prefix(folder)?.strip_prefix('/'))
+            .filter(|name| *name != "kustomization.yaml")
+            .collect();
+        problems.extend(there.difference(&listed).map(|name| format!("{folder}/{name} is not listed")));
+        let lost = listed.difference(&there).filter(|name| !root().join(folder).join(name).is_dir());
+        problems.extend(lost.map(|name| format!("{folder} has no {name}")));
+    }
+    assert_none("kustomizations", problems);
+}
+
+#[test]
+fn documents_name_what_the_manifests_have() {
+    let (objects, images) = (objects(), images());
+    let object = Regex::new(r"\s((?:service|deployment)/[a-z][a-z-]*)").unwrap();
+    let address = Regex::new(r"\b([a-z-]+)\.streams-system(:[0-9]+)").unwrap();
+    let label = Regex::new(r"kubectl label namespace \S+ (\S+)=(\S+)").unwrap();
+    let image = Regex::new(r"\b(?:streams-frontend|fusion-service):[0-9.]*[0-9]").unwrap();
+    let policies = &file("deploy/base/network-policies.yaml").text;
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for document in documents(&DOCUMENTS) {
+        let text = &document.text;
+        let mut check = |start, said: String, is_there: bool| {
+            count += 1;
+            if !is_there {
+                problems.push(format!("{}: {said}", document.place(line_at(text, start))));
+            }
+        };
+        for found in object.captures_iter(text).map(|found| found.get(1).unwrap()) {
+            check(found.start(), found.as_str().to_owned(), objects.contains(found.as_str()));
+        }
+        for found in address.captures_iter(text) {
+            let service = format!("{}{}", &found[1], &found[2]);
+            check(found.get(0).unwrap().start(), found[0].to_owned(), objects.contains(&service));
+        }
+        for found in label.captures_iter(text) {
+            let selector = format!("{}: {}", &found[1], &found[2]);
+            check(found.get(0).unwrap().start(), found[0].to_owned(), policies.contains(&selector));
+        }
+        for found in image.find_iter(text) {
+            let is_port = objects.contains(found.as_str());
+            check(found.start(), found.as_str().to_owned(), is_port || images.contains(found.as_str()));
+        }
+    }
+    assert!(count > 10, "only {count} names");
+    assert_none("what no manifest has", problems);
+}
+
+#[test]
+fn images_are_built_as_the_documents_say() {
+    let build = Regex::new(r"docker build -f (\S+) --target (\S+)\s+-t (\S+) \.").unwrap();
+    let dockerfile = std::fs::read_to_string(root().join(DOCKERFILE)).unwrap();
+    let commented = Some((DOCKERFILE, dockerfile.as_str()));
+    let documents = documents(&DOCUMENTS).map(|file| (file.path.as_str(), file.text.as_str()));
+    for (path, text) in documents.chain(commented).filter(|(_, text)| text.contains("docker build")) {
+        let mut built = BTreeSet::new();
+        for found in build.captures_iter(text) {
+            assert_eq!(&found[1], DOCKERFILE, "{path}");
+            let stage = format!("AS {}\n", &found[2]);
+            assert!(dockerfile.contains(&stage), "{path}: {DOCKERFILE} has no stage {}", &found[2]);
+            built.insert(found[3].to_owned());
+        }
+        assert_eq!(built, images(), "{path}");
+    }
+}
+
+#[test]
+fn paths_in_documents_lead_somewhere() {
+    // Not what comes of a build, and not what is to be put in: `fusion-service/fuzzing/regressions/TARGET/`.
+    let path = r"`((?:\.ci|deploy|docs|frontend|fusion-service|fuzz|integration-tests|proto)/[a-z0-9._/-]*)";
+    let path = Regex::new(path).unwrap();
+    let (mut problems, mut count) = (Vec::new(), 0);
+    for document in documents(&MAPS) {
+        // What was removed is named in the list of changes, and is not there.
+        let text = document.text.split("\n### Removed").next().unwrap();
+        for found in path.captures_iter(text) {
+            count += 1;
+            // A test binary is named without its ending.
+            let is_there = ["", ".rs"].iter().any(|ending| root().join(format!("{}{ending}", &found[1])).exists());
+            if !is_there {
+                let place = document.place(line_at(text, found.get(0).unwrap().start()));
+                problems.push(format!("{place}: {}", &found[1]));
+            }
+        }
+    }
+    assert!(count > 40, "only {count} paths");
+    assert_none("paths that lead nowhere", problems);
+}
