@@ -1,8 +1,8 @@
 //! What one compilation may cost, and whether it is still wanted.
 //!
-//! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it as it
-//! goes: [`Limits`] bound sizes *before* memory is spent on them, [`Budget::check`] ends work that nobody waits for,
-//! and [`Pace`] makes the question cheap enough for inner loops.
+//! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it while it
+//! works. [`Limits`] bound sizes *before* memory is spent on them. [`Budget::check`] ends work that nobody waits for.
+//! [`Pace`] calls it rarely enough for inner loops.
 
 use crate::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Bounds on sizes (rules language-5, expansion-33 and service-13).
+/// The largest sizes that the compiler accepts (rules language-5, expansion-33 and service-13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of an ADL document.
@@ -60,7 +60,7 @@ pub struct Budget {
 /// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a
 /// test a flag.
 pub trait Cancellation: fmt::Debug + Send + Sync {
-    /// True from the moment on at which nobody wants the result any more. Cheap: stages ask it in their loops.
+    /// Returns true as soon as nobody wants the result any more. Must be cheap, because stages call it in their loops.
     fn is_cancelled(&self) -> bool;
 }
 
@@ -76,7 +76,11 @@ impl Budget {
         Self { limits, ..Self::default() }
     }
 
-    /// Says whether the work should go on. Reads the clock: use [`Budget::pace`] in loops.
+    /// Checks whether the work should go on. It reads the clock, so loops use [`Budget::pace`] instead.
+    ///
+    /// # Errors
+    ///
+    /// The deadline has passed, or the caller has gone away.
     pub fn check(&self) -> Result<(), Error> {
         if self.cancellation.as_ref().is_some_and(|caller| caller.is_cancelled()) {
             return Err(Error::Cancelled);
@@ -93,13 +97,13 @@ impl Budget {
         Self { cancellation: Some(Arc::new(AtomicBool::new(true))), ..Self::default() }
     }
 
-    /// A counter that calls [`Budget::check`] now and then.
+    /// Returns a counter that calls [`Budget::check`] once every few thousand steps.
     pub fn pace(&self) -> Pace<'_> {
         Pace { budget: self, left: Pace::INTERVAL }
     }
 }
 
-/// Asks a [`Budget`] once per some thousand steps.
+/// Calls [`Budget::check`] once every few thousand steps.
 #[derive(Debug)]
 pub struct Pace<'a> {
     budget: &'a Budget,
@@ -110,12 +114,20 @@ impl Pace<'_> {
     const INTERVAL: u32 = 8192;
 
     /// Counts one step of roughly constant cost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Budget::check`].
     #[inline]
     pub fn step(&mut self) -> Result<(), Error> {
         self.steps(1)
     }
 
     /// Counts several steps at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Budget::check`].
     #[inline]
     pub fn steps(&mut self, count: u32) -> Result<(), Error> {
         if self.left > count {

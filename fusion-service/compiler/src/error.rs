@@ -1,8 +1,8 @@
 //! What a stage says when it refuses its input.
 //!
-//! Every stage returns [`Error`]: either the input is at fault, and then the error holds *all* problems which the stage
-//! can see at once (rule language-6), or the computation was ended from outside (deadline, cancellation) and says
-//! nothing about the input. The stages and codes are a contract (rule language-7); the wording is free.
+//! Every stage returns [`Error`]. If the input is at fault, the error holds *all* problems that the stage can see at
+//! once (rule language-6). If the deadline passed or the caller cancelled, the error says nothing about the input. The
+//! stages and codes are a contract (rule language-7); the wording is free.
 
 use std::fmt;
 
@@ -117,19 +117,19 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem without code and place.
+    /// Makes a problem without code and place.
     pub fn new(stage: Stage, message: impl Into<String>) -> Self {
         Self { stage, code: None, place: None, message: message.into() }
     }
 
-    /// The same with a code.
+    /// Sets the code.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
         self
     }
 
-    /// The same with a place.
+    /// Sets the place.
     #[must_use]
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
@@ -152,11 +152,11 @@ impl fmt::Display for Problem {
 /// Why a stage gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The input is wrong. Never empty; the first problem decides stage and code of the whole.
+    /// The input is wrong. The list is never empty. Its first problem gives the whole error its stage and code.
     Rejected(Vec<Problem>),
     /// The deadline of the budget passed.
     DeadlineExceeded,
-    /// Whoever asked does not want the answer any more.
+    /// The caller does not want the answer any more.
     Cancelled,
 }
 
@@ -196,15 +196,15 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Problems in the order in which they were found, each once; a bounded number of them.
+/// Collects problems in the order in which a stage finds them: each one once, and at most [`Problems::MOST`].
 ///
-/// A stage that can go on after a problem puts it here and goes on; the first problem decides stage and code of the
-/// whole, so the order in which a stage looks for problems is part of its contract.
+/// A stage that can go on after a problem adds it here and goes on. The first problem gives the whole error its stage
+/// and code. So the order in which a stage looks for problems is part of its contract.
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// More problems of one stage are of no use to anybody.
+    /// The most problems that are kept. Nobody reads more problems of one stage.
     pub const MOST: usize = 100;
 
     /// Adds a problem, unless it is known already (all channels of an operator tend to have the same one).
@@ -214,10 +214,10 @@ impl Problems {
         }
     }
 
-    /// The value of a step, or nothing if it was refused: its problems are kept.
+    /// Returns the value of a step. If the step refused its input, keeps its problems and returns nothing.
     ///
     /// # Errors
-    /// The computation was ended from outside.
+    /// The deadline passed or the caller cancelled.
     pub fn keep<T>(&mut self, result: Result<T, impl Into<Error>>) -> Result<Option<T>, Error> {
         match result.map_err(Into::into) {
             Ok(value) => Ok(Some(value)),
@@ -229,12 +229,12 @@ impl Problems {
         }
     }
 
-    /// Whether there is none.
+    /// Whether no problem was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether looking for more is in vain.
+    /// Whether further problems would be dropped, so that a stage can stop looking for them.
     pub fn is_full(&self) -> bool {
         self.0.len() >= Self::MOST
     }
@@ -242,7 +242,7 @@ impl Problems {
     /// Ends a step.
     ///
     /// # Errors
-    /// There is a problem: all of them.
+    /// At least one problem was added. The error holds all of them.
     pub fn into_result(self) -> Result<(), Error> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::Rejected(self.0)) }
     }

@@ -1,8 +1,8 @@
-//! How much memory a value takes besides itself: what it has on the heap.
+//! Counts the bytes that a value has on the heap.
 //!
-//! Caches of compiled jobs are bounded by this, so it is counted and not guessed. Types derive [`GetSize`], which
-//! counts every field. This module has what the derive does not know: containers of `cranelift-entity`, and what
-//! several values share. A field of such a type names a function of this module with `#[get_size(size_fn = ...)]`.
+//! Caches of compiled jobs are bounded by this number, so it has to be right. Types derive [`GetSize`], which counts
+//! every field. This module counts what the derive does not know: containers of `cranelift-entity`, and values that
+//! several owners share. A field of such a type names a function of this module with `#[get_size(size_fn = ...)]`.
 //!
 //! Knows: the sizes of things. Must not know: what they are for.
 
@@ -14,40 +14,41 @@ use std::sync::Arc;
 
 /// Bytes that were asked of the allocator for a value, itself not included. Linear in its parts.
 pub(crate) fn size<T: GetSize>(value: &T) -> usize {
-    // What is shared is counted by `share`, so nobody has to remember what was seen.
+    // `share` counts shared values, so no tracker has to remember which values were counted already.
     value.get_heap_size_with_tracker(NoTracker::new(true)).0
 }
 
-/// The part of a shared value that is for one of its owners. The counters are left out.
-pub(crate) fn share<T: Content + ?Sized>(value: &Arc<T>) -> usize {
+/// The bytes of a shared value, divided by the number of its owners. The reference counters of the [`Arc`] are not
+/// counted.
+pub(crate) fn share<T: SharedContent + ?Sized>(value: &Arc<T>) -> usize {
     // Named, because a reference is itself a value that has nothing on the heap.
     (size_of_val::<T>(value) + T::content(value)) / Arc::strong_count(value)
 }
 
 /// The same for a value that may be absent.
-pub(crate) fn share_if_any<T: Content + ?Sized>(value: &Option<Arc<T>>) -> usize {
+pub(crate) fn share_if_any<T: SharedContent + ?Sized>(value: &Option<Arc<T>>) -> usize {
     value.as_ref().map_or(0, share)
 }
 
-/// What may be shared.
-pub(crate) trait Content {
+/// A value that several owners may share.
+pub(crate) trait SharedContent {
     /// Bytes on the heap besides the value itself.
     fn content(&self) -> usize;
 }
 
-impl<T: GetSize> Content for T {
+impl<T: GetSize> SharedContent for T {
     fn content(&self) -> usize {
         size(self)
     }
 }
 
-impl<T: GetSize> Content for [T] {
+impl<T: GetSize> SharedContent for [T] {
     fn content(&self) -> usize {
         self.iter().map(size).sum()
     }
 }
 
-impl Content for str {
+impl SharedContent for str {
     fn content(&self) -> usize {
         0
     }

@@ -13,10 +13,10 @@
 //! * [`logical`] is the application as written.
 //! * [`topology`] is the application as it runs: one operator per channel, splitters, connections.
 //! * [`fuser`] groups operators into PEs; it knows nothing of XML.
-//! * [`elements`] gives PEs their ports and threads, and tells which PEs a resize leaves as they are.
+//! * [`elements`] gives PEs their ports and threads, and finds the PEs that a resize leaves as they are.
 //! * [`aadl`] writes one document per PE.
-//! * [`plan`] puts the stages together for a submission and for a resize, and keeps numbers stable between them.
-//! * [`explain`] says of a compiled job why it is as it is, in words.
+//! * [`plan`] runs the stages for a submission and for a resize, and keeps numbers stable between them.
+//! * [`explain`] explains to people why a job is compiled as it is.
 //!
 //! All stages use [`budget`] (what a compilation may cost), [`error`] (why a stage refuses its input), [`shared`] (what
 //! generations of a job have in common) and [`phrase`] (counts and lists in sentences).

@@ -1,13 +1,13 @@
 //! Parts of sentences for people: how many of something, the first of many names, numbers as runs.
 //!
-//! Knows: a little English. Must not know: what is spoken of.
+//! Knows: a little English. Must not know: what the sentences are about.
 
 /// `1 PE`, `2 PEs`.
 pub fn counted(number: usize, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
-/// `a, b and 3 more`: the first entries of `count`.
+/// `a, b and 3 more`: the first entries of a list that has `count` entries.
 pub fn listed(first: &[String], count: usize) -> String {
     let text = first.join(", ");
     match count.saturating_sub(first.len()) {

@@ -1,7 +1,7 @@
 //! Values that the generations of a job share.
 //!
-//! A resize leaves most operators and PEs as they are. The new generation refers to the same values instead of having
-//! copies, and whoever compares generations sees at once that they are the same ([`Shared::is`]).
+//! A resize leaves most operators and PEs as they are. The new generation refers to the same values and has no copies
+//! of them. Code that compares two generations then sees at once that a value is the same ([`Shared::is`]).
 //!
 //! Knows: nothing of what it holds.
 
@@ -9,24 +9,24 @@ use get_size2::{GetSize, GetSizeTracker};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value that does not change while several generations have it.
+/// A value that several generations of a job may refer to. It does not change while they do.
 #[derive(Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
-    /// A value that nobody else has yet.
+    /// Wraps a value that has no other owner.
     pub fn new(value: T) -> Self {
         Self(Arc::new(value))
     }
 
-    /// Whether both are the same value, not only equal ones.
+    /// Whether both refer to the same value in memory, not only to equal values.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 impl<T: Clone> Shared<T> {
-    /// The value to be changed; a copy of it if others have it too.
+    /// Gives the value for changes. If it has other owners, this owner gets a copy of its own first.
     pub fn to_mut(&mut self) -> &mut T {
         Arc::make_mut(&mut self.0)
     }
@@ -55,7 +55,7 @@ impl<T: PartialEq> PartialEq for Shared<T> {
 impl<T: Eq> Eq for Shared<T> {}
 
 impl<T: GetSize> GetSize for Shared<T> {
-    /// All of it, for each generation: the others may be gone tomorrow.
+    /// Counts the whole value for every generation, because the other generations may be dropped first.
     fn get_heap_size_with_tracker<Tracker: GetSizeTracker>(&self, tracker: Tracker) -> (usize, Tracker) {
         T::get_size_with_tracker(&self.0, tracker)
     }

@@ -20,7 +20,7 @@ fn options(length: usize) -> (FusionOption, FusionType, Policy) {
         5 => (FusionOption::Legacy, FusionType::NoChannelInfluence, rebalance),
         _ => {
             let cpus = Cpus { limit: Some(2_000), request: None, job_wide: false, free: Some(16_000), share: 500 };
-            (FusionOption::Automatic { cpus, resolved: None }, FusionType::NoChannelInfluence, sticky)
+            (FusionOption::Automatic { cpus, count: None }, FusionType::NoChannelInfluence, sticky)
         }
     }
 }

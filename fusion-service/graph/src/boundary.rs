@@ -5,7 +5,7 @@ use super::outline::{Connection, Outline, When};
 use super::subject::{DrawnOperator, Subject};
 use super::text::{last_part, long, short, shortened};
 use std::collections::BTreeMap;
-use streams_compiler::topology::{Export, Imports, Operator};
+use streams_compiler::topology::{EvaluatedExport, EvaluatedImports, PhysicalOperator};
 
 /// Imports and exports of the operators noted so far.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Boundary {
         }
     }
 
-    fn note_operator(&mut self, operator: &Operator, node: NodeId, parent: Option<ClusterId>, when: When) {
+    fn note_operator(&mut self, operator: &PhysicalOperator, node: NodeId, parent: Option<ClusterId>, when: When) {
         for (port, input) in (0_u32..).zip(&operator.inputs) {
             let Some(imports) = input.imports.as_deref() else { continue };
             for (name, lines) in describe_imports(imports) {
@@ -150,7 +150,7 @@ fn without_channels(name: &str) -> String {
 }
 
 /// Names of the Imports of a port, with what each imports.
-fn describe_imports(imports: &Imports) -> Vec<(String, Vec<String>)> {
+fn describe_imports(imports: &EvaluatedImports) -> Vec<(String, Vec<String>)> {
     let mut all: Vec<(String, Vec<String>)> = Vec::new();
     for import in &imports.by_name {
         let line = format!("{} of {}", import.stream_name, import.application_name);
@@ -165,7 +165,7 @@ fn describe_imports(imports: &Imports) -> Vec<(String, Vec<String>)> {
     all
 }
 
-fn describe_export(export: &Export) -> Vec<String> {
+fn describe_export(export: &EvaluatedExport) -> Vec<String> {
     let mut lines: Vec<String> = export.name.iter().map(|name| format!("as {name}")).collect();
     let properties: Vec<String> = (export.properties.iter().flatten())
         .map(|property| format!("{}={}", property.name, property.values.join(",")))

@@ -167,7 +167,7 @@ impl Streams {
     /// end does not exist lead nowhere.
     fn of(application: &Application, budget: &Budget) -> Result<Self, Error> {
         let parallel: HashSet<u64> = application.regions.iter().map(|region| region.operator).collect();
-        let mut through: HashMap<PortKey, &[logical::Connection]> = HashMap::new();
+        let mut through: HashMap<PortKey, &[logical::ConnectionEnd]> = HashMap::new();
         let mut inputs: HashMap<(u64, u64), (OperatorId, u32)> = HashMap::new();
         for (id, operator) in &application.operators {
             match &operator.kind {
@@ -190,7 +190,7 @@ impl Streams {
         let mut streams = Vec::new();
         let mut steps = 0_usize;
         for (source, operator) in &application.operators {
-            let outputs: Vec<&[logical::Connection]> = match &operator.kind {
+            let outputs: Vec<&[logical::ConnectionEnd]> = match &operator.kind {
                 OperatorKind::Primitive(primitive) => {
                     primitive.outputs.iter().map(|port| port.port.connections.as_slice()).collect()
                 }
@@ -199,7 +199,7 @@ impl Streams {
             };
             for (source_port, connections) in (0_u32..).zip(outputs) {
                 let mut seen: HashSet<PortKey> = HashSet::new();
-                let mut open: Vec<(&logical::Connection, bool)> =
+                let mut open: Vec<(&logical::ConnectionEnd, bool)> =
                     connections.iter().rev().map(|c| (c, false)).collect();
                 while let Some((connection, split)) = open.pop() {
                     pace.step()?;

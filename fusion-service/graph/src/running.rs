@@ -14,7 +14,7 @@ use streams_compiler::fuser::PeId;
 use streams_compiler::logical::{Application, OperatorId};
 use streams_compiler::phrase::counted;
 use streams_compiler::plan::Placement;
-use streams_compiler::topology::Operator;
+use streams_compiler::topology::PhysicalOperator;
 
 /// The physical graph: composites, regions and channels around operators.
 pub(super) fn physical(subject: &Subject<'_>, limits: DrawingLimits, budget: &Budget) -> Result<Drawing, Error> {
@@ -131,7 +131,7 @@ enum Enclosure {
 }
 
 /// Outermost first.
-fn enclosures(subject: &Subject<'_>, operator: &Operator) -> Vec<Enclosure> {
+fn enclosures(subject: &Subject<'_>, operator: &PhysicalOperator) -> Vec<Enclosure> {
     let application = subject.application();
     let mut enclosures = Vec::new();
     if let Some(region) = subject.region_of(application.operators[operator.logical].index) {

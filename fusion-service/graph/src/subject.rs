@@ -9,7 +9,7 @@ use streams_compiler::fuser::PeId;
 use streams_compiler::logical::{Application, ParallelRegion, SplitterKind, Width};
 use streams_compiler::phrase::counted;
 use streams_compiler::plan::{Compiled, Fate, Placement, Reason};
-use streams_compiler::topology::{self, Operator, Topology};
+use streams_compiler::topology::{self, PhysicalOperator, Topology};
 
 /// A job that is drawn.
 pub(super) struct Subject<'a> {
@@ -24,7 +24,7 @@ pub(super) struct Subject<'a> {
 /// An operator that is there, or was.
 pub(super) struct DrawnOperator<'a> {
     /// As it is now, or was at last.
-    pub(super) operator: &'a Operator,
+    pub(super) operator: &'a PhysicalOperator,
     pub(super) now: Option<topology::Node>,
     pub(super) before: Option<topology::Node>,
     /// Where it is now, or was at last.
@@ -259,7 +259,7 @@ fn region(topology: &Topology, index: u64) -> Option<&topology::Region> {
 }
 
 /// `spl.utility::Custom`.
-fn kind<'a>(application: &'a Application, operator: &Operator) -> Option<&'a str> {
+fn kind<'a>(application: &'a Application, operator: &PhysicalOperator) -> Option<&'a str> {
     let definition = operator.primitive(application)?.definition;
     let at = application.definitions.binary_search_by_key(&definition, |d| d.index).ok()?;
     application.definitions.get(at).map(|d| d.kind.as_str())

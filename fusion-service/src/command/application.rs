@@ -8,9 +8,9 @@
 //! Knows: arguments, files. Must not know: what a command does with an application.
 
 use super::options::{PolicyName, fusion_type};
-use super::request::Job;
+use super::request::RequestFile;
 use super::terminal::printable;
-use super::{Failure, document};
+use super::{CommandFailure, document};
 use crate::options::LimitArguments;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub struct ApplicationArguments {
     pub limits: LimitArguments,
 }
 
-/// What the arguments name, read.
+/// The files that the arguments name, read.
 #[derive(Debug)]
 pub struct Application {
     /// What the application is called in messages: the file, as it was given.
@@ -73,7 +73,8 @@ pub struct Application {
     pub bundle: Option<Bundle>,
     /// What the job adds, or what is wrong with its configuration.
     pub request: Result<Arc<Request>, Error>,
-    /// The same without the configuration, to find other problems although the configuration is wrong.
+    /// The request without its configuration. With it, a check can find other problems although the configuration is
+    /// wrong.
     pub unconfigured: Arc<Request>,
     /// Pattern of a region, width: one resize after the other.
     pub resizes: Vec<(String, i128)>,
@@ -89,8 +90,8 @@ impl ApplicationArguments {
     /// # Errors
     ///
     /// A file cannot be read, or the request does not have its form.
-    pub fn read(&self) -> Result<Application, Failure> {
-        let job = self.request.as_deref().map(Job::read).transpose()?;
+    pub fn read(&self) -> Result<Application, CommandFailure> {
+        let job = self.request.as_deref().map(RequestFile::read).transpose()?;
         let unnamed = || Request { job_name: JOB_NAME.to_owned(), ..Request::default() };
         let (request, unconfigured, mut resizes) = match job {
             Some(job) => (job.request, job.unconfigured, job.resizes),
@@ -131,8 +132,11 @@ impl ApplicationArguments {
 }
 
 impl Application {
-    /// Parses the document, if the request is right in itself. The application is at fault otherwise; the first stage
-    /// with problems decides (rule layout-14).
+    /// Parses the document, if the request has no problems of its own.
+    ///
+    /// # Errors
+    ///
+    /// The request or the document has problems. The first stage with problems decides (rule layout-14).
     pub fn open(&self) -> Result<(Source, Arc<Request>), Error> {
         let request = self.request.clone()?;
         request.check()?;
@@ -140,8 +144,8 @@ impl Application {
         Ok((Source::parse(document, &self.budget)?, request))
     }
 
-    /// What is wrong, for standard error: a line per problem, `file:line:column: [code ]message`.
-    pub fn complaint(&self, error: &Error) -> String {
+    /// The problems for standard error: a line per problem, `file:line:column: [code ]message`.
+    pub fn problem_lines(&self, error: &Error) -> String {
         const MOST: usize = 1000;
         let printable = |text: &str| printable(text, MOST);
         let name = printable(&self.name);
@@ -160,23 +164,22 @@ impl Application {
 
 /// `legacy`, `manual:N`, `automatic` or `automatic:N`.
 fn fusion(text: &str) -> Result<FusionOption, String> {
-    let automatic = |resolved| {
+    let automatic = |count| {
         let cpus = Cpus { share: Cpus::DEFAULT_SHARE, ..Cpus::default() };
-        FusionOption::Automatic { cpus, resolved }
+        FusionOption::Automatic { cpus, count }
     };
-    let count =
-        |number: &str| number.parse::<u64>().map_err(|_| format!("\"{}\" is no number of PEs", excerpt(number)));
+    let pes = |number: &str| number.parse::<u64>().map_err(|_| format!("\"{}\" is no number of PEs", excerpt(number)));
     match text.split_once(':') {
         None if text == "legacy" => Ok(FusionOption::Legacy),
         None if text == "automatic" => Ok(automatic(None)),
-        // A number that is too small is the compiler's to refuse.
+        // The compiler refuses a number that is too small.
         Some(("manual", number)) => Ok(FusionOption::Manual(integer(number)?)),
-        Some(("automatic", number)) => Ok(automatic(Some(count(number)?))),
+        Some(("automatic", number)) => Ok(automatic(Some(pes(number)?))),
         _ => Err("legacy, manual:N, automatic or automatic:N".to_owned()),
     }
 }
 
-/// `REGION=N`; what is wrong with the number is for the compiler to say.
+/// `REGION=N`. The compiler reports a number that is no width.
 fn width(text: &str) -> Result<(String, i128), String> {
     let (region, number) = text.rsplit_once('=').ok_or("REGION=N")?;
     if region.is_empty() {
@@ -253,9 +256,9 @@ mod tests {
     #[test]
     fn modes_of_fusion() {
         let mode = |text: &str| arguments(&["--fusion", text]).map(|a| a.fusion.unwrap());
-        let automatic = |resolved| {
+        let automatic = |count| {
             let cpus = Cpus { share: 500, ..Cpus::default() };
-            FusionOption::Automatic { cpus, resolved }
+            FusionOption::Automatic { cpus, count }
         };
         assert_eq!(mode("legacy"), Ok(FusionOption::Legacy));
         assert_eq!(mode("manual:-2"), Ok(FusionOption::Manual(-2)));

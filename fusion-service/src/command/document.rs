@@ -1,6 +1,6 @@
 //! Reads the ADL document from a file, which is an ADL or a bundle.
 
-use super::Failure;
+use super::CommandFailure;
 use std::fs::File;
 use std::io::{BufReader, Read as _, Seek as _};
 use std::path::Path;
@@ -21,8 +21,8 @@ pub(super) struct Document {
 /// # Errors
 ///
 /// The file cannot be read.
-pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
-    let unreadable = |error: std::io::Error| Failure::at(path, error);
+pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, CommandFailure> {
+    let unreadable = |error: std::io::Error| CommandFailure::at(path, error);
     let mut file = File::open(path).map_err(unreadable)?;
     let mut begin = Vec::new();
     file.by_ref().take(4).read_to_end(&mut begin).map_err(unreadable)?;
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, budget: &Budget) -> Result<Document, Failure> {
             Err(error) => Ok(Document { adl: refused(&error), bundle: None }),
         };
     }
-    // One byte more than is allowed: the parser says so.
+    // Reads one byte more than is allowed, so that the parser refuses a document that is too large.
     let most = budget.limits.adl_bytes.saturating_add(1);
     let mut document = begin;
     let rest = most.saturating_sub(document.len() as u64);

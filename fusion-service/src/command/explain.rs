@@ -2,7 +2,7 @@
 
 use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
-use super::{Failure, exit};
+use super::{CommandFailure, exit};
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -33,19 +33,19 @@ pub struct Arguments {
 
 /// The answer as JSON.
 #[derive(Serialize)]
-struct Answer {
+struct ExplainAnswer {
     /// The submission, then the resizes.
     steps: Vec<StepAnswer>,
 }
 
-/// One step: what was asked for, and its account, or what is wrong.
+/// One step: the resize, and its account or its problems.
 #[derive(Serialize)]
 struct StepAnswer {
     /// The resize; none for the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     resized: Option<Resized>,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: StepOutcome,
 }
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct Resized {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Outcome {
+enum StepOutcome {
     Explained(Box<Account>),
     Refused { problems: Vec<Problem> },
 }
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Whether every step gave a plan.
-fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
+fn explain_application(arguments: &Arguments) -> Result<bool, CommandFailure> {
     let application = arguments.application.read()?;
     let mut output = BufWriter::new(io::stdout().lock());
     let good = match arguments.output.output {
@@ -76,12 +76,12 @@ fn explain_application(arguments: &Arguments) -> Result<bool, Failure> {
             write_step(&mut output, step, resized, outcome).map_err(unwritable)
         }),
         OutputFormat::Json => {
-            let mut answer = Answer { steps: Vec::new() };
+            let mut answer = ExplainAnswer { steps: Vec::new() };
             let good = steps(&application, |_, resized, outcome| {
                 let resized = resized.map(|(region, width)| Resized { region: region.clone(), width: *width });
                 let outcome = match outcome {
-                    Ok(account) => Outcome::Explained(Box::new(account)),
-                    Err(error) => Outcome::Refused { problems: error.problems().to_vec() },
+                    Ok(account) => StepOutcome::Explained(Box::new(account)),
+                    Err(error) => StepOutcome::Refused { problems: error.problems().to_vec() },
                 };
                 answer.steps.push(StepAnswer { resized, outcome });
                 Ok(())
@@ -112,18 +112,18 @@ fn write_step(
     }
 }
 
-fn unwritable(error: io::Error) -> Failure {
-    Failure::new(format_args!("standard output: {error}"))
+fn unwritable(error: io::Error) -> CommandFailure {
+    CommandFailure::new(format_args!("standard output: {error}"))
 }
 
-/// Compiles and explains: the submission, then each resize. A resize that is refused leaves the job as it was.
-/// Complaints go to standard error. Says whether there were none.
+/// Compiles and explains the submission, then each resize. A resize that is refused leaves the job as it was. Problems
+/// go to standard error. Returns whether there were none.
 fn steps(
     application: &Application,
-    mut report: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), Failure>,
-) -> Result<bool, Failure> {
+    mut report: impl FnMut(usize, Option<&(String, i128)>, Result<Account, Error>) -> Result<(), CommandFailure>,
+) -> Result<bool, CommandFailure> {
     let budget = &application.budget;
-    let complain = |error: &Error| eprint!("{}", application.complaint(error));
+    let print_problems = |error: &Error| eprint!("{}", application.problem_lines(error));
     let submitted = application.open().and_then(|(source, request)| {
         let compiled = plan::submit(&source, &request, budget)?;
         let account = explain(&compiled, None, budget)?;
@@ -135,7 +135,7 @@ fn steps(
             compiled
         }
         Err(error) => {
-            complain(&error);
+            print_problems(&error);
             report(0, None, Err(error))?;
             return Ok(false);
         }
@@ -155,7 +155,7 @@ fn steps(
             }
             Err(error) => {
                 good = false;
-                complain(&error);
+                print_problems(&error);
                 report(number, Some(resize), Err(error))?;
             }
         }

@@ -1,7 +1,7 @@
 //! `fusion-service graph`: pictures of an application, and of what a resize does to it.
 
 use super::application::{Application, ApplicationArguments};
-use super::{Failure, exit};
+use super::{CommandFailure, exit};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Whether there is a picture.
-fn draw(arguments: &Arguments) -> Result<bool, Failure> {
+fn draw(arguments: &Arguments) -> Result<bool, CommandFailure> {
     let application = arguments.application.read()?;
     let format = arguments.format.or_else(|| Format::of(arguments.out.as_deref()?)).unwrap_or(Format::Svg);
     let mut limits = DrawingLimits::of_boxes(arguments.max_nodes as usize);
@@ -89,7 +89,7 @@ fn draw(arguments: &Arguments) -> Result<bool, Failure> {
     let drawing = match drawing(&application, arguments.view, limits) {
         Ok(drawing) => drawing,
         Err(error) => {
-            eprint!("{}", application.complaint(&error));
+            eprint!("{}", application.problem_lines(&error));
             return Ok(false);
         }
     };
@@ -99,11 +99,11 @@ fn draw(arguments: &Arguments) -> Result<bool, Failure> {
         Format::Svg => drawing.to_svg(),
     };
     match &arguments.out {
-        Some(path) => std::fs::write(path, text).map_err(|error| Failure::at(path, error))?,
+        Some(path) => std::fs::write(path, text).map_err(|error| CommandFailure::at(path, error))?,
         None => match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            written => written.map_err(|error| Failure::new(format!("standard output: {error}")))?,
+            written => written.map_err(|error| CommandFailure::new(format!("standard output: {error}")))?,
         },
     }
     Ok(true)
@@ -113,7 +113,7 @@ fn draw(arguments: &Arguments) -> Result<bool, Failure> {
 fn drawing(application: &Application, view: View, limits: DrawingLimits) -> Result<Drawing, Error> {
     let budget = &application.budget;
     if view == View::Logical && application.resizes.is_empty() {
-        // An application that lacks values can be looked at all the same; widths are those that it says.
+        // An application that lacks submission-time values can be drawn as written, with the widths of the ADL.
         let source = match application.open() {
             Ok((source, request)) => {
                 if let Ok(now) = plan::submit(&source, &request, budget) {

@@ -1,7 +1,7 @@
-//! The commands for people and scripts, which need no cluster: one module per command.
+//! The commands for people and scripts, one module per command. They need no cluster.
 //!
-//! Commands that take an application with flags share [`application`]. What else several commands need is in
-//! [`options`], `document` and `request`.
+//! Commands that take an application with flags share [`application`]. [`options`], `document` and `request` have other
+//! code that several commands share.
 
 pub mod application;
 pub mod check;
@@ -20,9 +20,9 @@ use std::process::ExitCode;
 /// Why a command stops: one line for people. The application is not at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Failure(String);
+pub struct CommandFailure(String);
 
-impl Failure {
+impl CommandFailure {
     pub(crate) fn new(what: impl std::fmt::Display) -> Self {
         Self(what.to_string())
     }
@@ -34,11 +34,11 @@ impl Failure {
 
 /// The exit status of a command (rule service-18): 0 if everything was compiled, 3 if the application is at fault. A
 /// failure is 2, with one line on standard error.
-pub(crate) fn exit(good: Result<bool, Failure>) -> ExitCode {
+pub(crate) fn exit(good: Result<bool, CommandFailure>) -> ExitCode {
     match good {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
-        Err(Failure(message)) => {
+        Err(CommandFailure(message)) => {
             const MOST: usize = 1000;
             eprintln!("error: {}", terminal::printable(&message, MOST));
             ExitCode::from(2)

@@ -3,7 +3,7 @@
 //! A file that does not have the form is a failure of the command. Values that are wrong in themselves, such as a width
 //! of 0, are left to the compiler.
 
-use super::Failure;
+use super::CommandFailure;
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use std::collections::BTreeMap;
@@ -23,17 +23,17 @@ const TEXT: usize = 1 << 20;
 const NAME: std::ops::RangeInclusive<usize> = 1..=253;
 
 /// A request with its resizes.
-pub(super) struct Job {
-    /// Wrong only where the configuration is.
+pub(super) struct RequestFile {
+    /// The request; an error if its configuration is wrong.
     pub(super) request: Result<Request, Error>,
-    /// The same without the configuration.
+    /// The request without the configuration.
     pub(super) unconfigured: Request,
     /// Pattern of a region, width.
     pub(super) resizes: Vec<(String, i128)>,
 }
 
-impl Job {
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+impl RequestFile {
+    pub(super) fn read(path: &Path) -> Result<Self, CommandFailure> {
         let form: RequestForm = read(path)?;
         let RequestForm { job_name, job_id, fusion, submission_time_values, config, parallel_regions, resizes } = form;
         let properties: BTreeMap<String, String> = texts(config);
@@ -55,17 +55,17 @@ impl Job {
 }
 
 /// Reads `input.json`.
-pub(super) fn replay(path: &Path) -> Result<Replay, Failure> {
+pub(super) fn replay(path: &Path) -> Result<Replay, CommandFailure> {
     let ReplayForm { region, prior_widths, current_widths, previous_pes } = read(path)?;
     let mut previous_elements = BTreeMap::new();
     for (id, operators) in previous_pes.0 {
         let decimal = id.0.bytes().all(|byte| byte.is_ascii_digit());
         let Some(id) = id.0.parse::<u64>().ok().filter(|_| decimal) else {
-            return Err(Failure::at(path, format!("previousPes: \"{}\" is no PE id", excerpt(&id.0))));
+            return Err(CommandFailure::at(path, format!("previousPes: \"{}\" is no PE id", excerpt(&id.0))));
         };
         let operators = operators.into_iter().map(|name| name.0).collect();
         if previous_elements.insert(id, operators).is_some() {
-            return Err(Failure::at(path, format!("previousPes: PE {id} is there twice")));
+            return Err(CommandFailure::at(path, format!("previousPes: PE {id} is there twice")));
         }
     }
     Ok(Replay {
@@ -76,15 +76,15 @@ pub(super) fn replay(path: &Path) -> Result<Replay, Failure> {
     })
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let unreadable = |error: std::io::Error| Failure::at(path, error);
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CommandFailure> {
+    let unreadable = |error: std::io::Error| CommandFailure::at(path, error);
     let mut bytes = Vec::new();
     File::open(path).map_err(unreadable)?.take(MOST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MOST {
-        return Err(Failure::at(path, format!("longer than {MOST} bytes")));
+        return Err(CommandFailure::at(path, format!("longer than {MOST} bytes")));
     }
     serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::new(format_args!("{}:{}", path.display(), malformed(&error))))
+        .map_err(|error| CommandFailure::new(format_args!("{}:{}", path.display(), malformed(&error))))
 }
 
 /// `line:column: what`
@@ -99,33 +99,33 @@ fn malformed(error: &serde_json::Error) -> String {
 struct RequestForm {
     job_name: JobName,
     job_id: u64,
-    fusion: Fusion,
+    fusion: FusionForm,
     #[serde(default)]
-    submission_time_values: Object<Text>,
+    submission_time_values: Object<BoundedText>,
     #[serde(default)]
-    config: Object<Text>,
+    config: Object<BoundedText>,
     #[serde(default)]
     parallel_regions: Object<Integer>,
     #[serde(default)]
-    resizes: Vec<Resize>,
+    resizes: Vec<ResizeForm>,
 }
 
 #[derive(Deserialize)]
-struct Resize {
-    region: Text,
+struct ResizeForm {
+    region: BoundedText,
     width: Integer,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplayForm {
-    region: Text,
+    region: BoundedText,
     prior_widths: Object<Integer>,
     current_widths: Object<Integer>,
-    previous_pes: Object<Vec<Text>>,
+    previous_pes: Object<Vec<BoundedText>>,
 }
 
-fn texts(object: Object<Text>) -> BTreeMap<String, String> {
+fn texts(object: Object<BoundedText>) -> BTreeMap<String, String> {
     object.0.into_iter().map(|(key, text)| (key.0, text.0)).collect()
 }
 
@@ -136,7 +136,7 @@ impl Object<Integer> {
 }
 
 /// An object, in the order of the file.
-struct Object<T>(Vec<(Text, T)>);
+struct Object<T>(Vec<(BoundedText, T)>);
 
 impl<T> Default for Object<T> {
     fn default() -> Self {
@@ -165,9 +165,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// A text of bounded length.
-struct Text(String);
+struct BoundedText(String);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for BoundedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if text.len() > TEXT {
@@ -182,7 +182,7 @@ struct JobName(String);
 
 impl<'de> Deserialize<'de> for JobName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Text(name) = Text::deserialize(deserializer)?;
+        let BoundedText(name) = BoundedText::deserialize(deserializer)?;
         if !NAME.contains(&name.chars().count()) {
             return Err(de::Error::custom("jobName does not have 1 to 253 characters"));
         }
@@ -220,25 +220,25 @@ impl<'de> Deserialize<'de> for Integer {
 }
 
 /// `"legacy"` or `{"manual": N}`.
-struct Fusion(FusionOption);
+struct FusionForm(FusionOption);
 
-impl<'de> Deserialize<'de> for Fusion {
+impl<'de> Deserialize<'de> for FusionForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Option;
         impl<'de> Visitor<'de> for Option {
-            type Value = Fusion;
+            type Value = FusionForm;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("\"legacy\" or {\"manual\": N}")
             }
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Fusion, E> {
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<FusionForm, E> {
                 if word == "legacy" {
-                    return Ok(Fusion(FusionOption::Legacy));
+                    return Ok(FusionForm(FusionOption::Legacy));
                 }
                 Err(E::custom(format!("fusion \"{}\" is unknown", excerpt(word))))
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fusion, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FusionForm, A::Error> {
                 let mut manual = None;
-                while let Some(Text(key)) = map.next_key()? {
+                while let Some(BoundedText(key)) = map.next_key()? {
                     if key == "manual" {
                         manual = Some(map.next_value::<Integer>()?.0);
                     } else {
@@ -246,7 +246,7 @@ impl<'de> Deserialize<'de> for Fusion {
                     }
                 }
                 let count = manual.ok_or_else(|| de::Error::missing_field("manual"))?;
-                Ok(Fusion(FusionOption::Manual(count)))
+                Ok(FusionForm(FusionOption::Manual(count)))
             }
         }
         deserializer.deserialize_any(Option)

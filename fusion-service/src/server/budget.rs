@@ -1,8 +1,8 @@
-//! The budget of a call: what the compiler may spend on it, and what those who wait for the compiler can wait for as
-//! well.
+//! The budget of a call, in a form that the compiler can check and that tasks of the server can wait for.
 //!
-//! The compiler asks its budget now and then, on a thread of its own. The tasks of the server do not ask, they wait:
-//! for a worker, for a caller who reads slowly. Both see the same deadline and the same cancellation.
+//! The compiler runs on a thread of its own and checks its budget now and then. Tasks of the server wait for a worker,
+//! or for a caller who reads slowly, and at the same time for the end of the budget. Both see the same deadline and the
+//! same cancellation.
 //!
 //! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
 
@@ -26,7 +26,7 @@ pub(crate) struct CallBudget {
 }
 
 impl CallBudget {
-    /// The same budget for a computation on a thread.
+    /// The same budget for the compiler.
     pub(crate) fn for_compiler(&self) -> Budget {
         let cancellation = Arc::new(Token(self.cancellation.clone()));
         Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation) }

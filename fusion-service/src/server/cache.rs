@@ -1,4 +1,4 @@
-//! What a replica remembers between calls, so that the next call is fast (rule service-9).
+//! The caches of a replica, which make the next call fast (rule service-9).
 //!
 //! There are three caches: parsed applications by the digest of their ADL, layouts by their digest, and compiled jobs
 //! by everything that they depend on ([`JobKey`]). Each is bounded by estimated bytes and drops what was not used for
@@ -48,7 +48,7 @@ pub(crate) struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// A good division of `bytes`: layouts are compact, jobs are the largest and the most useful.
+    /// Divides `bytes` among the caches. Layouts are compact; jobs are the largest and the most useful.
     pub(crate) fn divide(bytes: u64) -> Self {
         let layouts = bytes / 16;
         let applications = bytes / 4;
@@ -97,7 +97,7 @@ impl<C: Compiler> Caches<C> {
 
     /// Remembers a layout. `digest` must have been computed from it.
     pub(crate) fn add_layout(&self, digest: Digest, layout: &[u8]) {
-        // A copy: a slice of a whole request would keep all of it alive.
+        // The cache keeps a copy, because a slice would keep the whole request in memory.
         self.layouts.add(digest, Bytes::copy_from_slice(layout), layout.len() as u64);
     }
 
@@ -111,7 +111,7 @@ impl<C: Compiler> Caches<C> {
         self.jobs.add(key, job, size);
     }
 
-    /// Shows the present sizes in the metrics.
+    /// Writes the current sizes to the metrics.
     pub(crate) fn measure(&self) {
         self.applications.measure(&self.metrics);
         self.layouts.measure(&self.metrics);
@@ -122,7 +122,7 @@ impl<C: Compiler> Caches<C> {
 impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> BoundedCache<K, V> {
     /// Weights are counted in units, because a weight has only 32 bits.
     const UNIT: u64 = 1 << 10;
-    /// What an entry costs beside its value.
+    /// Bytes that an entry takes besides its value.
     const OVERHEAD: u64 = 256;
 
     fn new(name: &'static str, capacity: u64) -> Self {
@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
             .weigher(|_, (_, size): &(V, u64)| {
                 u32::try_from((size + Self::OVERHEAD).div_ceil(Self::UNIT)).unwrap_or(u32::MAX)
             })
-            // What was just compiled is asked for next, however often older entries were used.
+            // The next call mostly needs what was just compiled, however often older entries were used.
             .eviction_policy(EvictionPolicy::lru())
             .build();
         Self { name, entries }

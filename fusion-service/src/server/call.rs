@@ -1,4 +1,4 @@
-//! The layer around the service: what every call gets before it is worked on, and what is recorded when it ends.
+//! The layer around the service: it prepares every call and records how it ended.
 //!
 //! When the head of a request arrives, before its body is read, the layer gives the call a ticket, a deadline, a
 //! cancellation token and a span that continues the caller's trace. When the answer ends, in whatever way, it takes the
@@ -10,7 +10,7 @@
 //! ended or its caller has gone, its token is cancelled and its computation ends. A call that is cancelled because the
 //! server shuts down gets a status that says so.
 
-use super::admission::{Admission, Class, Ticket};
+use super::admission::{Admission, CallClass, Ticket};
 use super::budget::CallBudget;
 use super::deadline::deadline;
 use super::errors::Failure;
@@ -33,14 +33,14 @@ use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::{Instrument, Span, field};
 
-/// What all calls share.
+/// The values that all calls share.
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) admission: Admission,
     pub(crate) metrics: Arc<Metrics>,
     /// Bounds on sizes of every compilation.
     pub(crate) limits: Limits,
-    /// The most time a call gets.
+    /// The longest time a call may take.
     pub(crate) longest: Duration,
     /// Cancelled when calls in flight have to end.
     pub(crate) shutdown: CancellationToken,
@@ -48,10 +48,10 @@ pub(crate) struct Calls {
     pub(crate) in_flight: TaskTracker,
 }
 
-/// A call, for the one who works on it. Found in the extensions of the request.
+/// A call, for the code that works on it. The layer puts it into the extensions of the request.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) class: Class,
+    pub(crate) class: CallClass,
     pub(crate) budget: CallBudget,
     shutdown: CancellationToken,
     metrics: Arc<Metrics>,
@@ -113,7 +113,7 @@ where
         let Some((class, method)) = classify(request.uri().path()) else {
             return Box::pin(self.inner.call(request));
         };
-        let mut answer = Answer::begin(&self.calls, method, request.headers());
+        let mut answer = PendingAnswer::begin(&self.calls, method, request.headers());
         let call = match self.calls.begin(class, request.headers(), answer.began, &answer.cancellation) {
             Ok((call, ticket)) => {
                 answer.ticket = Some(ticket);
@@ -147,7 +147,7 @@ where
 impl Calls {
     fn begin(
         &self,
-        class: Class,
+        class: CallClass,
         headers: &http::HeaderMap,
         now: Instant,
         cancellation: &DropGuard,
@@ -161,20 +161,20 @@ impl Calls {
     }
 }
 
-fn classify(path: &str) -> Option<(Class, &'static str)> {
+fn classify(path: &str) -> Option<(CallClass, &'static str)> {
     let method = path.strip_prefix("/streams.fusion.v1.FusionService/")?;
     match method {
-        "Submit" => Some((Class::Submit, "Submit")),
-        "Resize" => Some((Class::Resize, "Resize")),
-        "Render" => Some((Class::Render, "Render")),
-        "Plan" => Some((Class::DryRun, "Plan")),
-        "Explain" => Some((Class::DryRun, "Explain")),
+        "Submit" => Some((CallClass::Submit, "Submit")),
+        "Resize" => Some((CallClass::Resize, "Resize")),
+        "Render" => Some((CallClass::Render, "Render")),
+        "Plan" => Some((CallClass::DryRun, "Plan")),
+        "Explain" => Some((CallClass::DryRun, "Explain")),
         _ => None,
     }
 }
 
 /// A call that is not completely answered yet. Dropping it ends the call.
-struct Answer {
+struct PendingAnswer {
     method: &'static str,
     began: Instant,
     span: Span,
@@ -186,7 +186,7 @@ struct Answer {
     _in_flight: TaskTrackerToken,
 }
 
-impl Answer {
+impl PendingAnswer {
     fn begin(calls: &Calls, method: &'static str, headers: &http::HeaderMap) -> Self {
         let span = tracing::info_span!(
             "call",
@@ -225,7 +225,7 @@ impl Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         // Without a status the caller went away.
         let code = self.code.unwrap_or(Code::Cancelled);
@@ -240,7 +240,7 @@ impl Drop for Answer {
 /// The body of an answer. It notes the status that ends it.
 struct ObservedBody {
     inner: Body,
-    answer: Answer,
+    answer: PendingAnswer,
 }
 
 impl http_body::Body for ObservedBody {

@@ -1,11 +1,12 @@
-//! What the server needs of a compiler.
+//! The interface between the server and a compiler.
 //!
-//! There is one, [`Library`](super::library::Library); tests have another whose every step can be held.
+//! [`Library`](super::library::Library) implements it. Tests have another implementation that stops at every step until
+//! they let it go on.
 //!
 //! Knows: the steps that cost time, what they take and give. Must not know: how calls arrive, what is cached.
 //!
-//! Invariants: a pure function of its arguments; ends soon after its budget does. Messages that get here have been
-//! checked (`request`); a compilation is without the content of its ADL.
+//! Invariants: results depend on nothing but the arguments. A method returns soon after its budget ends. `request` has
+//! checked the messages; the message of a compilation does not have the content of its ADL.
 
 use super::errors::Failure;
 use super::request::Resize;
@@ -14,14 +15,14 @@ use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 
-/// Compiles. All methods take long and run on workers, except those that only look things up.
+/// A compiler. Its methods take long and run on workers, except those that only look something up.
 pub(crate) trait Compiler: Send + Sync + 'static {
     /// A parsed ADL.
     type Application: Send + Sync + 'static;
     /// A compiled job: everything that rendering and the next resize need.
     type Job: Send + Sync + 'static;
 
-    /// What plans record as their compiler.
+    /// The version of the compiler that plans record.
     fn version(&self) -> &'static str;
 
     /// Reads an ADL.
@@ -44,7 +45,7 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         budget: &Budget,
     ) -> Result<(Self::Job, pb::ResizeResponse), Failure>;
 
-    /// Says why a job is compiled as it is; `prior` is the job before the resize that made it.
+    /// Explains why a job is compiled as it is. `prior` is the job before the resize, if a resize made the job.
     fn explain(
         &self,
         job: &Self::Job,
@@ -52,8 +53,8 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         budget: &Budget,
     ) -> Result<pb::ExplainResponse, Failure>;
 
-    /// Makes a job again from what it was compiled from and its layout. The same as the job that the layout was taken
-    /// from.
+    /// Restores a job from its application, its compilation and its layout. The result equals the job that the layout
+    /// was made from.
     fn restore(
         &self,
         application: &Arc<Self::Application>,
@@ -62,10 +63,10 @@ pub(crate) trait Compiler: Send + Sync + 'static {
         budget: &Budget,
     ) -> Result<Self::Job, Failure>;
 
-    /// What the text of a PE will be, if the job has that PE. Looks it up.
+    /// Looks up the id and size of the text of a PE, if the job has that PE.
     fn measure(&self, job: &Self::Job, pe: u64) -> Option<Measure>;
 
-    /// Writes the text of a PE. An error of the sink becomes `Cancelled`: nobody reads on.
+    /// Writes the text of a PE. An error of the sink becomes `Cancelled`, because the caller has stopped reading.
     fn render(&self, job: &Self::Job, pe: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), Failure>;
 
     /// Bytes of memory that a parsed ADL of this length takes, roughly.
@@ -75,7 +76,7 @@ pub(crate) trait Compiler: Send + Sync + 'static {
     fn job_size(&self, job: &Self::Job) -> u64;
 }
 
-/// What the text of a PE is.
+/// The id and size of the text of a PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Measure {
     /// SHA-256 in lower-case hexadecimal.

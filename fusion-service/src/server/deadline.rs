@@ -1,12 +1,12 @@
-//! How long a caller waits, from the header that says so (rule service-6).
+//! Reads from a header how long a caller waits (rule service-6).
 //!
 //! Knows: `grpc-timeout` (gRPC over HTTP/2, "Timeout"). Must not know: what happens at a deadline.
 
 use http::HeaderMap;
 use std::time::{Duration, Instant};
 
-/// tonic ends a call at the caller's time-out by itself, as cancelled. Ending it this much earlier lets the caller read
-/// why.
+/// tonic itself ends a call at the caller's time-out, as cancelled. The server ends it this much earlier, so that the
+/// caller can read why.
 const ANSWER: Duration = Duration::from_millis(5);
 
 /// When a call that arrived `now` has to be answered: after the caller's time-out, but not after `most`. The error

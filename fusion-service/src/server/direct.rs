@@ -1,11 +1,10 @@
-//! The methods without a server: messages in, messages out, in the caller's thread.
+//! Answers messages without a server, in the caller's thread.
 //!
-//! A message goes through everything that it goes through in a call ([`methods`](super::methods)), but no sockets and
-//! no workers, and nothing is remembered: the message must have all content. For fuzzing, and for programs that check
-//! the contract.
+//! The same code answers a message here and in a call ([`methods`](super::methods)). There are no sockets, no workers
+//! and no caches, so the message must have all content. Fuzz targets and programs that check the contract use it.
 //!
-//! Invariants: an answer depends on nothing but the arguments; it ends soon after its budget does. The errors are those
-//! of the contract.
+//! Invariants: an answer depends on nothing but the arguments. A function returns soon after its budget ends. The
+//! errors are those of the contract.
 
 use super::cache::{CacheSizes, Caches};
 use super::compiler::Compiler as _;
@@ -19,16 +18,16 @@ use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 use tonic::Status;
 
-/// The methods with caches that hold nothing.
+/// The methods with caches of size 0.
 static METHODS: LazyLock<Arc<Methods<Library>>> = LazyLock::new(|| {
     let metrics = Arc::new(Metrics::new());
     let caches = Arc::new(Caches::new(CacheSizes::divide(0), Arc::clone(&metrics)));
     Arc::new(Methods::new(Library, caches, metrics))
 });
 
-/// A text, with what was announced of it.
+/// A text with the message that announced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct RenderedText {
     /// The first message of the text.
     pub start: pb::render_response::Start,
     /// The text. As in a call, bytes that came before an error are worth nothing.
@@ -36,7 +35,7 @@ pub struct Text {
 }
 
 /// Answers as `FusionService.Submit` does.
-// A status is as large as tonic makes it; it is returned once.
+// tonic's status is large. It is returned once per call.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn submit(message: pb::SubmitRequest, budget: &Budget) -> Result<pb::SubmitResponse, Status> {
     answer(METHODS.submit(message), budget)
@@ -50,7 +49,7 @@ pub fn resize(message: pb::ResizeRequest, budget: &Budget) -> Result<pb::ResizeR
 
 /// Answers as `FusionService.Render` does, with each text in one piece.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
-pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Text>, Status> {
+pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<RenderedText>, Status> {
     let rendering = METHODS.render(message);
     let texts = rendering.map(|rendering| {
         move |budget: &Budget| {
@@ -60,7 +59,7 @@ pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<Text>, 
                 Library.render(&job, pe, &mut text, budget)?;
                 let start =
                     pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
-                Ok(Text { start, text })
+                Ok(RenderedText { start, text })
             };
             render::requested_texts(&Library, &job, &rendering.pe_ids)?.into_iter().map(text).collect()
         }

@@ -40,10 +40,10 @@ pub(crate) enum Failure {
     },
     /// Too many requests of this class.
     Overloaded(Overloaded),
-    /// The server is going away; another replica is not.
+    /// The server is shutting down. The caller should use another replica.
     ShuttingDown,
-    /// A defect of the compiler: it panicked, or contradicts itself (rule service-17). The log has details, callers get
-    /// none.
+    /// A defect of the compiler: it panicked, or its results contradict each other (rule service-17). Details are in
+    /// the log and not in the status.
     Defect(&'static str),
 }
 
@@ -136,7 +136,7 @@ impl Malformed {
         }
     }
 
-    /// The same in a message of which this is one field.
+    /// The same violations for a message that has this one in the field `outer`.
     pub(crate) fn under(mut self, outer: &str) -> Self {
         for (field, _) in &mut self.violations {
             field.insert(0, '.');
@@ -175,7 +175,7 @@ fn rejected(problems: &[Problem]) -> Status {
     Status::with_error_details(Code::InvalidArgument, message, details)
 }
 
-/// As many violations as fit, the first in any case, and how many others there are, `more` and those that did not fit.
+/// Adds the first violation, as many others as fit, and the number of those left out, which includes `more`.
 fn add_violations(
     details: &mut ErrorDetails,
     violations: impl ExactSizeIterator<Item = (String, String)>,

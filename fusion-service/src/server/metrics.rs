@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Labels are known at compile time, so no caller can make a new series.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// The figures of one server.
+/// The metrics of one server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,

@@ -5,21 +5,23 @@
 //!                                                                      -> admission (a worker) -> compiler
 //! ```
 //!
-//! * `call` is a layer around every call; `service` gives calls to workers, `methods` says what is done there, `render`
-//!   sends texts.
-//! * `request` lets in what keeps the contract; `errors` says why something failed, in the contract's words.
-//! * `admission` bounds what goes on at once and puts resizes first; `cache` remembers what the next call is likely to
-//!   need.
-//! * `compiler` is what all this needs of a compiler, `library` is the one of this crate in those terms. Everything
-//!   that computes runs on workers, never on the threads of the runtime.
+//! * `call` is a layer around every call; `service` gives calls to workers, `methods` computes the answers there,
+//!   `render` sends texts.
+//! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
+//! * `admission` bounds the number of calls and puts resizes first; `cache` keeps results that the next call is likely
+//!   to need.
+//! * `compiler` is the interface to a compiler, `library` implements it with the crate `streams_compiler`. The compiler
+//!   runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
-//! * `health` tells load balancers and the kubelet how it goes; `settings` is what a server is started with.
+//! * `health` tells load balancers and the kubelet whether the server takes calls; `settings` are the values that a
+//!   server starts with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
-//! Invariants: every replica can answer every request; no answer depends on a cache, except that content which was not
-//! sent is asked for. Everything is bounded: calls, time, memory of the caches, sizes of messages. Life cycle: serving,
-//! draining (health says no, calls in flight go on), cancelled (what is still in flight ends as `UNAVAILABLE`), gone.
+//! Invariants: every replica can answer every request. No answer depends on a cache, except that the server asks for
+//! content that the caller did not send and no cache has. Everything is bounded: calls, time, memory of the caches,
+//! sizes of messages. The life cycle of a server is: serving, draining (health says no, calls in flight go on),
+//! cancelled (calls still in flight end as `UNAVAILABLE`), ended.
 
 pub mod direct;
 
@@ -72,7 +74,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::service::LayerExt;
 use tonic::transport::{Certificate, Identity, Server as Transport, ServerTlsConfig};
 
-/// An ADL and a layout of the largest size each, and the rest.
+/// Bytes of the largest request: an ADL and a layout of the largest size each, and the other fields.
 const LARGEST_REQUEST: usize = 192 << 20;
 /// How long calls that were cancelled may take to notice.
 const NOTICE: Duration = Duration::from_secs(3);
@@ -223,7 +225,7 @@ impl Server {
             self.calls.shutdown.cancel();
             let _ = time::timeout(NOTICE, self.calls.in_flight.wait()).await;
         }
-        // Connections with a call that never ends, such as watching health, do not hold us up.
+        // Connections with a call that never ends, such as a watch on the health, are aborted.
         let abort = self.grpc.abort_handle();
         let _ = time::timeout(NOTICE / 10, self.grpc).await;
         abort.abort();
@@ -237,7 +239,7 @@ impl Server {
     }
 }
 
-/// The same as gRPC health says, for those that do not speak gRPC.
+/// The same answer as gRPC health, for clients that do not speak gRPC.
 fn readiness(serving: bool) -> Readiness {
     Readiness { ready: serving, text: if serving { "ready\n" } else { "draining\n" }.to_owned() }
 }

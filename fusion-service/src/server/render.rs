@@ -1,18 +1,18 @@
 //! Renders the texts of PEs and sends them to a caller (rule service-10).
 //!
 //! ```text
-//! worker --bytes--> Outlet --messages--> channel --> response stream
+//! worker --bytes--> TextSender --messages--> channel --> response stream
 //! ```
 //!
-//! A worker renders a batch of texts into an [`Outlet`] and is free again before the caller has read them. It waits for
-//! the caller only while more than [`BUFFERED`] bytes of one batch are unread.
+//! A worker renders a batch of texts into a [`TextSender`] and is free again before the caller has read them. It waits
+//! for the caller only while more than [`BUFFERED`] bytes of one batch are unread.
 //!
 //! Knows: PEs, bytes of text, messages. Must not know: how a text is made.
 //!
 //! Invariants: a stream has at most [`BUFFERED`] bytes and a full channel in memory; a text is as long as announced, or
 //! the stream ends with an error.
 
-use super::admission::{Admission, Class};
+use super::admission::{Admission, CallClass};
 use super::budget::CallBudget;
 use super::compiler::{Compiler, Measure};
 use super::errors::Failure;
@@ -61,7 +61,7 @@ pub(crate) fn requested_texts<C: Compiler>(
     requested.collect()
 }
 
-/// Renders and writes all of them. Ends early if the budget does, or if nobody reads any more.
+/// Renders and sends all of them. Returns early if the budget ends, or if the caller has stopped reading.
 pub(crate) async fn write<C: Compiler>(
     compiler: &Arc<C>,
     job: Arc<C::Job>,
@@ -73,19 +73,19 @@ pub(crate) async fn write<C: Compiler>(
 ) -> Result<(), Failure> {
     for batch in batches(requested) {
         let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
-        let mut outlet = Outlet::new(messages.clone(), budget.clone());
+        let mut sender = TextSender::new(messages.clone(), budget.clone());
         let render = move |budget: &Budget| {
             let began = Instant::now();
             for requested in &batch {
-                outlet.begin(requested)?;
-                let rendered = compiler.render(&job, requested.pe, &mut outlet, budget);
-                outlet.end(rendered)?;
+                sender.begin(requested)?;
+                let rendered = compiler.render(&job, requested.pe, &mut sender, budget);
+                sender.end(rendered)?;
                 metrics.rendered(requested.measure.size);
             }
             metrics.stage("render", began.elapsed());
-            Ok(outlet.buffered)
+            Ok(sender.buffered)
         };
-        let buffered = admission.run(Class::Render, budget, render).await?;
+        let buffered = admission.run(CallClass::Render, budget, render).await?;
         for message in buffered {
             tokio::select! {
                 biased;
@@ -114,26 +114,26 @@ fn batches(requested: Vec<RequestedText>) -> Vec<Vec<RequestedText>> {
     batches
 }
 
-/// What a layout says about a text is not true of it: it belongs to another compilation.
+/// The failure for a text that differs from the one that the layout names: the layout belongs to another compilation.
 fn other_text() -> Failure {
     Failure::LayoutRejected("a text is not the one that the layout names".to_owned())
 }
 
-/// Turns pieces of text into messages, and keeps them until the worker is done, or until there are too many of them.
-struct Outlet {
+/// Cuts text into messages. It keeps them until the worker is done, or until they have more than [`BUFFERED`] bytes.
+struct TextSender {
     messages: mpsc::Sender<pb::RenderResponse>,
     budget: CallBudget,
     runtime: Handle,
     buffered: VecDeque<pb::RenderResponse>,
     buffered_bytes: usize,
     chunk: BytesMut,
-    /// Bytes of the present text that are still to come.
+    /// Bytes of the current text that are still to come.
     missing: u64,
-    /// The present text is longer than announced.
+    /// The current text is longer than announced.
     overrun: bool,
 }
 
-impl Outlet {
+impl TextSender {
     fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: CallBudget) -> Self {
         let runtime = Handle::current();
         let (buffered, chunk) = (VecDeque::new(), BytesMut::new());
@@ -175,7 +175,7 @@ impl Outlet {
         if self.buffered_bytes > BUFFERED { self.flush_to_caller() } else { Ok(()) }
     }
 
-    /// Sends what is buffered. On a worker, which waits for the caller to read.
+    /// Sends the buffered messages. The worker waits here for the caller to read.
     fn flush_to_caller(&mut self) -> Result<(), Error> {
         self.buffered_bytes = 0;
         let (buffered, messages, budget) = (&mut self.buffered, &self.messages, &self.budget);
@@ -192,7 +192,7 @@ impl Outlet {
     }
 }
 
-impl Write for Outlet {
+impl Write for TextSender {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let room = CHUNK - self.chunk.len();
         let taken = &piece[..piece.len().min(room)];
@@ -239,16 +239,16 @@ mod tests {
     #[tokio::test]
     async fn texts_are_cut_into_messages() {
         let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut outlet = Outlet::new(messages, CallBudget::default());
+        let mut sender = TextSender::new(messages, CallBudget::default());
         let text: Vec<u8> = (0..2 * CHUNK + 3).map(|i| i as u8).collect();
-        outlet.begin(&requested(7, text.len() as u64)).unwrap();
+        sender.begin(&requested(7, text.len() as u64)).unwrap();
         for piece in text.chunks(1000) {
-            outlet.write_all(piece).unwrap();
+            sender.write_all(piece).unwrap();
         }
-        outlet.end(Ok(())).unwrap();
+        sender.end(Ok(())).unwrap();
         let mut sizes = Vec::new();
         let mut all = Vec::new();
-        for message in outlet.buffered {
+        for message in sender.buffered {
             match message.part.unwrap() {
                 pb::render_response::Part::Start(start) => {
                     assert_eq!((start.pe_id, start.size), (7, text.len() as u64))
@@ -266,12 +266,12 @@ mod tests {
     #[tokio::test]
     async fn a_text_of_another_size_than_announced_is_of_another_job() {
         let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut outlet = Outlet::new(messages, CallBudget::default());
-        outlet.begin(&requested(0, 3)).unwrap();
-        outlet.write_all(b"12").unwrap();
-        assert!(matches!(outlet.end(Ok(())), Err(Failure::LayoutRejected(_))));
-        outlet.begin(&requested(0, 3)).unwrap();
-        assert!(outlet.write_all(b"1234").is_err());
-        assert!(matches!(outlet.end(Err(Error::Cancelled.into())), Err(Failure::LayoutRejected(_))));
+        let mut sender = TextSender::new(messages, CallBudget::default());
+        sender.begin(&requested(0, 3)).unwrap();
+        sender.write_all(b"12").unwrap();
+        assert!(matches!(sender.end(Ok(())), Err(Failure::LayoutRejected(_))));
+        sender.begin(&requested(0, 3)).unwrap();
+        assert!(sender.write_all(b"1234").is_err());
+        assert!(matches!(sender.end(Err(Error::Cancelled.into())), Err(Failure::LayoutRejected(_))));
     }
 }

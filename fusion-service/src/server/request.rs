@@ -29,9 +29,10 @@ const JOB_NAME: usize = 253;
 /// Entries of one list: as many as a job can have operators.
 const ENTRIES: usize = 200_000;
 
-/// Content, by digest, and perhaps there (rule service-2). The digest has not been compared with it.
+/// A blob of a message: a digest, and the content if the caller sent it (rule service-2). The two have not been
+/// compared yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Input {
+pub(crate) struct BlobInput {
     pub(crate) digest: Digest,
     pub(crate) content: Option<Bytes>,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Input {
 /// A compilation and its ADL.
 #[derive(Debug)]
 pub(crate) struct Compilation {
-    pub(crate) adl: Input,
+    pub(crate) adl: BlobInput,
     /// Without the content of the ADL.
     pub(crate) message: pb::Compilation,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Resize {
     pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
 }
 
-impl Input {
+impl BlobInput {
     /// Compares content that was sent with its digest; `field` is where it was.
     pub(crate) fn verify(&self, field: &str) -> Result<(), Failure> {
         match &self.content {
@@ -74,7 +75,7 @@ pub(crate) fn submit(message: pb::SubmitRequest) -> Result<Compilation, Failure>
 }
 
 /// A request to resize.
-pub(crate) fn resize(mut message: pb::ResizeRequest) -> Result<(Compilation, Input, Resize), Failure> {
+pub(crate) fn resize(mut message: pb::ResizeRequest) -> Result<(Compilation, BlobInput, Resize), Failure> {
     let mut problems = Malformed::default();
     let compilation = compilation(message.compilation.take(), &mut problems);
     let layout = blob(message.layout.take(), "layout", &mut problems);
@@ -111,10 +112,10 @@ pub(crate) enum DryRun {
     /// A submission.
     Submit(Compilation),
     /// A resize of the job with this layout. Without a layout it is the job that a submission now would give.
-    Resize(Compilation, Option<Input>, Resize),
+    Resize(Compilation, Option<BlobInput>, Resize),
 }
 
-/// A request to plan: the dry run, and whether the answer is to have the whole plan.
+/// Checks a request to plan. Returns the dry run, and whether the answer is to have the whole plan.
 pub(crate) fn plan(message: pb::PlanRequest) -> Result<(DryRun, bool), Failure> {
     use pb::plan_request::What;
     let dry_run = match message.what {
@@ -169,7 +170,7 @@ fn fill_digest(blob: Option<&mut pb::Blob>) {
 pub(crate) fn render(
     message: pb::RenderRequest,
     version: &'static str,
-) -> Result<(Compilation, Input, Vec<u64>), Failure> {
+) -> Result<(Compilation, BlobInput, Vec<u64>), Failure> {
     let mut problems = Malformed::default();
     let compilation = compilation(message.compilation, &mut problems);
     let layout = blob(message.layout, "layout", &mut problems);
@@ -182,7 +183,7 @@ pub(crate) fn render(
     Ok((request.0, request.1, message.pe_ids))
 }
 
-/// A value is absent only where a problem was found.
+/// Returns the value, or the problems. A value is only absent if there are problems.
 fn finish<T>(value: Option<T>, problems: Malformed) -> Result<T, Failure> {
     match value {
         Some(value) if problems.violations.is_empty() => Ok(value),
@@ -248,7 +249,7 @@ fn submission_values(message: &pb::Compilation, problems: &mut Malformed) {
     }
 }
 
-fn blob(blob: Option<pb::Blob>, field: &str, problems: &mut Malformed) -> Option<Input> {
+fn blob(blob: Option<pb::Blob>, field: &str, problems: &mut Malformed) -> Option<BlobInput> {
     let Some(blob) = blob else {
         problems.add(field, "is missing");
         return None;
@@ -262,7 +263,7 @@ fn blob(blob: Option<pb::Blob>, field: &str, problems: &mut Malformed) -> Option
     if digest.is_none() {
         problems.add(format!("{field}.sha256"), format!("has {} bytes; a SHA-256 has 32", blob.sha256.len()));
     }
-    Some(Input { digest: digest?, content: blob.content })
+    Some(BlobInput { digest: digest?, content: blob.content })
 }
 
 fn widths(widths: &[pb::RegionWidth], field: &str, problems: &mut Malformed) {
@@ -282,7 +283,7 @@ fn entries(count: usize, field: &str, problems: &mut Malformed) {
     }
 }
 
-/// Tells of the first value that occurs twice.
+/// Reports the first value that occurs twice.
 fn once<T: Eq + Hash>(values: impl Iterator<Item = T>, field: &str, part: &str, problems: &mut Malformed) {
     let mut seen = HashSet::new();
     let repeated = values.take(ENTRIES).position(|value| !seen.insert(value));

@@ -66,11 +66,11 @@ impl<C: Compiler> Service<C> {
                 failure = call.ended() => Err(failure),
                 result = write => result,
             };
-            // The caller may have gone; then nobody receives the outcome.
+            // If the caller has gone, nobody receives the result.
             let _ = outcome.send(result.map_err(|failure| call.status(&failure)));
         };
         tokio::spawn(writing.instrument(Span::current()));
-        // A channel just ends. The outcome is sent apart, so that no stream looks complete that is not.
+        // A channel ends without a result. The result is sent separately, so that no incomplete stream looks complete.
         let end = stream::once(end).filter_map(async |end| match end {
             Ok(Ok(())) => None,
             Ok(Err(status)) => Some(Err(status)),

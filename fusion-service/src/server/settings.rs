@@ -1,7 +1,7 @@
 //! What a server is started with.
 //!
-//! Knows: values. Must not know: options, environment variables and defaults, which belong to the command line; what is
-//! done with the values.
+//! Knows: values. Must not know: options, environment variables and defaults, which belong to the command line; what
+//! the server does with the values.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -32,9 +32,9 @@ pub struct Settings {
     pub max_dry_runs: NonZeroUsize,
     /// Connections at once.
     pub max_clients: NonZeroUsize,
-    /// The most time a call gets, whatever its caller's deadline.
+    /// The longest time a call may take, whatever its caller's deadline.
     pub longest_call: Duration,
-    /// Memory for what is remembered between calls.
+    /// Bytes of memory for the caches.
     pub cache_bytes: u64,
     /// After a request to stop: how long the server takes calls as before, while load balancers learn that it will be
     /// gone.

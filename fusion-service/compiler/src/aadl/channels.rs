@@ -1,10 +1,10 @@
-//! Pieces that depend on the channel of an operator, but mostly do not differ: placement, runtime constants,
+//! Fragments that may differ between the channels of an operator but mostly do not: placement, runtime constants,
 //! annotations.
 //!
-//! The topology shares such values between channels; so do the pieces: one per value, found by its address while they
-//! are made.
+//! The topology shares such values between channels. This module makes one fragment per shared value, and recognises
+//! the value by its address.
 
-use super::element::{Attribute, Element};
+use super::element::{Element, ElementAttribute};
 use super::escape::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter, StartTag};
 use super::vocabulary::{
@@ -17,7 +17,7 @@ use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{Application, Resources};
 use crate::shared::Shared;
-use crate::topology::{Annotation, AnnotationValue, Generations, Node, Topology};
+use crate::topology::{AnnotationValue, Generations, Node, ResolvedAnnotation, Topology};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use get_size2::GetSize;
 use std::collections::HashMap;
@@ -26,17 +26,20 @@ use std::sync::Arc;
 /// The key that [`EVENT_TIME`] names operators by.
 const INPUT_CONNECTIONS: &str = "inputConnections";
 
-/// Pieces by operator.
+/// The fragments of each operator.
 #[derive(Debug, GetSize)]
-pub(super) struct Channels {
+pub(super) struct ChannelFragments {
     pieces: Vec<Shared<Fragment>>,
     #[get_size(size_fn = primary_map)]
     of: PrimaryMap<Node, [u32; 3]>,
 }
 
-impl Channels {
-    /// Makes the pieces, or takes them over: an operator that is the same as in the generation `before` has the pieces
-    /// that it had. Errors: a text that XML cannot hold (stage `aadl`).
+impl ChannelFragments {
+    /// Makes the fragments. An operator that is the same as in the generation `before` keeps its fragments.
+    ///
+    /// # Errors
+    ///
+    /// Stage `aadl`: XML cannot hold a text.
     pub(super) fn new(
         topology: &Topology,
         before: Option<(&Self, &Generations<'_>)>,
@@ -44,12 +47,12 @@ impl Channels {
     ) -> Result<Self, Error> {
         let before = before.filter(|_| !names_distant_operators(&topology.application));
         let mut pieces = Vec::new();
-        let copies = Copies::new(topology);
+        let copies = OperatorIndexes::new(topology);
         let mut of = PrimaryMap::with_capacity(topology.operators.len());
-        // Pieces of the generation before that are here as well.
+        // By fragment of the generation before: its position in this one, if it was taken over.
         let mut taken: Vec<Option<u32>> = before.map_or_else(Vec::new, |(before, _)| vec![None; before.pieces.len()]);
         let mut numbers: HashMap<usize, u32> = HashMap::new();
-        // Neighbouring channels mostly share a value: look there before asking the table.
+        // Neighbouring channels mostly share a value, so the last one is compared before the table is searched.
         let mut last: SecondaryMap<_, [(usize, u32); 3]> = SecondaryMap::new();
         let mut pace = budget.pace();
         for (node, operator) in &topology.operators {
@@ -159,11 +162,11 @@ fn runtime_constants(constants: &[(String, Option<String>)]) -> Result<Fragment,
     })
 }
 
-/// Indexes of all channels of an operator, by ADL index; only where an annotation asks for it.
+/// Operator indexes of all channels of each operator, by ADL index. Empty unless an annotation needs them.
 #[derive(Default)]
-struct Copies(HashMap<u64, Vec<u32>>);
+struct OperatorIndexes(HashMap<u64, Vec<u32>>);
 
-impl Copies {
+impl OperatorIndexes {
     fn new(topology: &Topology) -> Self {
         let mut copies: HashMap<u64, Vec<u32>> = HashMap::new();
         let written = &topology.application.operators;
@@ -194,8 +197,8 @@ fn names_distant_operators(application: &Application) -> bool {
     application.operators.values().any(|operator| operator.annotations.iter().any(|a| a.tag == EVENT_TIME))
 }
 
-fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, char> {
-    let resolved = |annotation: &Annotation| {
+fn annotations(annotations: &[ResolvedAnnotation], copies: &OperatorIndexes) -> Result<Fragment, char> {
+    let resolved = |annotation: &ResolvedAnnotation| {
         let mut resolved = annotation.clone();
         for (key, value) in &mut resolved.values {
             if let (INPUT_CONNECTIONS, AnnotationValue::Text(text)) = (key.as_str(), value)
@@ -208,7 +211,7 @@ fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, 
     };
     Fragment::new(|w| {
         for written in annotations {
-            // Without keys it would break the document's schema, and nobody misses it.
+            // Without keys it would break the document's schema, and nothing reads it.
             if written.values.is_empty() {
                 continue;
             }
@@ -223,7 +226,7 @@ fn annotations(annotations: &[Annotation], copies: &Copies) -> Result<Fragment, 
     })
 }
 
-fn annotation<const O: bool>(w: &mut HashingWriter<'_, O>, annotation: &Annotation) {
+fn annotation<const O: bool>(w: &mut HashingWriter<'_, O>, annotation: &ResolvedAnnotation) {
     w.start(AnnotationElement).attribute(AnnotationElement::TAG, &annotation.tag).open();
     tuple(w, &annotation.values);
     w.end(AnnotationElement);
@@ -245,7 +248,7 @@ fn content<E: Element, const O: bool>(
     tag: StartTag<'_, '_, E, O>,
     element: E,
     value: &AnnotationValue,
-    plain: Attribute<E>,
+    plain: ElementAttribute<E>,
 ) {
     match value {
         AnnotationValue::Text(value) => tag.attribute(plain, value).close(),
@@ -275,7 +278,7 @@ mod tests {
 
     #[test]
     fn input_connections_name_every_channel() {
-        let copies = Copies([(7, vec![2, 9])].into());
+        let copies = OperatorIndexes([(7, vec![2, 9])].into());
         for (text, expected) in [
             ("[0,7,1]", Some("[[0,2,1],[0,9,1]]")),
             ("[0, 7, 1]", Some("[[0,2,1],[0,9,1]]")),

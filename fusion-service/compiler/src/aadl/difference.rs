@@ -1,13 +1,14 @@
-//! Where two documents of a PE differ: as elements and attributes, and whether a running PE can tell.
+//! Compares two documents of a PE: which elements and attributes differ, and whether a running PE can observe it.
 //!
-//! Works on the texts, so it finds whatever differs. Children are matched by what they stand for (the index of an
-//! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). What that is, and what the
-//! runtime does not read, comes from the [`super::vocabulary`], which the writer uses too. Differences of a document
-//! restart its PE exactly if one of them is observable (rule aadl-5); this is tested over whole chains of resizes.
+//! It compares the texts, so it finds every difference. It matches children by what they stand for (the index of an
+//! operator, the id of a PE port, the ends of a connection), not by position (rule aadl-19). The [`super::vocabulary`],
+//! which the writer uses too, says which attributes identify a child and what the runtime does not read. The
+//! differences of a document restart its PE exactly if one of them is observable (rule aadl-5). Tests check that over
+//! whole chains of resizes.
 //!
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 
-use super::element::{Class, Entry};
+use super::element::{Observability, VocabularyEntry};
 use super::vocabulary::{entry, root};
 use crate::error::excerpt;
 use roxmltree::{Document, Node};
@@ -18,9 +19,9 @@ use std::collections::HashMap;
 pub struct Difference {
     /// Elements around it, outermost first, without the root.
     pub path: Vec<PathElement>,
-    /// What is different there.
-    pub what: What,
-    /// Whether a running PE can tell.
+    /// What differs there.
+    pub what: DifferenceKind,
+    /// Whether a running PE can observe it.
     pub observable: bool,
 }
 
@@ -40,7 +41,7 @@ pub type Key = Vec<(&'static str, String)>;
 
 /// What is different about an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum DifferenceKind {
     /// The value of an attribute; `None` where it is absent.
     Attribute {
         /// Name of the attribute.
@@ -77,33 +78,35 @@ pub enum What {
 /// Children that are named.
 const NAMED: usize = 1024;
 
-/// Tells every difference of two documents, in their order.
+/// Passes every difference of two documents to `report`, in document order.
 ///
-/// Fails if a text is no document.
-pub fn differences(before: &str, after: &str, tell: &mut dyn FnMut(Difference)) -> Result<(), roxmltree::Error> {
+/// # Errors
+///
+/// A text is no well-formed document.
+pub fn differences(before: &str, after: &str, report: &mut dyn FnMut(Difference)) -> Result<(), roxmltree::Error> {
     if before == after {
         return Ok(());
     }
     let (one, other) = (Document::parse(before)?, Document::parse(after)?);
-    let mut comparison = Comparison { before, after, path: Vec::new(), tell };
+    let mut comparison = DocumentComparison { before, after, path: Vec::new(), report };
     comparison.compare(one.root_element(), other.root_element(), root(), false);
     Ok(())
 }
 
-struct Comparison<'t> {
+struct DocumentComparison<'t> {
     before: &'t str,
     after: &'t str,
     path: Vec<PathElement>,
-    tell: &'t mut dyn FnMut(Difference),
+    report: &'t mut dyn FnMut(Difference),
 }
 
-impl Comparison<'_> {
-    fn note(&mut self, what: What, observable: bool) {
-        (self.tell)(Difference { path: self.path.clone(), what, observable });
+impl DocumentComparison<'_> {
+    fn note(&mut self, what: DifferenceKind, observable: bool) {
+        (self.report)(Difference { path: self.path.clone(), what, observable });
     }
 
     /// The nesting is that of our own documents, which the depth of the ADL bounds.
-    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, entry: Option<&Entry>, hidden: bool) {
+    fn compare(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, entry: Option<&VocabularyEntry>, hidden: bool) {
         if self.before.get(before.range()) == self.after.get(after.range()) {
             return;
         }
@@ -112,19 +115,23 @@ impl Comparison<'_> {
         let text = |node: Node<'_, '_>| node.text().map(str::trim).unwrap_or_default().to_owned();
         let (was, is) = (text(before), text(after));
         if was != is {
-            self.note(What::Text { before: excerpt(&was), after: excerpt(&is) }, !hidden);
+            self.note(DifferenceKind::Text { before: excerpt(&was), after: excerpt(&is) }, !hidden);
         }
         self.children(before, after, hidden);
     }
 
-    fn attributes(&mut self, entry: Option<&Entry>, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
+    fn attributes(&mut self, entry: Option<&VocabularyEntry>, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
         let mut names: Vec<&str> = before.attributes().map(|attribute| attribute.name()).collect();
         names.extend(after.attributes().map(|a| a.name()).filter(|name| before.attribute(*name).is_none()));
         for name in names {
             let (was, is) = (before.attribute(name), after.attribute(name));
             if was != is {
                 let observable = !hidden && !is_hidden_attribute(entry, name);
-                let what = What::Attribute { name: name.to_owned(), before: was.map(excerpt), after: is.map(excerpt) };
+                let what = DifferenceKind::Attribute {
+                    name: name.to_owned(),
+                    before: was.map(excerpt),
+                    after: is.map(excerpt),
+                };
                 self.note(what, observable);
             }
         }
@@ -132,10 +139,10 @@ impl Comparison<'_> {
 
     fn children(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
         let (was, is) = (Children::of(before), Children::of(after));
-        let mut positions: HashMap<&Identity, usize> = HashMap::with_capacity(is.list.len());
+        let mut positions: HashMap<&ChildIdentity, usize> = HashMap::with_capacity(is.list.len());
         positions.extend(is.list.iter().enumerate().map(|(at, (identity, _))| (identity, at)));
         let mut kept = vec![false; is.list.len()];
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<ChildCounts> = Vec::new();
         let mut last = None;
         let mut out_of_order = false;
         let mut pairs = Vec::new();
@@ -158,14 +165,14 @@ impl Comparison<'_> {
                 run.added.add(child.path_element());
             }
         }
-        for Run { element, observable, before, after, added, removed } in runs {
+        for ChildCounts { element, observable, before, after, added, removed } in runs {
             if added.count + removed.count > 0 {
                 let (added, removed) = ((added.elements, added.count), (removed.elements, removed.count));
-                self.note(What::Children { element, before, after, added, removed }, observable);
+                self.note(DifferenceKind::Children { element, before, after, added, removed }, observable);
             }
         }
         if out_of_order {
-            self.note(What::Order, !hidden);
+            self.note(DifferenceKind::Order, !hidden);
         }
         for (was, is) in pairs {
             self.path.push(is.path_element());
@@ -176,23 +183,23 @@ impl Comparison<'_> {
 }
 
 /// Children of one name.
-struct Run {
+struct ChildCounts {
     element: String,
     observable: bool,
     before: usize,
     after: usize,
-    added: Sample,
-    removed: Sample,
+    added: FirstElements,
+    removed: FirstElements,
 }
 
 /// The first of some elements, and how many there are.
 #[derive(Default)]
-struct Sample {
+struct FirstElements {
     elements: Vec<PathElement>,
     count: usize,
 }
 
-impl Sample {
+impl FirstElements {
     fn add(&mut self, element: PathElement) {
         self.count += 1;
         if self.elements.len() < NAMED {
@@ -201,12 +208,12 @@ impl Sample {
     }
 }
 
-fn run<'r>(runs: &'r mut Vec<Run>, element: &str, observable: bool) -> &'r mut Run {
+fn run<'r>(runs: &'r mut Vec<ChildCounts>, element: &str, observable: bool) -> &'r mut ChildCounts {
     let known = runs.iter().position(|run| run.element == element && run.observable == observable);
     let at = known.unwrap_or_else(|| {
         let element = element.to_owned();
-        let (added, removed) = (Sample::default(), Sample::default());
-        runs.push(Run { element, observable, before: 0, after: 0, added, removed });
+        let (added, removed) = (FirstElements::default(), FirstElements::default());
+        runs.push(ChildCounts { element, observable, before: 0, after: 0, added, removed });
         runs.len() - 1
     });
     &mut runs[at]
@@ -214,7 +221,7 @@ fn run<'r>(runs: &'r mut Vec<Run>, element: &str, observable: bool) -> &'r mut R
 
 /// What makes a child the same child in both documents.
 #[derive(PartialEq, Eq, Hash)]
-struct Identity {
+struct ChildIdentity {
     element: String,
     key: Key,
     /// Position among those that are alike.
@@ -224,7 +231,7 @@ struct Identity {
 /// An element with what the vocabulary says of it, if that knows it.
 struct Child<'a, 'i> {
     node: Node<'a, 'i>,
-    entry: Option<&'static Entry>,
+    entry: Option<&'static VocabularyEntry>,
 }
 
 impl Child<'_, '_> {
@@ -236,7 +243,7 @@ impl Child<'_, '_> {
 
 /// Elements with their identities, in order.
 struct Children<'a, 'i> {
-    list: Vec<(Identity, Child<'a, 'i>)>,
+    list: Vec<(ChildIdentity, Child<'a, 'i>)>,
 }
 
 impl<'a, 'i> Children<'a, 'i> {
@@ -250,7 +257,7 @@ impl<'a, 'i> Children<'a, 'i> {
             let count = seen.entry((element.clone(), key.clone())).or_default();
             let position = *count;
             *count += 1;
-            (Identity { element, key, position }, Child { node, entry })
+            (ChildIdentity { element, key, position }, Child { node, entry })
         });
         Self { list: list.collect() }
     }
@@ -266,26 +273,30 @@ pub(super) fn qualified(node: Node<'_, '_>) -> String {
 }
 
 /// Attributes that say which of several siblings an element is, as far as it has them.
-fn key(entry: Option<&'static Entry>, node: Node<'_, '_>) -> Key {
-    entry.into_iter().flat_map(Entry::keys).filter_map(|name| Some((name, excerpt(node.attribute(name)?)))).collect()
+fn key(entry: Option<&'static VocabularyEntry>, node: Node<'_, '_>) -> Key {
+    entry
+        .into_iter()
+        .flat_map(VocabularyEntry::keys)
+        .filter_map(|name| Some((name, excerpt(node.attribute(name)?))))
+        .collect()
 }
 
-/// Whether the runtime reads nothing of an element (rule aadl-18). What the vocabulary does not know counts as
-/// observed.
-fn is_hidden(entry: Option<&Entry>, node: Node<'_, '_>) -> bool {
+/// Whether the runtime reads nothing of an element (rule aadl-18). An element that the vocabulary does not know counts
+/// as observed.
+fn is_hidden(entry: Option<&VocabularyEntry>, node: Node<'_, '_>) -> bool {
     match entry.map(|entry| entry.class) {
-        Some(Class::Hidden(_)) => true,
-        Some(Class::ObservedOnly(attribute, values)) => {
+        Some(Observability::Hidden(_)) => true,
+        Some(Observability::ObservedOnly(attribute, values)) => {
             !node.attribute(attribute).is_some_and(|value| values.contains(&value))
         }
-        Some(Class::Observed | Class::Fixed(_)) | None => false,
+        Some(Observability::Observed | Observability::Fixed(_)) | None => false,
     }
 }
 
 /// Whether the runtime does not read an attribute of an element that it reads (rule aadl-18).
-fn is_hidden_attribute(entry: Option<&Entry>, name: &str) -> bool {
+fn is_hidden_attribute(entry: Option<&VocabularyEntry>, name: &str) -> bool {
     let attribute = entry.and_then(|entry| entry.attributes().find(|attribute| attribute.name == name));
-    attribute.is_some_and(|attribute| matches!(attribute.class, Class::Hidden(_)))
+    attribute.is_some_and(|attribute| matches!(attribute.class, Observability::Hidden(_)))
 }
 
 #[cfg(test)]
@@ -312,12 +323,12 @@ mod tests {
                 })
                 .collect();
             let what = match &difference.what {
-                What::Attribute { name, before, after } => format!("@{name} {before:?} {after:?}"),
-                What::Text { before, after } => format!("{before} {after}"),
-                What::Children { element, before, after, added, removed } => {
+                DifferenceKind::Attribute { name, before, after } => format!("@{name} {before:?} {after:?}"),
+                DifferenceKind::Text { before, after } => format!("{before} {after}"),
+                DifferenceKind::Children { element, before, after, added, removed } => {
                     format!("{element} {before} {after} +{} -{}", added.1, removed.1)
                 }
-                What::Order => "order".to_owned(),
+                DifferenceKind::Order => "order".to_owned(),
             };
             let observable = if difference.observable { "+" } else { "-" };
             format!("{observable} {}: {what}", path.join("/"))

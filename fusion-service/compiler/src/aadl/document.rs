@@ -1,10 +1,10 @@
-//! One PE: `aug:augmentedPE` (rule aadl-6).
+//! Writes the document of one PE: `aug:augmentedPE` (rule aadl-6).
 
-use super::element::Has;
+use super::element::HasAttributes;
 use super::fragments::Fragments;
 use super::hashing_writer::{HashingWriter, StartTag};
 use super::operator;
-use super::operator_fragments::{Operator, Port};
+use super::operator_fragments::{OperatorFragments, PortFragments};
 use super::value::OnlyWord;
 use super::vocabulary::{
     Arguments, AugmentedPe, CurrentTracing, CustomMetrics, Dependencies, Executable, ExecutableUri, ExportedStream,
@@ -17,7 +17,7 @@ use crate::elements::{Elements, Slot};
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::fuser::{Pe, PeInput, PeOutput};
 use crate::logical::{self, TraceLevel};
-use crate::topology::{Export, Imports};
+use crate::topology::{EvaluatedExport, EvaluatedImports};
 use std::collections::BTreeSet;
 
 /// Wrappers that a PE may run under (rule element-14).
@@ -72,7 +72,7 @@ pub(super) fn write<const O: bool>(
 ) -> Result<(), WriteError> {
     let application = &*e.topology().application;
     let id = e.id(pe);
-    let members = Members::new(e, fragments, pe);
+    let members = MemberSummary::new(e, fragments, pe);
     w.declaration();
     w.start(AugmentedPe)
         .fixed(AugmentedPe::NAMESPACE)
@@ -140,7 +140,7 @@ pub(super) fn write<const O: bool>(
     w.fragment(&fragments.toolkits);
     for operator in members.operators {
         w.fragment(&fragments.capabilities[operator.definition]);
-        w.settle()?;
+        w.pass_on()?;
     }
     w.end(AugmentedPe);
     within(w, most)
@@ -161,20 +161,20 @@ pub(super) fn too_much_text() -> Problem {
     )
 }
 
-/// What a document takes from all operators together (rule element-14).
-struct Members<'a> {
+/// What a document says about all operators of the PE together (rule element-14).
+struct MemberSummary<'a> {
     optimized: bool,
     restartable: bool,
     relocatable: bool,
     wrapper: &'a str,
     trace_level: TraceLevel,
     /// By operator.
-    operators: Vec<&'a Operator>,
+    operators: Vec<&'a OperatorFragments>,
     /// Positions of the definitions, in the order in which they are met.
     definitions: Vec<usize>,
 }
 
-impl<'a> Members<'a> {
+impl<'a> MemberSummary<'a> {
     fn new(e: &'a Elements, fragments: &'a Fragments, pe: Pe) -> Self {
         let topology = e.topology();
         let mut all = Self {
@@ -257,7 +257,7 @@ fn input_port<const O: bool>(
             .attribute(StaticConnection::OUTPUT_ID, id)
             .attribute(StaticConnection::OUTPUT_INDEX, id)
             .close();
-        w.settle()?;
+        w.pass_on()?;
     }
     w.end(StaticConnections);
     w.start(InputOperator)
@@ -265,7 +265,7 @@ fn input_port<const O: bool>(
         .attribute(InputOperator::PORT, e.input_index(key.operator, key.port))
         .close();
     w.end(PeInputPort);
-    Ok(w.settle()?)
+    Ok(w.pass_on()?)
 }
 
 /// `aug:outputPort` (rule aadl-15). `pe` and `id` are the ids of the PE and of the port.
@@ -282,7 +282,7 @@ fn output_port<const O: bool>(
         return Ok(());
     };
     let single_threaded = e.flags(key.operator).single_threaded_to_others;
-    // The observed stream has it first, otherwise the text: changing that would change every runtime id.
+    // The observed stream has this attribute first, the text has it later. Changing that would change every runtime id.
     let tag = w.start(PeOutputPort).observe(PeOutputPort::SINGLE_THREADED, single_threaded);
     pe_port(tag, pe, id, pieces).text(PeOutputPort::SINGLE_THREADED, single_threaded).open();
     tuple_type(w, fragments, pieces, &operator.name)?;
@@ -296,7 +296,8 @@ fn output_port<const O: bool>(
         if peer == own {
             continue;
         }
-        // One element per PE input port, and that stands for exactly one operator port: connections are distinct.
+        // Each connection ends at another PE input port, because a PE input port stands for one operator port and
+        // connections are distinct.
         let id = e.input_id(connection.target, connection.target_port);
         let port = e.input_index(connection.target, connection.target_port);
         w.start(StaticConnection)
@@ -306,7 +307,7 @@ fn output_port<const O: bool>(
             .attribute(StaticConnection::OPERATOR, e.topology().operators[connection.target].index)
             .attribute(StaticConnection::OPERATOR_PORT, port)
             .close();
-        w.settle()?;
+        w.pass_on()?;
     }
     w.end(StaticConnections);
     let tag = w
@@ -315,15 +316,15 @@ fn output_port<const O: bool>(
         .attribute(OutputOperator::PORT, e.output_index(key.operator, key.port));
     operator::channel(tag, key.via).close();
     w.end(PeOutputPort);
-    Ok(w.settle()?)
+    Ok(w.pass_on()?)
 }
 
 /// Attributes of PE ports in both directions.
-fn pe_port<'w, 's, E: Has<PePortAttributes>, const O: bool>(
+fn pe_port<'w, 's, E: HasAttributes<PePortAttributes>, const O: bool>(
     tag: StartTag<'w, 's, E, O>,
     pe: u64,
     id: u32,
-    pieces: &Port,
+    pieces: &PortFragments,
 ) -> StartTag<'w, 's, E, O> {
     tag.attribute(PePortAttributes::ID, id)
         .attribute(PePortAttributes::INDEX, id)
@@ -335,7 +336,7 @@ fn pe_port<'w, 's, E: Has<PePortAttributes>, const O: bool>(
 fn tuple_type<const O: bool>(
     w: &mut HashingWriter<'_, O>,
     fragments: &Fragments,
-    pieces: &Port,
+    pieces: &PortFragments,
     operator: &str,
 ) -> Result<(), WriteError> {
     match pieces.tuple_type.and_then(|position| fragments.tuple_types.get(position)) {
@@ -350,7 +351,7 @@ fn tuple_type<const O: bool>(
 }
 
 /// `aug:importedStreams` (rule aadl-16).
-fn imported_streams<const O: bool>(w: &mut HashingWriter<'_, O>, imports: &Imports) {
+fn imported_streams<const O: bool>(w: &mut HashingWriter<'_, O>, imports: &EvaluatedImports) {
     w.start(ImportedStreams).optional(ImportedStreams::FILTER, imports.filter.as_ref()).open();
     for (index, import) in (1_u32..).zip(&imports.by_name) {
         w.start(NameBasedImport)
@@ -373,7 +374,7 @@ fn imported_streams<const O: bool>(w: &mut HashingWriter<'_, O>, imports: &Impor
 }
 
 /// `aug:exportedStream` (rule aadl-16).
-fn exported_stream<const O: bool>(w: &mut HashingWriter<'_, O>, export: &Export) {
+fn exported_stream<const O: bool>(w: &mut HashingWriter<'_, O>, export: &EvaluatedExport) {
     w.start(ExportedStream)
         .optional(ExportedStream::NAME, export.name.as_ref())
         .attribute(ExportedStream::OPERATOR_NAME, &export.operator_name)

@@ -1,8 +1,8 @@
-//! What an entry of the [`super::vocabulary`] is, for the writer and for readers.
+//! The types of the entries of the [`super::vocabulary`], for the writer and for readers.
 //!
-//! For the writer, an element is a type and its attributes are constants of that type, so that an attribute can only be
-//! written where it belongs, and its class is known when the writer is compiled. For everybody else the same entries
-//! are a table, [`Entry`].
+//! For the writer, an element is a type, and its attributes are constants of that type. So an attribute can only be
+//! written where it belongs, and its class is known when the writer is compiled. For all other code the same entries
+//! form a table of [`VocabularyEntry`].
 //!
 //! Knows: what can be said of an element. Must not know: which elements there are.
 
@@ -10,10 +10,10 @@ use std::marker::PhantomData;
 
 /// Whether a running PE can observe an element or an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum Observability {
     /// It can.
     Observed,
-    /// It can where this attribute has one of these values; other such elements are hidden.
+    /// It can if this attribute has one of these values. Otherwise the element is hidden.
     ObservedOnly(&'static str, &'static [&'static str]),
     /// It cannot, and why.
     Hidden(&'static str),
@@ -23,12 +23,12 @@ pub(super) enum Class {
 
 /// An element of the table.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct VocabularyEntry {
     /// Name, with the prefix that documents use.
     pub(super) name: &'static str,
     /// Names of the elements that it can be in.
     pub(super) within: &'static [&'static str],
-    pub(super) class: Class,
+    pub(super) class: Observability,
     /// Its own attributes, then those that it has in common with others.
     pub(super) attributes: &'static [&'static [AttributeEntry]],
 }
@@ -37,12 +37,12 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct AttributeEntry {
     pub(super) name: &'static str,
-    pub(super) class: Class,
+    pub(super) class: Observability,
     /// Whether it says which of several siblings its element is.
     pub(super) key: bool,
 }
 
-impl Entry {
+impl VocabularyEntry {
     pub(super) fn attributes(&self) -> impl Iterator<Item = &'static AttributeEntry> + use<> {
         self.attributes.iter().copied().flatten()
     }
@@ -75,12 +75,12 @@ pub(super) trait FixedElement {
 }
 
 /// Says that an element has attributes of `G`, which it has in common with others.
-pub(super) trait Has<G> {}
+pub(super) trait HasAttributes<G> {}
 
-impl<E: Element> Has<E> for E {}
+impl<E: Element> HasAttributes<E> for E {}
 
 /// An attribute of `E`, which is an element or what several elements have in common.
-pub(super) struct Attribute<E> {
+pub(super) struct ElementAttribute<E> {
     /// ` name="`.
     pub(super) start: &'static [u8],
     pub(super) observed: bool,
@@ -89,13 +89,13 @@ pub(super) struct Attribute<E> {
     pub(super) of: PhantomData<E>,
 }
 
-impl<E> Clone for Attribute<E> {
+impl<E> Clone for ElementAttribute<E> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<E> Copy for Attribute<E> {}
+impl<E> Copy for ElementAttribute<E> {}
 
 /// An attribute of `E` that has the same value in every document.
 pub(super) struct FixedAttribute<E> {
@@ -117,7 +117,7 @@ macro_rules! elements {
 
             $crate::aadl::element::element!($element $name [$($class)*]);
 
-            $(impl $crate::aadl::element::Has<$group> for $element {})?
+            $(impl $crate::aadl::element::HasAttributes<$group> for $element {})?
 
             impl $element {
                 $($crate::aadl::element::attribute!($attribute $attribute_name [$($attribute_class)*]);)*
@@ -125,8 +125,8 @@ macro_rules! elements {
         )*
 
         /// All elements, in the order of a document.
-        pub(super) static ELEMENTS: &[$crate::aadl::element::Entry] = &[$(
-            $crate::aadl::element::Entry {
+        pub(super) static ELEMENTS: &[$crate::aadl::element::VocabularyEntry] = &[$(
+            $crate::aadl::element::VocabularyEntry {
                 name: $name,
                 within: &[$($parent),*],
                 class: $crate::aadl::element::class!(@class $($class)*),
@@ -148,7 +148,7 @@ macro_rules! attributes {
         #[doc = $doc]
         pub(super) struct $group;
 
-        impl $crate::aadl::element::Has<$group> for $group {}
+        impl $crate::aadl::element::HasAttributes<$group> for $group {}
 
         impl $group {
             $($crate::aadl::element::attribute!($attribute $name [$($class)*]);)*
@@ -190,7 +190,7 @@ macro_rules! attribute {
         };
     };
     ($attribute:ident $name:literal [$($class:tt)*]) => {
-        pub(super) const $attribute: $crate::aadl::element::Attribute<Self> = $crate::aadl::element::Attribute {
+        pub(super) const $attribute: $crate::aadl::element::ElementAttribute<Self> = $crate::aadl::element::ElementAttribute {
             start: concat!(" ", $name, "=\"").as_bytes(),
             observed: $crate::aadl::element::class!(@observed $($class)*),
             mark: $crate::aadl::element::class!(@mark $($class)*),
@@ -212,19 +212,19 @@ macro_rules! entry {
 /// Reads the class of an entry.
 macro_rules! class {
     (@class observed $(key)? $(mark $mark:literal)?) => {
-        $crate::aadl::element::Class::Observed
+        $crate::aadl::element::Observability::Observed
     };
     (@class observed only $attribute:literal in $values:ident) => {
-        $crate::aadl::element::Class::ObservedOnly($attribute, $values)
+        $crate::aadl::element::Observability::ObservedOnly($attribute, $values)
     };
     (@class hidden $(key)?) => {
-        $crate::aadl::element::Class::Hidden("")
+        $crate::aadl::element::Observability::Hidden("")
     };
     (@class hidden $(key)? $why:literal) => {
-        $crate::aadl::element::Class::Hidden($why)
+        $crate::aadl::element::Observability::Hidden($why)
     };
     (@class fixed $value:literal) => {
-        $crate::aadl::element::Class::Fixed($value)
+        $crate::aadl::element::Observability::Fixed($value)
     };
     (@observed observed $($rest:tt)*) => {
         true

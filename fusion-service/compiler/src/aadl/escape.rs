@@ -1,8 +1,8 @@
 //! Text inside XML: escaped, never deleted (rule aadl-3).
 //!
 //! Line breaks and tabs become character references, in attributes and in element text alike, so that a parser gives
-//! back exactly what was written. XML 1.0 has no way at all to write some characters (control characters, U+FFFE,
-//! U+FFFF); these are reported.
+//! back exactly what was written. XML 1.0 cannot express some characters (control characters, U+FFFE, U+FFFF). The
+//! writer reports these.
 
 use crate::error::{Problem, Stage};
 use std::io::Write;
@@ -14,7 +14,7 @@ pub(super) fn unwritable(what: &str, illegal: char) -> Problem {
 
 /// What to do with a byte of UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum ByteClass {
     Plain,
     /// Has a reference.
     Special,
@@ -24,21 +24,21 @@ enum Class {
     Suspect,
 }
 
-const CLASSES: [Class; 256] = {
-    let mut classes = [Class::Plain; 256];
+const CLASSES: [ByteClass; 256] = {
+    let mut classes = [ByteClass::Plain; 256];
     let mut byte = 0;
     while byte < 0x20 {
-        classes[byte] = Class::Illegal;
+        classes[byte] = ByteClass::Illegal;
         byte += 1;
     }
-    classes[b'\t' as usize] = Class::Special;
-    classes[b'\n' as usize] = Class::Special;
-    classes[b'\r' as usize] = Class::Special;
-    classes[b'&' as usize] = Class::Special;
-    classes[b'<' as usize] = Class::Special;
-    classes[b'>' as usize] = Class::Special;
-    classes[b'"' as usize] = Class::Special;
-    classes[0xef] = Class::Suspect;
+    classes[b'\t' as usize] = ByteClass::Special;
+    classes[b'\n' as usize] = ByteClass::Special;
+    classes[b'\r' as usize] = ByteClass::Special;
+    classes[b'&' as usize] = ByteClass::Special;
+    classes[b'<' as usize] = ByteClass::Special;
+    classes[b'>' as usize] = ByteClass::Special;
+    classes[b'"' as usize] = ByteClass::Special;
+    classes[0xef] = ByteClass::Suspect;
     classes
 };
 
@@ -51,17 +51,17 @@ pub(super) fn escape(out: &mut Vec<u8>, text: &str) -> Option<char> {
     let mut done = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         let class = CLASSES[byte as usize];
-        if class == Class::Plain {
+        if class == ByteClass::Plain {
             continue;
         }
         let skipped = match class {
-            Class::Plain => 0,
-            Class::Special => 1,
-            Class::Illegal => {
+            ByteClass::Plain => 0,
+            ByteClass::Special => 1,
+            ByteClass::Illegal => {
                 illegal = illegal.or(Some(char::from(byte)));
                 1
             }
-            Class::Suspect => match bytes.get(at + 1..at + 3) {
+            ByteClass::Suspect => match bytes.get(at + 1..at + 3) {
                 Some([0xbf, 0xbe]) => {
                     illegal = illegal.or(Some('\u{fffe}'));
                     3

@@ -1,13 +1,13 @@
-//! What many documents of a job have in common, escaped once.
+//! Fragments: parts of the text that many documents of a job have in common, escaped once.
 //!
 //! A PE's document mostly repeats the application: all tuple types, all host pools, and for every operator what its
-//! channels share. These pieces are made once per job, so that writing a document is copying bytes and formatting
-//! numbers. Those of an operator and its ports are in [`super::operator_fragments`].
+//! channels share. The compiler makes these fragments once per job, so that writing a document is copying bytes and
+//! formatting numbers. The fragments of an operator and its ports are in [`super::operator_fragments`].
 
-use super::channels::Channels;
+use super::channels::ChannelFragments;
 use super::escape::unwritable;
 use super::hashing_writer::{Fragment, HashingWriter};
-use super::operator_fragments::Operator;
+use super::operator_fragments::OperatorFragments;
 use super::tuple_type;
 use super::value::Word;
 use super::vocabulary::{
@@ -25,18 +25,18 @@ use cranelift_entity::PrimaryMap;
 use get_size2::GetSize;
 use std::ops::Deref;
 
-/// Pieces of the documents of one generation of a job.
+/// The fragments of one generation of a job.
 #[derive(Debug, GetSize)]
 pub(crate) struct Fragments {
-    /// Those that do not depend on widths.
-    job: Shared<Job>,
-    /// What some channels share.
-    channels: Channels,
+    /// Fragments that do not depend on widths.
+    job: Shared<JobFragments>,
+    /// Fragments that channels of an operator may share.
+    channels: ChannelFragments,
 }
 
-/// Pieces that all generations of a job have.
+/// Fragments that all generations of a job share.
 #[derive(Debug, GetSize)]
-pub(crate) struct Job {
+pub(crate) struct JobFragments {
     /// Attributes of the root that follow those of the PE.
     pub(super) root: Fragment,
     /// `libraries`, `hostpools`, `tupleTypes`, `envVars`.
@@ -53,12 +53,15 @@ pub(crate) struct Job {
     pub(super) metrics: Vec<Fragment>,
     /// What the channels of an operator share.
     #[get_size(size_fn = primary_map)]
-    operators: PrimaryMap<logical::OperatorId, Option<Box<Operator>>>,
+    operators: PrimaryMap<logical::OperatorId, Option<Box<OperatorFragments>>>,
 }
 
 impl Fragments {
-    /// Makes the pieces, or takes over those of the generation `before` that are the same. Errors: a text that XML
-    /// cannot hold (stage `aadl`).
+    /// Makes the fragments, or takes over those of the generation `before` that are the same.
+    ///
+    /// # Errors
+    ///
+    /// Stage `aadl`: XML cannot hold a text.
     pub(super) fn new(
         topology: &Topology,
         job_name: &str,
@@ -66,29 +69,29 @@ impl Fragments {
         before: Option<(&Self, &Generations<'_>)>,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let job = match before.filter(|(_, generations)| generations.share_surroundings()) {
+        let job = match before.filter(|(_, generations)| generations.share_repeated_parts()) {
             Some((before, _)) => before.job.clone(),
-            None => Shared::new(Job::new(topology, job_name, job_id, budget)?),
+            None => Shared::new(JobFragments::new(topology, job_name, job_id, budget)?),
         };
         let before = before.map(|(before, generations)| (&before.channels, generations));
-        Ok(Self { job, channels: Channels::new(topology, before, budget)? })
+        Ok(Self { job, channels: ChannelFragments::new(topology, before, budget)? })
     }
 
     /// What an operator shares with some of its channels.
-    pub(super) fn channels(&self) -> &Channels {
+    pub(super) fn channels(&self) -> &ChannelFragments {
         &self.channels
     }
 }
 
 impl Deref for Fragments {
-    type Target = Job;
+    type Target = JobFragments;
 
-    fn deref(&self) -> &Job {
+    fn deref(&self) -> &JobFragments {
         &self.job
     }
 }
 
-impl Job {
+impl JobFragments {
     fn new(topology: &Topology, job_name: &str, job_id: u64, budget: &Budget) -> Result<Self, Error> {
         let application = &*topology.application;
         let whole = |what: &'static str| move |illegal| unwritable(what, illegal);
@@ -115,7 +118,7 @@ impl Job {
         for operator in application.operators.values() {
             pace.steps(16)?;
             let pieces = match &operator.kind {
-                OperatorKind::Primitive(primitive) => Operator::new(application, operator, primitive)
+                OperatorKind::Primitive(primitive) => OperatorFragments::new(application, operator, primitive)
                     .map_err(|c| unwritable(&format!("operator {}", excerpt(&operator.logical_name)), c))?,
                 _ => None,
             };
@@ -149,7 +152,7 @@ impl Job {
     }
 
     /// What the channels of an operator share; nothing if the ADL does not say what the operator is.
-    pub(super) fn operator(&self, operator: logical::OperatorId) -> Option<&Operator> {
+    pub(super) fn operator(&self, operator: logical::OperatorId) -> Option<&OperatorFragments> {
         self.operators.get(operator)?.as_deref()
     }
 

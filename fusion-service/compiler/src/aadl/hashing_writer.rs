@@ -1,28 +1,29 @@
-//! Writes the text of a document and hashes it, and beside it what a running PE can observe of it.
+//! Writes the text of a document and computes its two ids.
 //!
-//! Two ids come out of one pass. The content id is the SHA-256 of the text (rule aadl-4). The runtime id is the SHA-256
-//! of a second, much shorter stream that only gets what the runtime reads (rules aadl-5 and aadl-18). The caller does
-//! not say which values those are. The [`super::vocabulary`] does: an attribute is written by its constant, an element
-//! by its type. Markup is in the text only. The second stream gets one mark per element instead, strings with their
-//! length and numbers with a fixed size, so two different contents never give the same stream.
+//! One pass gives both ids. The content id is the SHA-256 of the text (rule aadl-4). The runtime id is the SHA-256 of a
+//! second, much shorter stream, the *observed stream*. It only gets what the runtime reads (rules aadl-5 and aadl-18).
+//! The [`super::vocabulary`] decides which values those are: the caller writes an attribute by its constant and an
+//! element by its type. The observed stream has no markup. It has one mark per element, strings with their length and
+//! numbers with a fixed size, so two different contents never give the same stream.
 
-use super::element::{Attribute, Element, FixedAttribute, FixedElement, Has};
+use super::element::{Element, ElementAttribute, FixedAttribute, FixedElement, HasAttributes};
 use super::value::Value;
 use get_size2::GetSize;
 use sha2::{Digest, Sha256};
 use std::io;
 use std::marker::PhantomData;
 
-/// Text is hashed and handed on in pieces of about this size: large enough for the hash, small enough for the cache.
+/// The writer hashes the text and passes it on in pieces of about this size: large enough for the hash, small enough
+/// for the processor's cache.
 const PIECE: usize = 48 << 10;
 
-/// Longest observed stream of a fragment that is kept as it is.
+/// Longest observed stream that a fragment keeps as it is.
 const LONGEST: usize = 48;
 
 /// Digest of a document's text or of what can be observed of it.
 pub(crate) type Id = [u8; 32];
 
-/// A piece of text that many documents of a job share, made once.
+/// A part of the text that many documents of a job share, escaped once.
 #[derive(Clone, Debug, Default, GetSize)]
 pub(super) struct Fragment {
     text: Vec<u8>,
@@ -30,7 +31,11 @@ pub(super) struct Fragment {
 }
 
 impl Fragment {
-    /// Keeps what `write` writes. Fails with a character that XML cannot hold.
+    /// Keeps what `write` writes.
+    ///
+    /// # Errors
+    ///
+    /// A character that XML cannot hold.
     pub(super) fn new(write: impl FnOnce(&mut HashingWriter<'_, true>)) -> Result<Self, char> {
         let mut w = HashingWriter::<true>::new(None);
         w.piece = usize::MAX;
@@ -54,7 +59,7 @@ impl Fragment {
     }
 
     /// Keeps attributes of `E`, which is an element or what several elements have in common.
-    pub(super) fn attributes<E: Has<E>>(
+    pub(super) fn attributes<E: HasAttributes<E>>(
         write: impl for<'w, 's> FnOnce(StartTag<'w, 's, E, true>) -> StartTag<'w, 's, E, true>,
     ) -> Result<Self, char> {
         Self::new(|w| _ = write(StartTag { writer: w, of: PhantomData }))
@@ -130,7 +135,7 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         self.text.extend_from_slice(E::END);
     }
 
-    /// An element that is in every document and has nothing to say in this one. Nothing of it is in the observed
+    /// Writes an element that every document has and that is empty in this one. Nothing of it goes to the observed
     /// stream, not even its mark.
     pub(super) fn empty<E: Element>(&mut self, _: E) {
         self.text.extend_from_slice(E::EMPTY);
@@ -163,7 +168,7 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         }
     }
 
-    /// Says in the observed stream whether something is there, or what comes next.
+    /// Adds a byte to the observed stream: whether something is there, or what comes next.
     #[inline]
     pub(super) fn observe(&mut self, what: u8) {
         if OBSERVE {
@@ -188,9 +193,9 @@ impl<'s, const OBSERVE: bool> HashingWriter<'s, OBSERVE> {
         }
     }
 
-    /// Passes full pieces on. Has to be called at least once per few hundred bytes of unshared text.
+    /// Passes full pieces on. The caller must call it at least once per few hundred bytes of text that is no fragment.
     #[inline]
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn pass_on(&mut self) -> io::Result<()> {
         if self.text.len() >= self.piece { self.flush() } else { Ok(()) }
     }
 
@@ -239,9 +244,9 @@ pub(super) struct StartTag<'w, 's, E, const OBSERVE: bool> {
 impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
     /// An attribute.
     #[inline]
-    pub(super) fn attribute<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    pub(super) fn attribute<G>(self, attribute: ElementAttribute<G>, value: impl Value) -> Self
     where
-        E: Has<G>,
+        E: HasAttributes<G>,
     {
         let observed = attribute.observed;
         if OBSERVE && observed {
@@ -255,9 +260,9 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
 
     /// An attribute that may be absent, which is observed as well.
     #[inline]
-    pub(super) fn optional<G>(self, attribute: Attribute<G>, value: Option<impl Value>) -> Self
+    pub(super) fn optional<G>(self, attribute: ElementAttribute<G>, value: Option<impl Value>) -> Self
     where
-        E: Has<G>,
+        E: HasAttributes<G>,
     {
         if OBSERVE && attribute.observed {
             self.writer.observed.push(u8::from(value.is_some()));
@@ -272,17 +277,17 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
     #[inline]
     pub(super) fn fixed<G>(self, attribute: FixedAttribute<G>) -> Self
     where
-        E: Has<G>,
+        E: HasAttributes<G>,
     {
         self.writer.text.extend_from_slice(attribute.text);
         self
     }
 
-    /// Only the text of an attribute, where the observed stream has the value already.
+    /// Writes an attribute to the text only, because the observed stream has the value already.
     #[inline]
-    pub(super) fn text<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    pub(super) fn text<G>(self, attribute: ElementAttribute<G>, value: impl Value) -> Self
     where
-        E: Has<G>,
+        E: HasAttributes<G>,
     {
         let HashingWriter { text, illegal, .. } = &mut *self.writer;
         text.extend_from_slice(attribute.start);
@@ -291,11 +296,11 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
         self
     }
 
-    /// Puts an attribute into the observed stream whose text follows behind others.
+    /// Writes an attribute to the observed stream only. Its text follows behind others.
     #[inline]
-    pub(super) fn observe<G>(self, attribute: Attribute<G>, value: impl Value) -> Self
+    pub(super) fn observe<G>(self, attribute: ElementAttribute<G>, value: impl Value) -> Self
     where
-        E: Has<G>,
+        E: HasAttributes<G>,
     {
         if OBSERVE && attribute.observed {
             value.observe(&mut self.writer.observed);
@@ -381,7 +386,7 @@ mod tests {
         let mut w = HashingWriter::<false>::new(Some(&mut sink));
         for n in 0..50_000_u32 {
             w.leaf(CustomMetricIndex, n);
-            w.settle().unwrap();
+            w.pass_on().unwrap();
         }
         let finished = w.finish().unwrap();
         drop(w);

@@ -1,17 +1,17 @@
 //! XML out: one document per PE (rule aadl-1), in canonical form (rule aadl-2).
 //!
-//! [`Elements`] is what is written: the topology with its PEs, thread flags, PE port ids. [`Writer`] holds what the
-//! documents of a job have in common; [`Writer::measure`] gives ids and size of a document without keeping the text,
-//! [`Writer::render`] passes the text on in pieces. Neither builds a document in memory.
+//! The input is [`Elements`]: the topology with its PEs, thread flags and PE port ids. [`Writer`] holds what the
+//! documents of a job have in common. [`Writer::measure`] gives ids and size of a document without keeping the text.
+//! [`Writer::render`] passes the text on in pieces. Neither holds a whole document in memory.
 //!
 //! * `vocabulary` is every element and attribute, and what a running PE can observe of them; `element` is what an entry
 //!   of it is;
 //! * `document` writes a PE, `operator` an operator in it, `tuple_type` a tuple type;
-//! * `fragments` are pieces that documents have in common: those of the job, of operators (`operator_fragments`), and
-//!   of their channels (`channels`);
+//! * `fragments` are parts of the text that documents have in common: those of the job, of operators
+//!   (`operator_fragments`), and of their channels (`channels`);
 //! * `hashing_writer` makes both ids while it passes text on; `value` is what it can write;
 //! * `escape` is text inside XML;
-//! * `difference` tells where two documents differ, and whether that counts.
+//! * `difference` finds where two documents differ, and whether a running PE can observe it.
 //!
 //! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler.
 //! Prefixes and the order of attributes are fixed, sets are sorted, there is no white space between elements, text is
@@ -32,20 +32,20 @@ mod tuple_type;
 mod value;
 mod vocabulary;
 
-pub use difference::{Difference, Key, PathElement, What, differences};
+pub use difference::{Difference, DifferenceKind, Key, PathElement, differences};
 pub use document::WriteError;
 
 use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::fuser::Pe;
-use crate::topology::{Generations, Operator};
+use crate::topology::{Generations, PhysicalOperator};
 use fragments::Fragments;
 use get_size2::GetSize;
 use hashing_writer::HashingWriter;
 use std::io;
 
-/// What one document of a job is.
+/// Ids and size of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub struct Measure {
     /// SHA-256 of the text: names the document (rule aadl-4).
@@ -64,11 +64,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Prepares what documents share. What is the same as in the generation `before` is taken over; the job is the
-    /// same.
+    /// Makes the fragments that documents share. It takes over those that are the same as in the generation `before`,
+    /// which must be one of the same job.
     ///
-    /// Errors at stage `aadl`: a text that XML cannot hold. At stage `topology`: the documents would be larger than the
-    /// budget allows, as far as that can be said without writing them.
+    /// # Errors
+    ///
+    /// Stage `aadl`: XML cannot hold a text. Stage `topology`: the documents would certainly be larger than the budget
+    /// allows.
     pub(crate) fn new(
         e: &Elements,
         job_name: &str,
@@ -87,8 +89,13 @@ impl Writer {
         Ok(Self { fragments })
     }
 
-    /// Ids and sizes of all documents, in order of [`Elements::pes`]. What is `known`, by position in this order, is
-    /// not measured again.
+    /// Ids and sizes of all documents, in order of [`Elements::pes`]. Documents that are `known`, by position in this
+    /// order, are not measured again.
+    ///
+    /// # Errors
+    ///
+    /// Stage `aadl`: documents cannot be written; the error holds the problems of several of them. Stage `topology`:
+    /// all documents together are larger than the budget allows (rule aadl-21).
     pub fn measure_all(
         &self,
         e: &Elements,
@@ -105,7 +112,8 @@ impl Writer {
             let measure = match known(position) {
                 Some(measure) => measure,
                 None => match self.measure_with(&mut writer, e, pe, left, budget) {
-                    // Others may have problems of their own; not so if there is too much text.
+                    // Other documents may have problems of their own, unless the problem is that there is too much
+                    // text.
                     Err(Error::Rejected(own))
                         if refused < MOST_REFUSED && own.iter().all(|p| p.stage == Stage::Aadl) =>
                     {
@@ -127,6 +135,10 @@ impl Writer {
     }
 
     /// Ids and size of one document; `most` bounds its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// Stage `aadl`: the document cannot be written. Stage `topology`: it is larger than `most`.
     pub fn measure(&self, e: &Elements, pe: Pe, most: u64, budget: &Budget) -> Result<Measure, Error> {
         self.measure_with(&mut HashingWriter::<true>::new(None), e, pe, most, budget)
     }
@@ -182,7 +194,7 @@ impl Writer {
 const MOST_REFUSED: usize = 20;
 
 /// Whether the document of an operator names operators that are anywhere in the job: by event time (rule aadl-13).
-pub(crate) fn refers_to_distant_operators(operator: &Operator) -> bool {
+pub(crate) fn refers_to_distant_operators(operator: &PhysicalOperator) -> bool {
     operator.annotations.iter().any(|annotation| annotation.tag == vocabulary::EVENT_TIME)
 }
 

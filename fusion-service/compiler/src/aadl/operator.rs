@@ -1,9 +1,9 @@
-//! One operator: `app:operInstance` (rule aadl-10).
+//! Writes one operator of a document: `app:operInstance` (rule aadl-10).
 
-use super::element::Has;
+use super::element::HasAttributes;
 use super::fragments::Fragments;
 use super::hashing_writer::{HashingWriter, StartTag};
-use super::operator_fragments::Port;
+use super::operator_fragments::PortFragments;
 use super::vocabulary::{
     ChannelAttributes, IncomingInterPeConnection, IncomingIntraPeConnection, InputPort, InputPorts, OperInstance,
     OutgoingInterPeConnection, OutgoingIntraPeConnection, OutputPort, OutputPorts, ParallelChannel, ParallelRegion,
@@ -11,7 +11,7 @@ use super::vocabulary::{
 };
 use crate::elements::Elements;
 use crate::logical::SplitterKind;
-use crate::topology::{self, Connection, Node, Operator, Via};
+use crate::topology::{self, Connection, Node, PhysicalOperator, Via};
 use std::io;
 
 /// Writes one operator.
@@ -51,14 +51,14 @@ pub(super) fn write<const O: bool>(
     w.fragment(&shared.jvm_arguments);
     parallel_regions(w, operator);
     w.end(OperInstance);
-    w.settle()
+    w.pass_on()
 }
 
 /// `app:inputPort` (rule aadl-11).
 fn input_port<const O: bool>(
     w: &mut HashingWriter<'_, O>,
     e: &Elements,
-    pieces: &Port,
+    pieces: &PortFragments,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
@@ -68,7 +68,7 @@ fn input_port<const O: bool>(
         for connection in e.incoming(node, port) {
             if (e.pe(connection.source) != own) == inter {
                 incoming(w, e, connection, inter);
-                w.settle()?;
+                w.pass_on()?;
             }
         }
     }
@@ -110,7 +110,7 @@ fn incoming<const O: bool>(w: &mut HashingWriter<'_, O>, e: &Elements, connectio
 
 /// Says which channel of an output port is meant; nothing if it is taken directly.
 #[inline]
-pub(super) fn channel<'w, 's, E: Has<ChannelAttributes>, const O: bool>(
+pub(super) fn channel<'w, 's, E: HasAttributes<ChannelAttributes>, const O: bool>(
     tag: StartTag<'w, 's, E, O>,
     via: Option<Via>,
 ) -> StartTag<'w, 's, E, O> {
@@ -122,7 +122,7 @@ pub(super) fn channel<'w, 's, E: Has<ChannelAttributes>, const O: bool>(
 fn output_port<const O: bool>(
     w: &mut HashingWriter<'_, O>,
     e: &Elements,
-    pieces: &Port,
+    pieces: &PortFragments,
     node: Node,
     port: u32,
 ) -> io::Result<()> {
@@ -161,7 +161,7 @@ fn outgoing<const O: bool>(
             .attribute(OutgoingInterPeConnection::PORT, e.input_index(connection.target, connection.target_port))
             .attribute(OutgoingInterPeConnection::PE_PORT, e.input_id(connection.target, connection.target_port))
             .close();
-        w.settle()?;
+        w.pass_on()?;
     }
     if inner == 0 {
         return Ok(());
@@ -172,7 +172,7 @@ fn outgoing<const O: bool>(
                 .attribute(OutgoingIntraPeConnection::OPERATOR, e.topology().operators[connection.target].index)
                 .attribute(OutgoingIntraPeConnection::PORT, e.input_index(connection.target, connection.target_port))
                 .close();
-            w.settle()?;
+            w.pass_on()?;
         }
     }
     Ok(())
@@ -207,7 +207,7 @@ fn splitter<const O: bool>(
             self::splitter(w, e, node, port, inner)?;
         }
         w.end(ParallelChannel);
-        w.settle()?;
+        w.pass_on()?;
     }
     if !splitter.attributes.is_empty() {
         w.open(SplitterAttributes);
@@ -222,7 +222,7 @@ fn splitter<const O: bool>(
 }
 
 /// `phy:parallelRegions`, innermost first (rule aadl-14).
-fn parallel_regions<const O: bool>(w: &mut HashingWriter<'_, O>, operator: &Operator) {
+fn parallel_regions<const O: bool>(w: &mut HashingWriter<'_, O>, operator: &PhysicalOperator) {
     if operator.channels.is_empty() {
         return;
     }

@@ -1,9 +1,9 @@
-//! What all channels of an operator have in common, escaped once: the pieces of the operator itself and of its ports.
+//! The fragments that all channels of an operator share: those of the operator itself and of its ports.
 //!
-//! Knows: the operator as it is written in the ADL. Must not know: channels, PEs, connections: what depends on these is
-//! put between the pieces by [`super::operator`] and [`super::document`].
+//! Knows: the operator as it is written in the ADL. Must not know: channels, PEs, connections. [`super::operator`] and
+//! [`super::document`] write what depends on these between the fragments.
 
-use super::element::Has;
+use super::element::HasAttributes;
 use super::hashing_writer::{Fragment, StartTag};
 use super::value::Word;
 use super::vocabulary::{
@@ -13,9 +13,9 @@ use super::vocabulary::{
 use crate::logical::{self, Checkpointing, Primitive};
 use get_size2::GetSize;
 
-/// Pieces that all channels of an operator share.
+/// The fragments of an operator.
 #[derive(Debug, GetSize)]
-pub(super) struct Operator {
+pub(super) struct OperatorFragments {
     /// Attributes.
     pub(super) attributes: Fragment,
     /// `sharedObject`.
@@ -25,20 +25,20 @@ pub(super) struct Operator {
     /// `jvmArguments`, or nothing.
     pub(super) jvm_arguments: Fragment,
     /// Input ports, by position.
-    pub(super) inputs: Vec<Port>,
+    pub(super) inputs: Vec<PortFragments>,
     /// Positions of the input ports by ADL index, in which order they are written.
     pub(super) input_order: Vec<u32>,
     /// Output ports, by position.
-    pub(super) outputs: Vec<Port>,
+    pub(super) outputs: Vec<PortFragments>,
     /// Positions of the output ports by ADL index.
     pub(super) output_order: Vec<u32>,
     /// Position of its definition in the table.
     pub(super) definition: usize,
 }
 
-/// Pieces of a port.
+/// The fragments of a port.
 #[derive(Debug, GetSize)]
-pub(super) struct Port {
+pub(super) struct PortFragments {
     /// Attributes of the operator port.
     pub(super) attributes: Fragment,
     /// `encoding` and `transport` of PE ports made from it.
@@ -49,9 +49,13 @@ pub(super) struct Port {
     pub(super) threaded: Option<Fragment>,
 }
 
-impl Operator {
-    /// Makes the pieces of a primitive operator; nothing if its definition does not exist, which the topology refuses.
-    /// Fails with a character that XML cannot hold.
+impl OperatorFragments {
+    /// Makes the fragments of a primitive operator. Returns nothing if its definition does not exist, which the
+    /// topology refuses.
+    ///
+    /// # Errors
+    ///
+    /// A character that XML cannot hold.
     pub(super) fn new(
         application: &logical::Application,
         operator: &logical::Operator,
@@ -82,7 +86,7 @@ impl Operator {
             .iter()
             .map(|input| {
                 let threaded = input.threaded.as_ref().map(threaded_port).transpose()?;
-                Port::new::<InputPort>(application, &input.port, threaded, |tag| {
+                PortFragments::new::<InputPort>(application, &input.port, threaded, |tag| {
                     tag.attribute(InputPort::IS_CONTROL, input.control)
                 })
             })
@@ -91,7 +95,7 @@ impl Operator {
             .outputs
             .iter()
             .map(|output| {
-                Port::new::<OutputPort>(application, &output.port, None, |tag| {
+                PortFragments::new::<OutputPort>(application, &output.port, None, |tag| {
                     tag.attribute(OutputPort::VIEWABLE, output.viewable)
                         .attribute(OutputPort::LOGICAL_STREAM_NAME, &output.stream_name)
                 })
@@ -118,8 +122,8 @@ fn order(indexes: impl Iterator<Item = u64>) -> Vec<u32> {
     order.into_iter().map(|(_, position)| position).collect()
 }
 
-impl Port {
-    fn new<E: Has<E> + Has<PortAttributes>>(
+impl PortFragments {
+    fn new<E: HasAttributes<E> + HasAttributes<PortAttributes>>(
         application: &logical::Application,
         port: &logical::Port,
         threaded: Option<Fragment>,
@@ -144,7 +148,7 @@ impl Port {
     }
 }
 
-fn threaded_port(port: &logical::ThreadedPort) -> Result<Fragment, char> {
+fn threaded_port(port: &logical::ThreadedPortSettings) -> Result<Fragment, char> {
     Fragment::attributes::<ThreadedPort>(|tag| {
         tag.attribute(ThreadedPort::CONGESTION_POLICY, &port.congestion_policy)
             .optional(ThreadedPort::QUEUE_SIZE, port.queue_size)

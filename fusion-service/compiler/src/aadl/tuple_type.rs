@@ -1,6 +1,6 @@
 //! Tuple types in both vocabularies: the flat attribute list and the structured `tuple` (rule aadl-8).
 
-use super::element::{self, Element, Has};
+use super::element::{self, Element, HasAttributes};
 use super::hashing_writer::{Fragment, HashingWriter, StartTag};
 use super::vocabulary::{
     StructureAttribute, StructureKey, StructureList, StructureMap, StructureOptional, StructureSet, StructureTuple,
@@ -8,7 +8,7 @@ use super::vocabulary::{
 };
 use crate::logical::{Attribute, TupleType, Type};
 
-type Page<'a> = HashingWriter<'a, true>;
+type FragmentWriter<'a> = HashingWriter<'a, true>;
 
 /// Content of `app:tupleType` and of `aug:tupleType`: attributes, then the structure. Nothing where the ADL has no
 /// structure.
@@ -75,7 +75,7 @@ fn spell(r#type: &Type, out: &mut String) {
     }
 }
 
-fn members(w: &mut Page<'_>, attributes: &[Attribute]) {
+fn members(w: &mut FragmentWriter<'_>, attributes: &[Attribute]) {
     for attribute in attributes {
         let tag = w.start(StructureAttribute).attribute(StructureAttribute::NAME, &attribute.name);
         close(tag, StructureAttribute, &attribute.r#type, StructureAttribute::TYPE);
@@ -83,7 +83,7 @@ fn members(w: &mut Page<'_>, attributes: &[Attribute]) {
 }
 
 /// Ends a start tag for something of type `r#type`: scalars are an attribute, everything else is a child.
-fn close<E: Element>(tag: StartTag<'_, '_, E, true>, element: E, r#type: &Type, scalar: element::Attribute<E>) {
+fn close<E: Element>(tag: StartTag<'_, '_, E, true>, element: E, r#type: &Type, scalar: element::ElementAttribute<E>) {
     match r#type {
         Type::Scalar(name) => tag.attribute(scalar, name).close(),
         nested => {
@@ -94,7 +94,7 @@ fn close<E: Element>(tag: StartTag<'_, '_, E, true>, element: E, r#type: &Type, 
     }
 }
 
-fn structure(w: &mut Page<'_>, r#type: &Type) {
+fn structure(w: &mut FragmentWriter<'_>, r#type: &Type) {
     match r#type {
         // Scalars are attributes of what holds them.
         Type::Scalar(_) => {}
@@ -138,9 +138,9 @@ fn structure(w: &mut Page<'_>, r#type: &Type) {
 }
 
 /// The bound of a collection, if it has one.
-fn bound<'w, 's, E: Has<E>>(
+fn bound<'w, 's, E: HasAttributes<E>>(
     tag: StartTag<'w, 's, E, true>,
-    attribute: element::Attribute<E>,
+    attribute: element::ElementAttribute<E>,
     bound: Option<i64>,
 ) -> StartTag<'w, 's, E, true> {
     match bound {

@@ -1,10 +1,10 @@
-//! What can be written as an attribute's value or an element's text, and how it is observed (rule aadl-5).
+//! The types of values that the writer can write, and the form of each in the observed stream (rule aadl-5).
 
 use super::escape::{double, escape};
 
 /// Something that can be an attribute's value or an element's text.
 pub(super) trait Value {
-    /// Adds it to the text. Notes a character that XML cannot hold.
+    /// Adds it to the text. Stores a character that XML cannot hold in `illegal`.
     fn write(&self, text: &mut Vec<u8>, illegal: &mut Option<char>);
 
     /// Adds it to the observed stream.
@@ -84,7 +84,7 @@ impl Value for &String {
     }
 }
 
-/// One of a few words, which is observed as a number.
+/// One of a few words. The observed stream has it as a number.
 pub(super) struct Word(pub(super) &'static str, pub(super) u8);
 
 impl Value for Word {
@@ -97,7 +97,7 @@ impl Value for Word {
     }
 }
 
-/// The only word that there is: that it is there says everything.
+/// A value that is always the same word. The observed stream has nothing of it, because its presence says everything.
 pub(super) struct OnlyWord(pub(super) &'static str);
 
 impl Value for OnlyWord {

@@ -1,15 +1,15 @@
 //! The AADL vocabulary: every element and attribute of a document, and whether a running PE can observe it.
 //!
-//! This is the one place that says which changes of a document restart its PE (rules aadl-5 and aadl-18). The writer
-//! can only write what is listed here, and each entry has a class:
+//! Only this module says which changes of a document restart its PE (rules aadl-5 and aadl-18). The writer can only
+//! write what is listed here. Each entry has a class:
 //!
 //! * `observed`: the runtime reads it. A change of its value changes the runtime id, so the PE restarts.
 //! * `hidden`, with the reason: the runtime does not read it. It is in the text and in the content id only. What is
 //!   inside a hidden element is hidden too, whatever it says itself.
 //! * `fixed`, with the value: it is the same in every document.
 //!
-//! [`super::hashing_writer`] takes the classes for the runtime id, [`super::difference`] to tell which differences
-//! count. `docs/observable.md` is the same table for readers; a test compares the two.
+//! [`super::hashing_writer`] uses the classes for the runtime id, [`super::difference`] to find out which differences a
+//! running PE can observe. `docs/observable.md` is the same table for readers; a test compares the two.
 //!
 //! `key` marks the attributes that say which of several siblings an element is. `mark` is the byte that begins an
 //! element, or announces an attribute that may be absent, in what is hashed for the runtime id; no two things that can
@@ -17,13 +17,13 @@
 //!
 //! Knows: names. Must not know: where values come from.
 
-use super::element::{Entry, attributes, elements};
+use super::element::{VocabularyEntry, attributes, elements};
 
 /// Tags of the annotations that the runtime reads (rule aadl-13).
 const OBSERVED_TAGS: &[&str] = &["consistentRegionEntry", "catch", "threading", EVENT_TIME];
 
-/// The tag of the annotation that names the operators where event time comes from. The ADL names them by ADL index;
-/// only the writer knows their indexes in the job.
+/// The tag of the annotation that names the operators where event time comes from. The ADL names them by ADL index. The
+/// writer replaces these by the operator indexes of the job.
 pub(super) const EVENT_TIME: &str = "eventTimeContext";
 
 /// Whether the runtime reads annotations with this tag.
@@ -31,13 +31,13 @@ pub(super) fn is_observed(tag: &str) -> bool {
     OBSERVED_TAGS.contains(&tag)
 }
 
-/// What is said of an element with this name inside one with that name.
-pub(super) fn entry(around: &str, name: &str) -> Option<&'static Entry> {
+/// The entry of an element called `name` inside one called `around`.
+pub(super) fn entry(around: &str, name: &str) -> Option<&'static VocabularyEntry> {
     ELEMENTS.iter().find(|entry| entry.name == name && entry.within.contains(&around))
 }
 
-/// What is said of the root.
-pub(super) fn root() -> Option<&'static Entry> {
+/// The entry of the root.
+pub(super) fn root() -> Option<&'static VocabularyEntry> {
     ELEMENTS.iter().find(|entry| entry.within.is_empty())
 }
 
@@ -393,7 +393,7 @@ attributes! {
 #[cfg(test)]
 mod tests {
     use super::super::difference::qualified;
-    use super::super::element::{AttributeEntry, Class};
+    use super::super::element::{AttributeEntry, Observability};
     use super::*;
     use roxmltree::Node;
     use std::fmt::Write as _;
@@ -404,21 +404,21 @@ mod tests {
     }
 
     /// The columns "observed" and "why not".
-    fn class(class: Class) -> (String, String) {
+    fn class(class: Observability) -> (String, String) {
         match class {
-            Class::Observed => ("yes".to_owned(), String::new()),
-            Class::ObservedOnly(attribute, values) => {
+            Observability::Observed => ("yes".to_owned(), String::new()),
+            Observability::ObservedOnly(attribute, values) => {
                 (format!("where `{attribute}` is `{}`", values.join("`, `")), "others are for tools".to_owned())
             }
-            Class::Hidden(why) => ("no".to_owned(), why.to_owned()),
-            Class::Fixed("") => ("always empty".to_owned(), String::new()),
-            Class::Fixed(value) => (format!("always `{value}`"), String::new()),
+            Observability::Hidden(why) => ("no".to_owned(), why.to_owned()),
+            Observability::Fixed("") => ("always empty".to_owned(), String::new()),
+            Observability::Fixed(value) => (format!("always `{value}`"), String::new()),
         }
     }
 
     fn table() -> String {
         let mut text = String::new();
-        for Entry { name, within, class: of_element, attributes } in ELEMENTS {
+        for VocabularyEntry { name, within, class: of_element, attributes } in ELEMENTS {
             let (observed, why) = class(*of_element);
             let within = within.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             writeln!(text, "| **`{name}`** | {within} | {observed} | {why} |").unwrap();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     /// Elements and attributes that the vocabulary does not have where they are.
-    fn unknown(node: Node<'_, '_>, known: Option<&Entry>, list: &mut Vec<String>) {
+    fn unknown(node: Node<'_, '_>, known: Option<&VocabularyEntry>, list: &mut Vec<String>) {
         let name = qualified(node);
         let Some(known) = known else {
             list.push(name);
@@ -481,12 +481,12 @@ mod tests {
 
     #[test]
     fn every_reason_is_given_once() {
-        for Entry { name, class, attributes, .. } in ELEMENTS {
-            let hidden = matches!(class, Class::Hidden(_));
-            assert_ne!(*class, Class::Hidden(""), "{name}: why?");
+        for VocabularyEntry { name, class, attributes, .. } in ELEMENTS {
+            let hidden = matches!(class, Observability::Hidden(_));
+            assert_ne!(*class, Observability::Hidden(""), "{name}: why?");
             for attribute in attributes.iter().copied().flatten() {
                 // In a hidden element everything is hidden, for its reason.
-                let as_element = attribute.class == Class::Hidden("");
+                let as_element = attribute.class == Observability::Hidden("");
                 assert_eq!(hidden, as_element, "{name}/@{}", attribute.name);
             }
         }

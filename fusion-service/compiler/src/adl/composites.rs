@@ -7,7 +7,7 @@
 use super::parts::consistent_entry;
 use super::ports::ports;
 use super::tables::{Table, annotation, connections};
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::{Error, Place, Problem, Stage};
 use crate::logical::{
     Annotation, Composite, CompositePort, DefinitionThreading, Dialect, Operator, OperatorId, OperatorKind,
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The composites of an application.
 #[derive(Default)]
 pub(crate) struct Composites {
-    /// The container was there.
+    /// Whether the document has the container.
     pub(crate) present: bool,
     /// Every operator, in document order.
     pub(crate) operators: PrimaryMap<OperatorId, Operator>,
@@ -35,7 +35,7 @@ pub(crate) struct Composites {
     name_bytes: u64,
 }
 
-/// A primitive, import or export as its dialect reads it.
+/// A primitive, import or export, as the function of its dialect reads it.
 pub(crate) struct Leaf {
     /// What it is.
     pub(crate) kind: OperatorKind,
@@ -46,7 +46,7 @@ pub(crate) struct Leaf {
 }
 
 /// Reads a leaf from its element, which was just opened; none if the element is something else.
-type ReadLeaf = for<'r, 'a> fn(&'r mut Reader<'a>, &'r Element<'a>) -> Result<Option<Leaf>, Error>;
+type ReadLeaf = for<'r, 'a> fn(&'r mut Reader<'a>, &'r XmlElement<'a>) -> Result<Option<Leaf>, Error>;
 
 impl Composites {
     /// Reads the `composites` element that was just opened.
@@ -91,7 +91,7 @@ impl Composites {
     fn instance<'a>(
         &mut self,
         reader: &mut Reader<'a>,
-        element: &Element<'a>,
+        element: &XmlElement<'a>,
         dialect: Dialect,
         leaf: ReadLeaf,
     ) -> Result<(), Error> {
@@ -149,7 +149,7 @@ impl Composites {
     fn open<'a>(
         &mut self,
         reader: &mut Reader<'a>,
-        element: &Element<'a>,
+        element: &XmlElement<'a>,
         dialect: Dialect,
         owner: Option<OperatorId>,
     ) -> Result<OperatorId, Error> {
@@ -167,7 +167,7 @@ impl Composites {
     fn leaf<'a>(
         &mut self,
         reader: &mut Reader<'a>,
-        element: &Element<'a>,
+        element: &XmlElement<'a>,
         dialect: Dialect,
         owner: OperatorId,
         leaf: Leaf,
@@ -197,7 +197,7 @@ impl Composites {
     fn add<'a>(
         &mut self,
         reader: &mut Reader<'a>,
-        element: &Element<'a>,
+        element: &XmlElement<'a>,
         owner: Option<OperatorId>,
         annotations: Vec<Annotation>,
         kind: OperatorKind,
@@ -258,7 +258,7 @@ impl Reader<'_> {
 /// A definition of a composite: its index and its threading model.
 fn composite_definition<'a>(
     reader: &mut Reader<'a>,
-    element: &Element<'a>,
+    element: &XmlElement<'a>,
     dialect: Dialect,
 ) -> Result<(u64, Option<Annotation>), Error> {
     let vocabulary = element.vocabulary;

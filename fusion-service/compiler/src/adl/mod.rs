@@ -10,15 +10,15 @@
 //! * `tables`, `types`, `parts`, `ports` read what both dialects share; `v4200` and `v4000` what they do not;
 //!   `composites` the tree.
 //!
-//! Knows: XML, the names of elements and attributes, which are required. Must not know: what elements mean together;
-//! indexes that lead nowhere are left for the stage that follows them.
+//! Knows: XML, the names of elements and attributes, and which of them are required. Must not know: what elements mean
+//! together. An index that leads nowhere is reported by the stage that follows it.
 //!
 //! Children come in any order, unknown elements and attributes are ignored, and of repeated single elements the last
-//! counts (rule language-3); what the format has besides is not read (rule language-16). A document that is not
-//! well-formed is refused at its first fault (rule language-2). All problems of a well-formed document are listed
+//! counts (rule language-3). Some known parts of the format are not read at all (rule language-16). A document that is
+//! not well-formed is refused at its first fault (rule language-2). All problems of a well-formed document are listed
 //! (rule language-6). Only the first application of a document and its first top-level composite count
-//! (rule language-1). [`parse`] gives an application without problems. [`read`] gives what there is of an application
-//! with problems, so that the caller can ask later stages about the rest.
+//! (rule language-1). [`parse`] only gives an application without problems. [`read`] also gives the readable part of an
+//! application with problems, so that the caller can check that part with later stages.
 
 mod characters;
 mod composites;
@@ -37,7 +37,7 @@ use crate::logical::{Application, Dialect, Operator, OperatorDefinition, Operato
 use composites::Composites;
 use cranelift_entity::PrimaryMap;
 use tables::Table;
-use xml::{Element, Reader, Vocabulary};
+use xml::{Reader, Vocabulary, XmlElement};
 
 /// Reads an ADL document.
 ///
@@ -59,8 +59,8 @@ pub struct Reading {
     pub application: Option<Application>,
     /// What is wrong, in the order in which it counts. Stage `logical-model`, as for [`parse`].
     pub problems: Vec<Problem>,
-    /// Nothing is wrong with the indexes, names and tables by which things refer to each other: what later stages find
-    /// in the application is not a consequence of these problems.
+    /// The indexes, names and tables by which parts refer to each other have no problems. Then problems that later
+    /// stages find do not follow from these.
     pub coherent: bool,
     /// Nothing is wrong with the declarations of submission-time values.
     pub values_coherent: bool,
@@ -80,13 +80,13 @@ pub fn read(document: &[u8], budget: &Budget) -> Result<Reading, Error> {
     let draft = problems.keep(draft(&mut reader))?;
     let values_coherent = draft.as_ref().is_some_and(|draft| draft.values_coherent);
     let application = draft.and_then(|draft| draft.finish(&mut reader));
-    // What ended the reading comes first: that the document is not well-formed, or no ADL.
+    // The problem that ended the reading comes first: the document is not well-formed, or no ADL.
     let coherent = problems.is_empty() && reader.coherent;
     problems.extend(std::mem::take(&mut reader.problems));
     Ok(Reading { application, problems: problems.into_vec(), coherent, values_coherent })
 }
 
-/// The parts of the application. Ends at what makes the document no ADL.
+/// Reads the parts of the application. Stops with an error where the document turns out to be no ADL.
 fn draft(reader: &mut Reader<'_>) -> Result<Draft, Error> {
     let root = reader.root()?;
     let (dialect, name) = match (root.vocabulary, root.name) {
@@ -122,14 +122,14 @@ struct Draft {
     custom_metrics: Table<crate::logical::CustomMetric>,
     regions: Table<crate::logical::ParallelRegion>,
     submission_values: Table<crate::logical::SubmissionValue>,
-    /// Nothing is wrong with those.
+    /// The submission-time values have no problems.
     values_coherent: bool,
     pes: Table<v4000::Pe>,
 }
 
 impl Draft {
     /// Reads the application element that was just opened.
-    fn read<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Result<Self, Error> {
+    fn read<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>, dialect: Dialect) -> Result<Self, Error> {
         let mut draft = Self {
             application: header(reader, element, dialect),
             place: element.place,
@@ -155,7 +155,7 @@ impl Draft {
         Ok(draft)
     }
 
-    fn table<'a>(&mut self, reader: &mut Reader<'a>, child: &Element<'a>, dialect: Dialect) -> Result<(), Error> {
+    fn table<'a>(&mut self, reader: &mut Reader<'a>, child: &XmlElement<'a>, dialect: Dialect) -> Result<(), Error> {
         let v = child.vocabulary;
         match (child.name, dialect) {
             ("hostpools", _) => self.host_pools.read(reader, v, "hostpool", tables::host_pool),
@@ -232,10 +232,10 @@ impl Draft {
     }
 }
 
-/// Refuses names that two operators have, and names with brackets (rule language-15): physical names tell operators and
-/// regions apart, and their brackets are for channels. Imports and exports have no physical names.
+/// Refuses a name that two operators have, and names with brackets (rule language-15). Physical names identify
+/// operators and regions, and their brackets hold channels. Imports and exports have no physical names.
 fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Operator>) {
-    // Names that are missing are problems already.
+    // Missing names were reported before.
     let all_named = reader.problems.is_empty();
     for operator in operators.values() {
         if operator.name.contains(['[', ']']) {
@@ -258,7 +258,7 @@ fn check_names(reader: &mut Reader<'_>, operators: &PrimaryMap<OperatorId, Opera
 }
 
 /// The attributes of the application element (rule language-8); its tables are still empty.
-fn header<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Application {
+fn header<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>, dialect: Dialect) -> Application {
     Application {
         dialect,
         name: reader.required_token(element, "name"),

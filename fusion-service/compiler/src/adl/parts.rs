@@ -3,15 +3,15 @@
 //! Every function is called with its element just opened; what it leaves unread is skipped by the caller.
 
 use super::values::{boolean, index, owned};
-use super::xml::{Element, Reader};
+use super::xml::{Reader, XmlElement};
 use crate::error::Error;
 use crate::logical::{
-    Annotation, Checkpointing, ConsistentEntry, Partition, PoolLocation, Property, Resources, Text, ThreadedPort,
-    TraceLevel,
+    Annotation, Checkpointing, ConsistentEntry, PartitionConstraints, PoolLocation, Property, Resources, Text,
+    ThreadedPortSettings, TraceLevel,
 };
 
 /// `resources` (rule model-13).
-pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Resources, Error> {
+pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Resources, Error> {
     let vocabulary = element.vocabulary;
     let mut resources = Resources { isolation: element.boolean("isolation"), ..Resources::default() };
     reader.children_of(vocabulary, |reader, child| {
@@ -33,9 +33,10 @@ pub(crate) fn resources<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> R
 }
 
 /// `partitions`.
-pub(crate) fn partitions<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Partition, Error> {
+pub(crate) fn partitions<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<PartitionConstraints, Error> {
     let vocabulary = element.vocabulary;
-    let mut partition = Partition { isolation: element.boolean("isolation"), ..Partition::default() };
+    let mut partition =
+        PartitionConstraints { isolation: element.boolean("isolation"), ..PartitionConstraints::default() };
     reader.children_of(vocabulary, |reader, child| {
         match child.name {
             "coLocation" => partition.co_locations.push(reader.required_name(&child, "colocId")),
@@ -50,7 +51,7 @@ pub(crate) fn partitions<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
 /// `runtimeConstants`. A constant that refers to a submission-time value needs no text.
 pub(crate) fn runtime_constants<'a>(
     reader: &mut Reader<'a>,
-    element: &Element<'a>,
+    element: &XmlElement<'a>,
 ) -> Result<Vec<(String, Text)>, Error> {
     reader.list(element.vocabulary, "runtimeConstant", |reader, child| {
         let name = reader.required_token(child, "name");
@@ -64,29 +65,32 @@ pub(crate) fn runtime_constants<'a>(
 }
 
 /// `checkpointing`.
-pub(crate) fn checkpointing<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Option<Checkpointing> {
+pub(crate) fn checkpointing<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Option<Checkpointing> {
     let period = reader.optional_number(element, "period");
     let periodic = reader.choice(element, "policy", &[("periodic", true), ("operatorDriven", false)])?;
     Some(if periodic { Checkpointing::Periodic(period) } else { Checkpointing::OperatorDriven })
 }
 
 /// `threadedPort`.
-pub(crate) fn threaded_port<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> ThreadedPort {
-    ThreadedPort {
+pub(crate) fn threaded_port<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> ThreadedPortSettings {
+    ThreadedPortSettings {
         congestion_policy: reader.word(element, "congestionPolicy", &["wait", "dropFirst", "dropLast"]),
         queue_size: reader.optional_index(element, "queueSize"),
     }
 }
 
 /// `tracing`.
-pub(crate) fn trace_level<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> TraceLevel {
+pub(crate) fn trace_level<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> TraceLevel {
     use TraceLevel::{Debug, Error, Info, Off, Trace, Warn};
     let levels = [Off, Error, Warn, Info, Debug, Trace].map(|level| (level.name(), level));
     reader.choice(element, "level", &levels).unwrap_or(Error)
 }
 
 /// `envVars`.
-pub(crate) fn environment<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn environment<'a>(
+    reader: &mut Reader<'a>,
+    element: &XmlElement<'a>,
+) -> Result<Vec<(String, String)>, Error> {
     let vocabulary = element.vocabulary;
     let mut variables = Vec::new();
     reader.children_of(vocabulary, |_, child| {
@@ -102,7 +106,7 @@ pub(crate) fn environment<'a>(reader: &mut Reader<'a>, element: &Element<'a>) ->
 }
 
 /// `properties` of an exported stream.
-pub(crate) fn properties<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Vec<Property>, Error> {
+pub(crate) fn properties<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Vec<Property>, Error> {
     let vocabulary = element.vocabulary;
     reader.list(vocabulary, "property", |reader, child| {
         Ok(Property {

@@ -1,7 +1,7 @@
-//! Ports, which both dialects write in several forms: a container, in it an element for each port, in that what belongs
-//! to the port.
+//! Ports. Both dialects write them in several forms. In all of them, a container has one element for each port, and the
+//! children of that element describe the port.
 
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::Error;
 
 /// Reads the ports of the container that was just opened, in the order of the document. `new` makes a port from the
@@ -10,8 +10,8 @@ pub(crate) fn ports<'a, P>(
     reader: &mut Reader<'a>,
     vocabulary: Vocabulary,
     name: &str,
-    mut new: impl FnMut(&mut Reader<'a>, &Element<'a>) -> P,
-    mut child: impl FnMut(&mut Reader<'a>, &Element<'a>, &mut P) -> Result<(), Error>,
+    mut new: impl FnMut(&mut Reader<'a>, &XmlElement<'a>) -> P,
+    mut child: impl FnMut(&mut Reader<'a>, &XmlElement<'a>, &mut P) -> Result<(), Error>,
 ) -> Result<Vec<P>, Error> {
     reader.list(vocabulary, name, |reader, element| {
         let mut port = new(reader, element);

@@ -6,16 +6,16 @@
 
 use super::types;
 use super::values::owned;
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::Error;
 use crate::logical::{
-    Annotation, Connection, CustomMetric, Dialect, HostPool, ParallelRegion, PortKind, Splitter, SplitterKind,
-    SubmissionValue, Text, Toolkit, TupleType, Width,
+    Annotation, ConnectionEnd, CustomMetric, Dialect, HostPool, LogicalSplitter, ParallelRegion, PortKind,
+    SplitterKind, SubmissionValue, Text, Toolkit, TupleType, Width,
 };
 
-/// A table of this document: its container may come twice, and then the last one counts; so may an index.
+/// A table of the document. If its container or an index occurs twice, the last one counts.
 pub(crate) struct Table<T> {
-    /// The container was there.
+    /// Whether the document has the container.
     pub(crate) present: bool,
     rows: Vec<T>,
 }
@@ -33,7 +33,7 @@ impl<T> Table<T> {
         reader: &mut Reader<'a>,
         vocabulary: Vocabulary,
         name: &str,
-        row: impl FnMut(&mut Reader<'a>, &Element<'a>) -> Result<T, Error>,
+        row: impl FnMut(&mut Reader<'a>, &XmlElement<'a>) -> Result<T, Error>,
     ) -> Result<(), Error> {
         self.present = true;
         self.rows = reader.list(vocabulary, name, row)?;
@@ -56,7 +56,7 @@ impl<T> Table<T> {
 }
 
 /// `hostpool`.
-pub(crate) fn host_pool<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<HostPool, Error> {
+pub(crate) fn host_pool<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<HostPool, Error> {
     let mut pool = HostPool {
         index: reader.required_index(element, "index"),
         name: reader.required_token(element, "name"),
@@ -82,7 +82,7 @@ pub(crate) fn host_pool<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> R
 /// `tupleType`.
 pub(crate) fn tuple_type<'a>(
     reader: &mut Reader<'a>,
-    element: &Element<'a>,
+    element: &XmlElement<'a>,
     dialect: Dialect,
 ) -> Result<TupleType, Error> {
     let index = reader.required_index(element, "index");
@@ -101,12 +101,12 @@ pub(crate) fn tuple_type<'a>(
 }
 
 /// `toolkit`.
-pub(crate) fn toolkit<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Toolkit, Error> {
+pub(crate) fn toolkit<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Toolkit, Error> {
     Ok(Toolkit { index: reader.required_index(element, "index"), name: reader.required_text(element, "name") })
 }
 
 /// `customMetric`.
-pub(crate) fn custom_metric<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<CustomMetric, Error> {
+pub(crate) fn custom_metric<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<CustomMetric, Error> {
     let mut metric = CustomMetric {
         index: reader.required_index(element, "index"),
         name: reader.required_token(element, "name"),
@@ -124,7 +124,10 @@ pub(crate) fn custom_metric<'a>(reader: &mut Reader<'a>, element: &Element<'a>) 
 }
 
 /// `submissionTimeValue`.
-pub(crate) fn submission_value<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<SubmissionValue, Error> {
+pub(crate) fn submission_value<'a>(
+    reader: &mut Reader<'a>,
+    element: &XmlElement<'a>,
+) -> Result<SubmissionValue, Error> {
     Ok(SubmissionValue {
         index: reader.required_index(element, "index"),
         list: reader.choice(element, "kind", &[("named", false), ("namedList", true)]).unwrap_or_default(),
@@ -139,7 +142,7 @@ pub(crate) fn submission_value<'a>(reader: &mut Reader<'a>, element: &Element<'a
 /// `parallelRegion` (rule language-12).
 pub(crate) fn parallel_region<'a>(
     reader: &mut Reader<'a>,
-    element: &Element<'a>,
+    element: &XmlElement<'a>,
     dialect: Dialect,
 ) -> Result<ParallelRegion, Error> {
     let vocabulary = element.vocabulary;
@@ -159,7 +162,7 @@ pub(crate) fn parallel_region<'a>(
                 region.operator = reader.required_index(&child, "operIndex");
                 let mut splitters = Table::default();
                 splitters.read(reader, vocabulary, "splitter", |reader, element| splitter(reader, element, dialect))?;
-                region.splitters = splitters.sorted(|splitter: &Splitter| splitter.input_port);
+                region.splitters = splitters.sorted(|splitter: &LogicalSplitter| splitter.input_port);
             }
             "parallelWidth" => {
                 width = true;
@@ -203,7 +206,7 @@ fn parallel_width(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Wid
 }
 
 /// `splitter`. An unknown kind reads as `Hash` in the current dialect (rule language-4).
-fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect) -> Result<Splitter, Error> {
+fn splitter<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>, dialect: Dialect) -> Result<LogicalSplitter, Error> {
     let vocabulary = element.vocabulary;
     let kind = match (dialect, element.attribute("kind").map(|kind| kind.as_ref())) {
         (_, Some("RoundRobin")) => SplitterKind::RoundRobin,
@@ -214,10 +217,10 @@ fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect
             .unwrap_or(SplitterKind::Hash),
     };
     let mut splitter =
-        Splitter { input_port: reader.required_index(element, "iportIndex"), kind, attributes: Vec::new() };
+        LogicalSplitter { input_port: reader.required_index(element, "iportIndex"), kind, attributes: Vec::new() };
     reader.children_of(vocabulary, |reader, child| {
         if child.name == "attributes" {
-            let name = |reader: &mut Reader<'a>, element: &Element<'a>| Ok(reader.required_text(element, "name"));
+            let name = |reader: &mut Reader<'a>, element: &XmlElement<'a>| Ok(reader.required_text(element, "name"));
             splitter.attributes = reader.list(vocabulary, "attribute", name)?;
         }
         Ok(())
@@ -226,7 +229,7 @@ fn splitter<'a>(reader: &mut Reader<'a>, element: &Element<'a>, dialect: Dialect
 }
 
 /// `splAnnotation` (rule language-14).
-pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Annotation, Error> {
+pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Annotation, Error> {
     let tag = reader.required_token(element, "tag");
     let values = reader.list(element.vocabulary, "value", |reader, child| {
         let key = reader.required_token(child, "key");
@@ -237,7 +240,7 @@ pub(crate) fn annotation<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
 }
 
 /// The `connection` elements of the container that was just opened (rule language-10).
-pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -> Result<Vec<Connection>, Error> {
+pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -> Result<Vec<ConnectionEnd>, Error> {
     reader.list(vocabulary, "connection", |reader, child| {
         // Whatever is not `input` reads as `output` (rule language-4).
         let kind = match child.attribute("portKind") {
@@ -248,7 +251,7 @@ pub(crate) fn connections<'a>(reader: &mut Reader<'a>, vocabulary: Vocabulary) -
                 PortKind::Output
             }
         };
-        Ok(Connection {
+        Ok(ConnectionEnd {
             operator: reader.required_index(child, "operIndex"),
             port: reader.required_index(child, "portIndex"),
             kind,

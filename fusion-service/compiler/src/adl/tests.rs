@@ -1,4 +1,4 @@
-//! Whole documents in, applications and problems out.
+//! Reads whole documents and compares applications and problems.
 
 use super::parse;
 use crate::budget::Budget;
@@ -257,8 +257,8 @@ fn problems_name_the_thing_and_the_place() {
         ("bundle=\"./x.sab\"", "", "<splApplication>: the attribute bundle is missing"),
     ] {
         assert!(CURRENT.contains(from), "{from}");
-        let told = problems(&CURRENT.replacen(from, to, 1));
-        assert!(told.iter().any(|problem| problem.contains(expected)), "{from} -> {to}: {told:?}");
+        let messages = problems(&CURRENT.replacen(from, to, 1));
+        assert!(messages.iter().any(|problem| problem.contains(expected)), "{from} -> {to}: {messages:?}");
     }
     let missing = CURRENT.replace("<tuple>", "<attributes>").replace("</tuple>", "</attributes>");
     assert!(problems(&missing)[0].contains("<tupleType>: the element <tuple> is missing"));
@@ -316,8 +316,8 @@ fn the_older_dialect_has_problems_of_its_own() {
         ("exportOperName=\"E\"", "exportOperName=\"X\"", "no <exportedStream> describes the Export E"),
         ("<executable ", "<other ", "cannot be read"),
     ] {
-        let told = problems(&OLDER.replacen(from, to, 1));
-        assert!(told.iter().any(|problem| problem.contains(expected)), "{from} -> {to}: {told:?}");
+        let messages = problems(&OLDER.replacen(from, to, 1));
+        assert!(messages.iter().any(|problem| problem.contains(expected)), "{from} -> {to}: {messages:?}");
     }
 }
 

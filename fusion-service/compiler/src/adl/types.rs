@@ -4,7 +4,7 @@
 //! recursion.
 
 use super::values::token;
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::{Error, Place, excerpt};
 use crate::logical::{Attribute, Type};
 
@@ -22,7 +22,7 @@ struct TypeSlot {
 }
 
 /// An open element.
-enum Open {
+enum OpenElement {
     Tuple(Vec<Attribute>),
     Attribute(TypeSlot),
     Optional(TypeSlot),
@@ -36,7 +36,7 @@ enum Open {
 
 /// Reads the attributes of the `tuple` element that was just opened, and closes it.
 pub(crate) fn tuple(reader: &mut Reader<'_>, optional: bool) -> Result<Vec<Attribute>, Error> {
-    let mut stack = vec![Open::Tuple(Vec::new())];
+    let mut stack = vec![OpenElement::Tuple(Vec::new())];
     loop {
         if let Some(element) = reader.child()? {
             let open = open(reader, &element, stack.last(), optional);
@@ -45,45 +45,57 @@ pub(crate) fn tuple(reader: &mut Reader<'_>, optional: bool) -> Result<Vec<Attri
         }
         match (stack.pop(), stack.last_mut()) {
             (Some(closed), Some(parent)) => close(reader, closed, parent),
-            (Some(Open::Tuple(attributes)), None) => return Ok(attributes),
+            (Some(OpenElement::Tuple(attributes)), None) => return Ok(attributes),
             _ => return Ok(Vec::new()),
         }
     }
 }
 
-fn open<'a>(reader: &mut Reader<'a>, element: &Element<'a>, parent: Option<&Open>, optional: bool) -> Open {
+fn open<'a>(
+    reader: &mut Reader<'a>,
+    element: &XmlElement<'a>,
+    parent: Option<&OpenElement>,
+    optional: bool,
+) -> OpenElement {
     if element.vocabulary != Vocabulary::TupleType {
-        return Open::Unknown;
+        return OpenElement::Unknown;
     }
     match (element.name, parent) {
-        ("attr", Some(Open::Tuple(_))) => {
+        ("attr", Some(OpenElement::Tuple(_))) => {
             let name = reader.required_token(element, "name");
-            Open::Attribute(TypeSlot { name, ..slot(reader, element, "type") })
+            OpenElement::Attribute(TypeSlot { name, ..slot(reader, element, "type") })
         }
         (
             kind,
-            Some(Open::Attribute(_) | Open::Optional(_) | Open::List(_) | Open::Set(_) | Open::Key(_) | Open::Value(_)),
+            Some(
+                OpenElement::Attribute(_)
+                | OpenElement::Optional(_)
+                | OpenElement::List(_)
+                | OpenElement::Set(_)
+                | OpenElement::Key(_)
+                | OpenElement::Value(_),
+            ),
         ) => match kind {
-            "tuple" => Open::Tuple(Vec::new()),
-            "list" => Open::List(slot(reader, element, "elementType")),
-            "set" => Open::Set(slot(reader, element, "elementType")),
-            "optional" if optional => Open::Optional(slot(reader, element, "type")),
-            "map" => Open::Map {
+            "tuple" => OpenElement::Tuple(Vec::new()),
+            "list" => OpenElement::List(slot(reader, element, "elementType")),
+            "set" => OpenElement::Set(slot(reader, element, "elementType")),
+            "optional" if optional => OpenElement::Optional(slot(reader, element, "type")),
+            "map" => OpenElement::Map {
                 place: element.place,
                 bound: reader.optional_integer(element, "bound"),
                 scalars: ["keyType", "valueType"].map(|name| element.optional_token(name).map(Type::Scalar)),
                 key: None,
                 value: None,
             },
-            _ => Open::Unknown,
+            _ => OpenElement::Unknown,
         },
-        ("key", Some(Open::Map { .. })) => Open::Key(slot(reader, element, "")),
-        ("value", Some(Open::Map { .. })) => Open::Value(slot(reader, element, "")),
-        _ => Open::Unknown,
+        ("key", Some(OpenElement::Map { .. })) => OpenElement::Key(slot(reader, element, "")),
+        ("value", Some(OpenElement::Map { .. })) => OpenElement::Value(slot(reader, element, "")),
+        _ => OpenElement::Unknown,
     }
 }
 
-fn slot<'a>(reader: &mut Reader<'a>, element: &Element<'a>, scalar: &str) -> TypeSlot {
+fn slot<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>, scalar: &str) -> TypeSlot {
     TypeSlot {
         name: element.name.to_owned(),
         place: element.place,
@@ -107,39 +119,39 @@ fn resolve(reader: &mut Reader<'_>, slot: TypeSlot) -> (String, Option<i64>, Typ
     (name, bound, found.unwrap_or(Type::Scalar(String::new())))
 }
 
-fn close(reader: &mut Reader<'_>, closed: Open, parent: &mut Open) {
+fn close(reader: &mut Reader<'_>, closed: OpenElement, parent: &mut OpenElement) {
     let closed = match closed {
-        Open::Unknown => return,
-        Open::Tuple(attributes) => Type::Tuple(attributes),
-        Open::Attribute(slot) => {
+        OpenElement::Unknown => return,
+        OpenElement::Tuple(attributes) => Type::Tuple(attributes),
+        OpenElement::Attribute(slot) => {
             let (name, _, r#type) = resolve(reader, slot);
-            if let Open::Tuple(attributes) = parent {
+            if let OpenElement::Tuple(attributes) = parent {
                 attributes.push(Attribute { name, r#type });
             }
             return;
         }
-        Open::Key(slot) => {
-            if let Open::Map { key, scalars: [None, _], .. } = parent {
+        OpenElement::Key(slot) => {
+            if let OpenElement::Map { key, scalars: [None, _], .. } = parent {
                 *key = Some(resolve(reader, slot).2);
             }
             return;
         }
-        Open::Value(slot) => {
-            if let Open::Map { value, scalars: [_, None], .. } = parent {
+        OpenElement::Value(slot) => {
+            if let OpenElement::Map { value, scalars: [_, None], .. } = parent {
                 *value = Some(resolve(reader, slot).2);
             }
             return;
         }
-        Open::Optional(slot) => Type::Optional(Box::new(resolve(reader, slot).2)),
-        Open::List(slot) => {
+        OpenElement::Optional(slot) => Type::Optional(Box::new(resolve(reader, slot).2)),
+        OpenElement::List(slot) => {
             let (_, bound, element) = resolve(reader, slot);
             Type::List(Box::new(element), bound)
         }
-        Open::Set(slot) => {
+        OpenElement::Set(slot) => {
             let (_, bound, element) = resolve(reader, slot);
             Type::Set(Box::new(element), bound)
         }
-        Open::Map { place, bound, scalars: [key_type, value_type], key, value } => {
+        OpenElement::Map { place, bound, scalars: [key_type, value_type], key, value } => {
             let mut part = |part: Option<Type>, name: &str| {
                 if part.is_none() {
                     reader.problem(place, format!("<map>: the type of its {name} is missing"));
@@ -149,12 +161,12 @@ fn close(reader: &mut Reader<'_>, closed: Open, parent: &mut Open) {
             Type::Map(part(key_type.or(key), "keys"), part(value_type.or(value), "values"), bound)
         }
     };
-    if let Open::Attribute(slot)
-    | Open::Optional(slot)
-    | Open::List(slot)
-    | Open::Set(slot)
-    | Open::Key(slot)
-    | Open::Value(slot) = parent
+    if let OpenElement::Attribute(slot)
+    | OpenElement::Optional(slot)
+    | OpenElement::List(slot)
+    | OpenElement::Set(slot)
+    | OpenElement::Key(slot)
+    | OpenElement::Value(slot) = parent
     {
         let slot = match closed {
             Type::Tuple(_) | Type::Scalar(_) => &mut slot.tuple,

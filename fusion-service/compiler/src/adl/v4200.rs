@@ -8,15 +8,15 @@ use super::parts::{
 use super::ports::ports;
 use super::tables::{annotation, connections};
 use super::values::{owned, token};
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::Error;
 use crate::logical::{
-    Connection, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorKind, OutputPort,
-    Partition, Port, Primitive, Resources, Runtime, TraceLevel,
+    ConnectionEnd, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorKind,
+    OutputPort, PartitionConstraints, Port, Primitive, Resources, Runtime, TraceLevel,
 };
 
 /// `primitiveOperDefinition`.
-pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<OperatorDefinition, Error> {
+pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<OperatorDefinition, Error> {
     let runtimes = [("SPL_CPlusPlus", Runtime::CPlusPlus), ("SPL_Java", Runtime::Java), ("Java", Runtime::Java)];
     let mut definition = OperatorDefinition {
         index: reader.required_index(element, "index"),
@@ -55,7 +55,7 @@ pub(crate) fn definition_children(
 }
 
 /// One of the three kinds of leaves.
-pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Option<Leaf>, Error> {
+pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Option<Leaf>, Error> {
     match element.name {
         "primitiveOperInstance" => primitive(reader, element).map(Some),
         "primitiveImportOperInstance" => import(reader, element).map(Some),
@@ -64,7 +64,7 @@ pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result
     }
 }
 
-fn primitive<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Error> {
+fn primitive<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Leaf, Error> {
     let vocabulary = element.vocabulary;
     let mut primitive = Primitive {
         definition: reader.required_index(element, "definitionIndex"),
@@ -116,7 +116,7 @@ pub(crate) fn empty_primitive() -> Primitive {
         jvm_arguments: None,
         checkpointing: None,
         resources: Resources::default(),
-        partition: Partition::default(),
+        partition: PartitionConstraints::default(),
         consistent: None,
         environment: Vec::new(),
         inputs: Vec::new(),
@@ -124,7 +124,11 @@ pub(crate) fn empty_primitive() -> Primitive {
     }
 }
 
-fn shared_object<'a>(reader: &mut Reader<'a>, element: &Element<'a>, primitive: &mut Primitive) -> Result<(), Error> {
+fn shared_object<'a>(
+    reader: &mut Reader<'a>,
+    element: &XmlElement<'a>,
+    primitive: &mut Primitive,
+) -> Result<(), Error> {
     let vocabulary = element.vocabulary;
     primitive.class = reader.required_token(element, "class");
     let (mut wrapper, mut uri) = (None, None);
@@ -151,7 +155,7 @@ fn jvm_arguments(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<
     reader.list(vocabulary, "jvmArgument", |reader, _| Ok(owned(reader.text()?)))
 }
 
-fn port<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Port {
+fn port<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Port {
     Port {
         index: reader.required_index(element, "index"),
         name: reader.required_token(element, "name"),
@@ -204,7 +208,7 @@ fn output_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<O
 }
 
 /// The connections of each port of an import or export: nothing else of them matters (rule language-11).
-pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Vec<Connection>>, Error> {
+pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<Vec<Vec<ConnectionEnd>>, Error> {
     ports(
         reader,
         vocabulary,
@@ -220,7 +224,7 @@ pub(crate) fn plain_ports(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Re
 }
 
 /// `nameBasedImport`.
-pub(crate) fn name_import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> NameImport {
+pub(crate) fn name_import<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> NameImport {
     NameImport {
         application_name: reader.required_token(element, "applicationName"),
         application_scope: element.optional_text("applicationScope"),
@@ -228,7 +232,7 @@ pub(crate) fn name_import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) ->
     }
 }
 
-fn import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Error> {
+fn import<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Leaf, Error> {
     let vocabulary = element.vocabulary;
     let mut annotations = Vec::new();
     let (mut by_name, mut by_properties, mut outputs) = (None, None, Vec::new());
@@ -261,7 +265,7 @@ fn import<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Er
     Ok(Leaf { kind: OperatorKind::Import(Box::new(import)), annotations, toolkit: None })
 }
 
-fn export<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Leaf, Error> {
+fn export<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Leaf, Error> {
     let vocabulary = element.vocabulary;
     let mut annotations = Vec::new();
     let mut export = Export {

@@ -1,11 +1,10 @@
-//! Typed values out of attributes and texts, with the tolerance of the format (rule language-4).
+//! Reads typed values from attributes and texts, as tolerantly as the format demands (rule language-4).
 //!
-//! A value that is missing or malformed becomes a problem of the document and a default, so that reading goes on and
-//! finds all problems at once (rule language-6). The caller then throws the application away. If the problem is not
-//! about how things refer to each other, it may ask later stages about the rest of the application first (see
-//! [`super::read`]).
+//! For a missing or malformed value, the reader records a problem and goes on with a default. So it finds all problems
+//! at once (rule language-6). The caller does not compile such an application. If the problem is not about how parts
+//! refer to each other, the caller may still check the rest with later stages (see [`super::read`]).
 
-use super::xml::{Element, Reader};
+use super::xml::{Reader, XmlElement};
 use crate::error::{Error, excerpt};
 use std::borrow::Cow;
 
@@ -31,28 +30,28 @@ pub(crate) fn index(text: &str) -> Option<u64> {
 }
 
 impl<'a> Reader<'a> {
-    fn absent(&mut self, element: &Element<'a>, name: &str) {
+    fn absent(&mut self, element: &XmlElement<'a>, name: &str) {
         self.detail(element.place, format!("<{}>: the attribute {name} is missing", excerpt(element.name)));
     }
 
-    fn wrong(&mut self, element: &Element<'a>, name: &str, value: &str, expected: &str) {
+    fn wrong(&mut self, element: &XmlElement<'a>, name: &str, value: &str, expected: &str) {
         let (element, place, value) = (excerpt(element.name), element.place, excerpt(value));
         self.detail(place, format!("<{element}>: {name}=\"{value}\" is not {expected}"));
     }
 
-    /// Notes that `element` lacks a child that nothing refers to.
+    /// Records that `element` lacks a child that nothing refers to.
     pub(crate) fn lacks(&mut self, place: crate::error::Place, element: &str, child: &str) {
         self.detail(place, format!("<{element}>: the element <{child}> is missing"));
     }
 
-    /// Notes that `element` lacks a child that other things refer to.
+    /// Records that `element` lacks a child that other parts refer to.
     pub(crate) fn lacks_target(&mut self, place: crate::error::Place, element: &str, child: &str) {
         self.coherent = false;
         self.lacks(place, element, child);
     }
 
     /// A required text, kept as it is.
-    pub(crate) fn required_text(&mut self, element: &Element<'a>, name: &str) -> String {
+    pub(crate) fn required_text(&mut self, element: &XmlElement<'a>, name: &str) -> String {
         match element.attribute(name) {
             Some(value) => value.clone().into_owned(),
             None => {
@@ -63,7 +62,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A required token.
-    pub(crate) fn required_token(&mut self, element: &Element<'a>, name: &str) -> String {
+    pub(crate) fn required_token(&mut self, element: &XmlElement<'a>, name: &str) -> String {
         match element.attribute(name) {
             Some(value) => token(value),
             None => {
@@ -74,13 +73,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A required token that something else refers to.
-    pub(crate) fn required_name(&mut self, element: &Element<'a>, name: &str) -> String {
+    pub(crate) fn required_name(&mut self, element: &XmlElement<'a>, name: &str) -> String {
         self.coherent &= element.attribute(name).is_some();
         self.required_token(element, name)
     }
 
     /// A required unsigned integer.
-    pub(crate) fn required_index(&mut self, element: &Element<'a>, name: &str) -> u64 {
+    pub(crate) fn required_index(&mut self, element: &XmlElement<'a>, name: &str) -> u64 {
         if element.attribute(name).is_none() {
             self.coherent = false;
             self.absent(element, name);
@@ -89,7 +88,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An optional unsigned integer.
-    pub(crate) fn optional_index(&mut self, element: &Element<'a>, name: &str) -> Option<u64> {
+    pub(crate) fn optional_index(&mut self, element: &XmlElement<'a>, name: &str) -> Option<u64> {
         let value = element.attribute(name)?;
         let number = index(value);
         if number.is_none() {
@@ -100,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An optional integer.
-    pub(crate) fn optional_integer(&mut self, element: &Element<'a>, name: &str) -> Option<i64> {
+    pub(crate) fn optional_integer(&mut self, element: &XmlElement<'a>, name: &str) -> Option<i64> {
         let value = element.attribute(name)?;
         let number = value.trim().parse().ok();
         if number.is_none() {
@@ -110,7 +109,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An optional floating-point number.
-    pub(crate) fn optional_number(&mut self, element: &Element<'a>, name: &str) -> Option<f64> {
+    pub(crate) fn optional_number(&mut self, element: &XmlElement<'a>, name: &str) -> Option<f64> {
         let value = element.attribute(name)?;
         let number = match value.trim() {
             "INF" => Some(f64::INFINITY),
@@ -124,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A word of a list; it is not trimmed.
-    pub(crate) fn choice<T: Copy>(&mut self, element: &Element<'a>, name: &str, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&mut self, element: &XmlElement<'a>, name: &str, words: &[(&str, T)]) -> Option<T> {
         let Some(value) = element.attribute(name) else {
             self.absent(element, name);
             return None;
@@ -138,13 +137,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A word of a list, kept as text.
-    pub(crate) fn word(&mut self, element: &Element<'a>, name: &str, words: &[&'static str]) -> String {
+    pub(crate) fn word(&mut self, element: &XmlElement<'a>, name: &str, words: &[&'static str]) -> String {
         let words: Vec<(&str, &str)> = words.iter().map(|word| (*word, *word)).collect();
         self.choice(element, name, &words).unwrap_or_default().to_owned()
     }
 
     /// The content of `element`, which was just opened, as an unsigned integer.
-    pub(crate) fn index_text(&mut self, element: &Element<'a>) -> Result<u64, Error> {
+    pub(crate) fn index_text(&mut self, element: &XmlElement<'a>) -> Result<u64, Error> {
         let text = self.text()?;
         let number = index(&text);
         if number.is_none() {
@@ -153,14 +152,14 @@ impl<'a> Reader<'a> {
         Ok(number.unwrap_or_default())
     }
 
-    /// Notes that the content of `element` is not what it should be.
-    pub(crate) fn wrong_text(&mut self, element: &Element<'a>, text: &str, expected: &str) {
+    /// Records that the content of `element` is not as `expected`.
+    pub(crate) fn wrong_text(&mut self, element: &XmlElement<'a>, text: &str, expected: &str) {
         let (name, place, text) = (excerpt(element.name), element.place, excerpt(text));
         self.problem(place, format!("<{name}>: \"{text}\" is not {expected}"));
     }
 }
 
-impl<'a> Element<'a> {
+impl<'a> XmlElement<'a> {
     /// An optional text, kept as it is.
     pub(crate) fn optional_text(&self, name: &str) -> Option<String> {
         self.attribute(name).map(|value| value.clone().into_owned())

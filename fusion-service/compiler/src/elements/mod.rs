@@ -1,14 +1,14 @@
 //! The stage between fusion and documents: the PEs of a job with their ids, their ports and what threads do in them.
 //!
-//! [`Elements`] are built once per compilation from the topology, the partition and the ids of PEs, then numbered
-//! ([`Elements::number`]), then only read. Everything is in dense arrays, and the connections of every splitter channel
-//! and input port are contiguous, so that writing is linear in what is written.
+//! A compilation builds [`Elements`] once from the topology, the partition and the ids of PEs, and numbers them
+//! ([`Elements::number`]). After that they do not change. All tables are dense arrays in which the connections of a
+//! splitter channel or an input port are contiguous. So writing a document takes time linear in its length.
 //!
 //! `rows` fills the tables, `ports` gives PE ports their ids, and `unchanged` finds PEs that a resize leaves as they
 //! are.
 //!
-//! A *slot* is what a PE output port can stand for: an operator output port taken directly, or one channel of one of
-//! its splitters.
+//! A *slot* is an operator output port taken directly, or one channel of one of its splitters. A PE output port stands
+//! for one slot.
 
 mod ports;
 mod rows;
@@ -99,16 +99,18 @@ struct SplitterSlots {
 pub(crate) struct Slot(u32);
 
 impl Elements {
-    /// The PEs of a partition. Their ports have no ids yet, threads are not known: [`Elements::number`] is next.
+    /// Makes the PEs of a partition. Their ports have no ids and their threads are not known until [`Elements::number`]
+    /// is called.
     ///
-    /// The partition is one of the topology's operators; ids are different. Operators and ports of connections exist,
-    /// as [`Topology`] promises.
+    /// The partition must be one of the topology's operators, and all ids must differ. Operators and ports of
+    /// connections exist, as [`Topology`] promises.
     pub fn new(topology: Arc<Topology>, partition: Partition, ids: PrimaryMap<Pe, PeId>) -> Self {
         Self::make(topology, partition, ids, None)
     }
 
-    /// The same for another generation. `generations` are the topology of `before` and this one. Operators that are the
-    /// same have the port ids and threads that they had; for PEs that changed, [`Elements::number`] makes them again.
+    /// Makes the PEs of the next generation. `generations` compares the topology of `before` with the new one.
+    /// Operators that are the same keep their port ids and threads. For PEs that changed, [`Elements::number`] computes
+    /// both again.
     pub(crate) fn after(
         before: &Self,
         generations: &Generations<'_>,
@@ -190,8 +192,8 @@ impl Elements {
         (self.outgoing_start, self.outgoing) = (out_of, outgoing);
     }
 
-    /// Gives the ports of these PEs their ids, and finds out what threads do in them. A port keeps the id that it had
-    /// according to `prior`; no new one gets an id that is `in_use`.
+    /// Gives the ports of these PEs their ids, and computes their threads. A port keeps the id that `prior` has for it.
+    /// No new port gets an id that is `in_use`.
     pub(crate) fn number(
         &mut self,
         pes: &[Pe],
@@ -211,7 +213,7 @@ impl Elements {
         Ok(())
     }
 
-    /// Takes the port ids and threads of a PE away.
+    /// Clears the port ids and threads of a PE.
     fn forget(&mut self, pe: Pe) {
         for &operator in self.partition.operators(pe) {
             self.flags[operator] = OperatorFlags::default();
@@ -224,7 +226,7 @@ impl Elements {
         }
     }
 
-    /// Says what threads do in a PE: the result of [`crate::fuser::threads`].
+    /// Stores the threads of a PE, which [`crate::fuser::threads`] computed.
     fn set_threads(&mut self, pe: Pe, threads: &[OperatorThreads]) {
         for (&operator, threads) in self.partition.operators(pe).iter().zip(threads) {
             self.flags[operator] = OperatorFlags {
@@ -352,7 +354,7 @@ impl Elements {
 
     /// The slot of an operator's output port, or of a channel of one of its splitters.
     pub(crate) fn slot(&self, operator: Node, port: u32, via: Option<Via>) -> Slot {
-        // A connection through a splitter that is not there would be a broken topology; it counts as direct.
+        // In a broken topology, a connection may name a splitter that does not exist. It counts as direct.
         let direct = || Slot(self.outputs[self.output(operator, port)].first_slot);
         self.existing_slot(operator, port, via).unwrap_or_else(direct)
     }

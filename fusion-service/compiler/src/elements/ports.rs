@@ -1,9 +1,9 @@
 //! Ids of PE ports.
 //!
-//! A port keeps its id as long as its operator, its port and its channel stay in their PE. It is recognised by operator
-//! index, port, splitter and channel, which are stable themselves (rule element-7). New ports get the smallest ids that
-//! are free, in order, because a PE listens on 10000 plus the id (rule element-8). At a submission that is the position
-//! of the port (rule element-6).
+//! A PE port keeps its id as long as its operator, the operator's port and the channel stay in the PE. It is recognised
+//! by operator index, port, splitter and channel, which are stable themselves (rule element-7). New ports get the
+//! smallest free ids, in order, because a PE listens on 10000 plus the id (rule element-8). At a submission, the id is
+//! the position of the port (rule element-6).
 
 use super::{Elements, NONE};
 use crate::budget::Budget;
@@ -12,7 +12,7 @@ use crate::fuser::{self, Graph, Pe, PeId, PeInput, PeOutput};
 use crate::topology::{Generations, Node};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ids of ports of one PE that must not be given to anybody else.
+/// Ids of ports of one PE that no new port may get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortsInUse {
     /// Of input ports.
@@ -21,7 +21,8 @@ pub struct PortsInUse {
     pub outputs: BTreeSet<u32>,
 }
 
-/// Ids that things which are not part of the layout any more, or not yet, still have (rule layout-9).
+/// Ids that are in use although the layout does not have them: objects of an earlier or of an unfinished generation
+/// have them (rule layout-9).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     /// Ids of PEs.
@@ -30,7 +31,7 @@ pub struct InUse {
     pub ports: BTreeMap<u64, PortsInUse>,
 }
 
-/// Ids that ports had.
+/// Looks up the ids that ports had before.
 pub(crate) trait PriorPorts {
     /// The id of an input port of the PE with this id.
     fn input(&self, pe: PeId, port: PeInput) -> Option<u32>;
@@ -46,7 +47,7 @@ pub(crate) struct KeptPorts<'a> {
 }
 
 impl KeptPorts<'_> {
-    /// What an operator was, if it was in the PE with this id.
+    /// The operator in the generation before, if it was in the PE with this id.
     fn earlier(&self, pe: PeId, operator: Node) -> Option<Node> {
         self.generations.earlier(operator).filter(|&earlier| self.before.id(self.before.pe(earlier)) == pe)
     }
@@ -64,7 +65,7 @@ impl PriorPorts for KeptPorts<'_> {
     }
 }
 
-/// The largest id. TCP ports end at 65535, but that is for whoever opens them to say.
+/// The largest id. TCP ports end at 65535, but the compiler leaves it to the runtime to report that.
 const MOST: u32 = u32::MAX - 1;
 
 /// Gives every port of these PEs its id: that of `prior` where it has one, else a free one.

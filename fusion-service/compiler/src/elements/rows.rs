@@ -1,12 +1,12 @@
-//! The rows of the tables of [`Elements`], operator by operator: made from the topology, or copied from another
-//! generation.
+//! Fills the tables of [`Elements`] operator by operator. The rows of an operator are made from the topology or copied
+//! from another generation.
 
 use super::{Elements, Input, NONE, OperatorFlags, Output, SplitterSlots};
 use crate::logical::Application;
-use crate::topology::{Node, Operator, Splitter};
+use crate::topology::{Node, PhysicalOperator, Splitter};
 use cranelift_entity::PrimaryMap;
 
-/// What [`Elements`] has of each operator, while it is put together.
+/// The tables of [`Elements`] while they are filled.
 pub(super) struct Rows {
     pub(super) flags: PrimaryMap<Node, OperatorFlags>,
     pub(super) first_input: Vec<u32>,
@@ -18,7 +18,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// For so many operators; most have one port of each kind.
+    /// Empty tables with room for this many operators. Most operators have one port of each kind.
     pub(super) fn with_capacity(count: usize) -> Self {
         Self {
             flags: PrimaryMap::with_capacity(count),
@@ -31,12 +31,12 @@ impl Rows {
         }
     }
 
-    /// Those of an operator about which nothing is known.
-    pub(super) fn add(&mut self, operator: &Operator, application: &Application) {
+    /// Adds the rows of an operator without port ids and threads.
+    pub(super) fn add(&mut self, operator: &PhysicalOperator, application: &Application) {
         self.flags.push(OperatorFlags::default());
         self.first_input.push(self.inputs.len() as u32);
         self.first_output.push(self.outputs.len() as u32);
-        // Ports of an operator are those of the ADL; where they are not, the position stands for the index.
+        // An operator has the ports that the ADL says. Should it not, the position of a port stands for its index.
         let written = operator.primitive(application);
         self.inputs.extend((0_u32..).zip(&operator.inputs).map(|(port, _)| {
             let index = written.and_then(|w| w.inputs.get(port as usize)).map_or(u64::from(port), |w| w.port.index);
@@ -62,7 +62,7 @@ impl Rows {
         }
     }
 
-    /// Those that the same operator had in another generation.
+    /// Adds the rows that the same operator had in another generation.
     pub(super) fn copy(&mut self, from: &Elements, operator: Node) {
         self.flags.push(from.flags[operator]);
         self.first_input.push(self.inputs.len() as u32);

@@ -1,19 +1,18 @@
-//! PEs that a resize leaves exactly as they are: document, ports, threads and all (rule layout-13).
+//! Finds the PEs that a resize leaves exactly as they are, with their documents, ports and threads (rule layout-13).
 //!
-//! Most PEs have nothing to do with the region that is resized. What was found out about them before is taken over, so
-//! that a resize costs what changes, but for some looking.
+//! Most PEs have nothing to do with the region that is resized. The new generation takes over what the old one computed
+//! for them. So the cost of a resize follows the number of changed PEs, plus one comparison for each of the others.
 //!
-//! A PE is unchanged if nothing that any statement about it rests on can have changed: its operators are the same, in
-//! the same PE, and so are their connections and the PEs of the operators at the other ends. (The ids of the ports
-//! there stay too: a port keeps its id as long as its operator is in its PE.) What is not found to be unchanged is made
-//! again, so a wrong "no" costs time and nothing else. A wrong "yes" is not possible, because operators and connections
-//! are compared as a whole (rule aadl-20).
+//! A PE is unchanged if it has the same operators with the same connections, and the operators at the other ends are in
+//! the same PEs as before. The ids of the ports there are the same then, too, because a port keeps its id as long as
+//! its operator is in its PE. A PE that is not found to be unchanged is made again, so a wrong "no" only costs time. A
+//! wrong "yes" is not possible, because operators and connections are compared as a whole (rule aadl-20).
 //!
 //! Knows: two generations with their PEs. Must not know: documents.
 
 use super::Elements;
 use crate::fuser::Pe;
-use crate::topology::{Connection, Generations, Node, Operator};
+use crate::topology::{Connection, Generations, Node, PhysicalOperator};
 use cranelift_entity::PrimaryMap;
 
 /// Which PEs of a generation are as they were in the one before.
@@ -29,16 +28,16 @@ impl Unchanged {
         before: &Elements,
         generations: &Generations<'_>,
         now: &Elements,
-        exception: impl Fn(&Operator) -> bool,
+        exception: impl Fn(&PhysicalOperator) -> bool,
     ) -> Self {
-        let stays = Comparison { before, generations, now }.stays();
+        let stays = ElementComparison { before, generations, now }.stays();
         let mut known = (0_u32..).zip(before.pes()).peekable();
         let position = |&pe: &Pe| {
             let id = now.id(pe);
             while known.next_if(|(_, pe)| before.id(**pe) < id).is_some() {}
             let (position, &earlier) = known.next_if(|(_, pe)| before.id(**pe) == id)?;
             let members = now.members(pe);
-            // None of them has moved, so as many of them are all of them.
+            // No member has moved, so equal numbers of members mean equal members.
             let all = members.len() == before.members(earlier).len() && members.iter().all(|&node| stays[node]);
             let operators = &now.topology().operators;
             (all && !members.iter().any(|&node| exception(&operators[node]))).then_some(position)
@@ -51,26 +50,26 @@ impl Unchanged {
         self.positions.get(position).copied().flatten().map(|earlier| earlier as usize)
     }
 
-    /// PEs about which something has to be found out, ascending id.
+    /// PEs that are not unchanged, ascending id.
     pub(crate) fn others(&self, now: &Elements) -> Vec<Pe> {
         now.pes().iter().enumerate().filter(|(at, _)| self.get(*at).is_none()).map(|(_, &pe)| pe).collect()
     }
 }
 
-struct Comparison<'a> {
+struct ElementComparison<'a> {
     before: &'a Elements,
     generations: &'a Generations<'a>,
     now: &'a Elements,
 }
 
-impl Comparison<'_> {
-    /// By operator, whether all is as it was that its PE knows of it.
+impl ElementComparison<'_> {
+    /// By operator, whether everything that the document of its PE says about it is as it was.
     fn stays(&self) -> PrimaryMap<Node, bool> {
         let Self { before: _, generations, now } = *self;
         let nodes = now.topology().operators.keys();
         let mut stays: PrimaryMap<Node, bool> =
             nodes.map(|node| generations.same(node).is_some_and(|earlier| !self.has_moved(node, earlier))).collect();
-        // Connections can be others only at neighbours of what does not stay: those that it has, and those that it had.
+        // Connections can only differ at operators that are or were neighbours of an operator that does not stay.
         let mut near: PrimaryMap<Node, bool> = stays.values().map(|_| false).collect();
         for node in stays.iter().filter(|(_, stays)| !**stays).map(|(node, _)| node) {
             neighbours(now, node, |neighbour| near[neighbour] = true);

@@ -1,7 +1,8 @@
-//! The account of a compiled job. The JSON of `explain` is this, with keys in camel case.
+//! The account of a compiled job. `explain` writes it as JSON, with keys in camel case.
 //!
-//! Fields are only ever added. A list that is cut off stands beside the number of all entries.
+//! Releases only add fields. For each list that may be cut off, another field has the number of all entries.
 
+use crate::fuser::AutomaticFusion;
 use crate::plan::{Fate, Reason};
 use serde::{Serialize, Serializer};
 
@@ -21,29 +22,29 @@ pub struct Account {
     pub job_id: u64,
     /// Version of the compiler that made the plan.
     pub compiler: String,
-    /// How large the job is.
+    /// Sizes of the job.
     pub totals: Totals,
     /// How operators were grouped, and why into so many PEs.
-    pub fusion: Fusion,
+    pub fusion: FusionAccount,
     /// Parallel regions, ascending index.
-    pub regions: Vec<Region>,
+    pub regions: Vec<RegionAccount>,
     /// Host pools that the application declares, ascending index.
-    pub host_pools: Vec<HostPool>,
+    pub host_pools: Vec<HostPoolAccount>,
     /// Consistent regions, ascending index.
-    pub consistent_regions: Vec<ConsistentRegion>,
+    pub consistent_regions: Vec<ConsistentRegionAccount>,
     /// What decided PEs, over all of them.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<CauseAccount>,
     /// What a resize does to PEs, in numbers; none for a submission.
-    pub resize: Option<Resize>,
+    pub resize: Option<ResizeCounts>,
     /// PEs, those that are alike together; in order of their lowest id.
-    pub processing_elements: Vec<Group>,
+    pub processing_elements: Vec<ElementGroup>,
     /// PEs that a resize removes, likewise.
-    pub removed: Vec<Removed>,
+    pub removed: Vec<RemovedGroup>,
     /// What a user should know although the compilation succeeded.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<WarningAccount>,
 }
 
-/// How large a job is.
+/// Sizes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
@@ -64,12 +65,12 @@ pub struct Totals {
 /// How operators were grouped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Fusion {
+pub struct FusionAccount {
     /// `legacy`, `manual` or `automatic`.
     pub mode: &'static str,
     /// `noChannelInfluence`, `channelIsolation` or `channelExlocation`; without effect for legacy.
     pub r#type: &'static str,
-    /// Number of PEs that was aimed at; none for legacy.
+    /// Number of PEs that fusion aimed at; none for legacy.
     pub wanted: Option<u64>,
     /// Number of PEs.
     pub processing_elements: usize,
@@ -77,34 +78,17 @@ pub struct Fusion {
     pub units: usize,
     /// How many of them have to be alone in a PE.
     pub alone: usize,
-    /// How automatic fusion counted, at a submission.
-    pub threads: Option<AutomaticFusion>,
+    /// The figures from which automatic fusion computed the number of PEs; only at a submission.
+    #[serde(rename = "threads")]
+    pub automatic: Option<AutomaticFusion>,
     /// Why so many PEs: sentences.
     pub why: Vec<String>,
-}
-
-/// How automatic fusion came to its number of PEs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AutomaticFusion {
-    /// Threads that the application needs.
-    pub least: u64,
-    /// Threads that it can use.
-    pub most: u64,
-    /// CPUs of a PE, in thousandths.
-    pub milli_cpu: u64,
-    /// PEs for the least threads.
-    pub low: u32,
-    /// PEs for the most threads.
-    pub high: u32,
-    /// PEs for which the cluster has room, if that is known.
-    pub room: Option<u64>,
 }
 
 /// A parallel region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Region {
+pub struct RegionAccount {
     /// ADL index.
     pub index: u64,
     /// Logical name of its operator.
@@ -154,7 +138,7 @@ pub struct RegionSplitter {
 /// A host pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostPool {
+pub struct HostPoolAccount {
     /// Index.
     pub index: u64,
     /// Name.
@@ -174,7 +158,7 @@ pub struct HostPool {
 /// A consistent region.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ConsistentRegion {
+pub struct ConsistentRegionAccount {
     /// Index.
     pub index: u64,
     /// `periodic` or `operator driven`.
@@ -192,12 +176,12 @@ pub struct ConsistentRegion {
 /// What decided PEs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cause {
+pub struct CauseAccount {
     /// What it does.
-    pub effect: Effect,
+    pub effect: CauseEffect,
     /// Element and attribute of the ADL, or `fusion type`.
     pub attribute: &'static str,
-    /// The same in words.
+    /// A description of the attribute for people.
     pub meaning: &'static str,
     /// Values: ids, names of regions, pools, hosts. The first of them, in order.
     pub values: Vec<String>,
@@ -212,7 +196,7 @@ pub struct Cause {
 /// What a cause does to a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Effect {
+pub enum CauseEffect {
     /// Holds operators together.
     Together,
     /// Lets nothing share the PE.
@@ -224,12 +208,12 @@ pub enum Effect {
 /// What a resize does to PEs, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Resize {
+pub struct ResizeCounts {
     /// New PEs.
     pub added: usize,
     /// PEs that go on with the same document.
     pub kept: usize,
-    /// PEs that go on; their document changed where a running PE does not look.
+    /// PEs that go on. Their document changed only in parts that a running PE does not read.
     pub kept_unobservable: usize,
     /// PEs that are replaced by a pod with another document.
     pub restarted: usize,
@@ -239,14 +223,14 @@ pub struct Resize {
     pub added_operators: usize,
     /// Operators that are gone.
     pub removed_operators: usize,
-    /// Operators that see other neighbours or widths.
+    /// Operators with other neighbours or widths.
     pub changed_operators: usize,
 }
 
 /// PEs that are alike but for their channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Group {
+pub struct ElementGroup {
     /// Ids, ascending.
     pub ids: Vec<u64>,
     /// What becomes of them; none for a submission.
@@ -266,15 +250,15 @@ pub struct Group {
     /// Where their pods may run, if the application says so: hosts and pools. The first of them.
     pub placement: Vec<String>,
     /// What decided them.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<CauseAccount>,
     /// Why they are added or restarted, as the plan says of the first one; none otherwise.
-    #[serde(serialize_with = "in_words")]
+    #[serde(serialize_with = "describe_reason")]
     pub reason: Option<Reason>,
     /// What changed in their documents, what a running PE can observe first. The first of them.
     pub changes: Vec<DocumentChange>,
     /// Number of changes.
     pub change_count: usize,
-    /// The documents were not compared: there was too much of them.
+    /// The documents were not compared, because all documents together were too large.
     pub not_compared: bool,
 }
 
@@ -309,11 +293,11 @@ pub struct DocumentChange {
 /// PEs that are removed and alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Removed {
+pub struct RemovedGroup {
     /// Ids, ascending.
     pub ids: Vec<u64>,
     /// Why, as the plan says of the first one.
-    #[serde(serialize_with = "in_words")]
+    #[serde(serialize_with = "describe_reason")]
     pub reason: Option<Reason>,
     /// Number of operators that each held, if the job before is known.
     pub operators_each: Option<usize>,
@@ -323,9 +307,9 @@ pub struct Removed {
     pub operator_entries: usize,
 }
 
-/// Something that was ignored.
+/// A part of the request that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Warning {
+pub struct WarningAccount {
     /// A word for conditions and Events.
     pub reason: &'static str,
     /// One sentence.
@@ -333,6 +317,6 @@ pub struct Warning {
 }
 
 /// A reason as text, empty where there is none.
-fn in_words<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&Reason::in_words(reason.as_ref()))
+fn describe_reason<S: Serializer>(reason: &Option<Reason>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&Reason::describe(reason.as_ref()))
 }

@@ -1,6 +1,6 @@
-//! Constraints in words: which element and attribute of the ADL decided a PE.
+//! Describes constraints in the words of the ADL: which element and attribute decided a PE.
 
-use super::account::{Cause, Effect};
+use super::account::{CauseAccount, CauseEffect};
 use super::names::NAMED;
 use crate::error::excerpt;
 use crate::fuser::{self, Decision, Decisions, Fusion, Graph, HostGroup, Origin, Pe};
@@ -16,7 +16,7 @@ pub(super) struct CauseNames<'a> {
 }
 
 /// Effect, attribute, meaning. Causes that have all three in common are counted together.
-pub(super) type CauseKind = (Effect, &'static str, &'static str);
+pub(super) type CauseKind = (CauseEffect, &'static str, &'static str);
 
 /// The causes of one PE or of several, counted by kind.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +43,8 @@ impl CauseCounts {
         self.0.keys().copied().collect()
     }
 
-    pub(super) fn finish(self) -> Vec<Cause> {
-        let cause = |((effect, attribute, meaning), count): (CauseKind, Count)| Cause {
+    pub(super) fn finish(self) -> Vec<CauseAccount> {
+        let cause = |((effect, attribute, meaning), count): (CauseKind, Count)| CauseAccount {
             effect,
             attribute,
             meaning,
@@ -59,7 +59,7 @@ impl CauseCounts {
 
 impl CauseNames<'_> {
     /// What decided the PEs, over all of them.
-    pub(super) fn all(&self, now: &Compiled, decisions: &Decisions) -> Vec<Cause> {
+    pub(super) fn all(&self, now: &Compiled, decisions: &Decisions) -> Vec<CauseAccount> {
         let mut all = CauseCounts::default();
         for &pe in now.elements().pes() {
             all.add(self.of(pe, now.elements().members(pe), decisions));
@@ -81,9 +81,9 @@ impl CauseNames<'_> {
 
     fn kind(&self, decision: &Decision, members: &[Node]) -> CauseKind {
         let effect = match decision.effect {
-            fuser::Effect::Together => Effect::Together,
-            fuser::Effect::Alone => Effect::Alone,
-            fuser::Effect::Apart => Effect::Apart,
+            fuser::Effect::Together => CauseEffect::Together,
+            fuser::Effect::Alone => CauseEffect::Alone,
+            fuser::Effect::Apart => CauseEffect::Apart,
         };
         let (attribute, meaning) = match decision.cause {
             fuser::Cause::Constraint(origin) => match origin {
@@ -112,7 +112,7 @@ impl CauseNames<'_> {
         (effect, attribute, meaning)
     }
 
-    /// Values of a cause in a PE; none where there is nothing to say.
+    /// Values of a cause in a PE; none if the cause has no values.
     fn values(&self, cause: fuser::Cause, members: &[Node]) -> BTreeSet<String> {
         let one = |text: &str| BTreeSet::from([excerpt(text)]);
         let operators = || members.iter().map(|&node| &self.topology.operators[node]);
@@ -148,10 +148,10 @@ impl CauseNames<'_> {
         }
     }
 
-    /// Hosts and pools that operators ask for, but for the pool that everything is in.
+    /// Hosts and pools that operators ask for, apart from the default pool.
     pub(super) fn placement(&self, members: &[Node]) -> BTreeSet<String> {
         let operators = members.iter().map(|&node| &self.topology.operators[node]);
-        let of = |operator: &crate::topology::Operator| {
+        let of = |operator: &crate::topology::PhysicalOperator| {
             let resources = &operator.resources;
             match (resources.host.as_deref().filter(|host| !host.is_empty()), resources.pool) {
                 (Some(host), _) => Some(format!("host {}", excerpt(host))),

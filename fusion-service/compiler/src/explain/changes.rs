@@ -1,9 +1,8 @@
-//! What changed in the documents of PEs that a resize leaves in place: compared as trees, then places that are alike
-//! taken together.
+//! Compares the documents of PEs that go on after a resize, as trees. Then it groups changes at places that are alike.
 
 use super::account::DocumentChange;
 use super::names::{self, NAMED, Names};
-use crate::aadl::{self, PathElement, What};
+use crate::aadl::{self, DifferenceKind, PathElement};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::plan::{Compiled, Fate, RenderError};
@@ -11,20 +10,20 @@ use crate::topology::Topology;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of the two documents of one PE that are compared: their trees take several times as much memory.
+/// Most bytes of the two documents of one PE that are compared. Their trees take several times as much memory.
 const PAIR: u64 = 32 << 20;
 
 /// The changes of each PE, by its id. A PE without an entry was not compared.
-pub(super) struct Compared<'a> {
-    of: BTreeMap<u64, Changes>,
+pub(super) struct ComparedDocuments<'a> {
+    of: BTreeMap<u64, DocumentChanges>,
     before: &'a Topology,
     now: &'a Topology,
 }
 
 /// Changes of one PE, or of several that are alike.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Changes {
-    shapes: IndexMap<ChangeShape, Places>,
+pub(super) struct DocumentChanges {
+    shapes: IndexMap<ChangeShape, ChangePlaces>,
 }
 
 /// What places of one shape have in common.
@@ -47,30 +46,30 @@ enum ChangeKind {
 
 /// The places of one shape.
 #[derive(Clone, Debug, Default)]
-struct Places {
+struct ChangePlaces {
     count: usize,
-    steps: Vec<Occupants>,
-    added: Occupants,
-    removed: Occupants,
+    steps: Vec<PlaceNames>,
+    added: PlaceNames,
+    removed: PlaceNames,
 }
 
 /// The names and numbers of the elements at places of one shape.
 #[derive(Clone, Debug, Default)]
-struct Occupants {
+struct PlaceNames {
     names: Names,
     numbers: BTreeSet<u64>,
-    /// There are more, of which nothing is known.
+    /// There are more, which the comparison did not list.
     cut: bool,
 }
 
-/// Compares the documents of PEs that go on, at most `most` bytes of them.
+/// Compares the documents of PEs that go on, at most `most` bytes in all.
 pub(super) fn compare<'a>(
     before: &'a Compiled,
     now: &'a Compiled,
     most: u64,
     budget: &Budget,
-) -> Result<Compared<'a>, Error> {
-    let mut compared = Compared { of: BTreeMap::new(), before: before.topology(), now: now.topology() };
+) -> Result<ComparedDocuments<'a>, Error> {
+    let mut compared = ComparedDocuments { of: BTreeMap::new(), before: before.topology(), now: now.topology() };
     let mut left = most;
     for element in &now.plan().elements {
         let changed = matches!(element.fate, Fate::Restarted | Fate::KeptUnobservable);
@@ -80,7 +79,7 @@ pub(super) fn compare<'a>(
         left = rest;
         budget.check()?;
         let (was, is) = (document(before, element.id, budget)?, document(now, element.id, budget)?);
-        let mut changes = Changes::default();
+        let mut changes = DocumentChanges::default();
         aadl::differences(&was, &is, &mut |difference| changes.add(difference, &compared))
             .map_err(|error| unreadable(element.id, &error))?;
         compared.of.insert(element.id, changes);
@@ -98,46 +97,46 @@ fn document(job: &Compiled, id: u64, budget: &Budget) -> Result<String, Error> {
     String::from_utf8(text).map_err(|error| unreadable(id, &error))
 }
 
-/// The compiler cannot read a document of its own. That is an error, not a PE that is left out.
+/// Makes the error for a document of the compiler that it cannot read itself. The PE is not silently left out.
 fn unreadable(id: u64, error: &dyn std::fmt::Display) -> Error {
     Problem::new(Stage::Aadl, format!("PE {id}: its document cannot be compared: {error}")).into()
 }
 
-impl Compared<'_> {
+impl ComparedDocuments<'_> {
     /// Changes of a PE, if it was compared.
-    pub(super) fn of(&self, id: u64) -> Option<&Changes> {
+    pub(super) fn of(&self, id: u64) -> Option<&DocumentChanges> {
         self.of.get(&id)
     }
 }
 
-impl Changes {
-    fn add(&mut self, difference: aadl::Difference, compared: &Compared<'_>) {
+impl DocumentChanges {
+    fn add(&mut self, difference: aadl::Difference, compared: &ComparedDocuments<'_>) {
         let aadl::Difference { path, what, observable } = difference;
-        let (mut added, mut removed) = (Occupants::default(), Occupants::default());
+        let (mut added, mut removed) = (PlaceNames::default(), PlaceNames::default());
         let what = match what {
-            What::Attribute { name, before, after } => {
+            DifferenceKind::Attribute { name, before, after } => {
                 ChangeKind::Attribute(name, observable.then_some((before, after)))
             }
-            What::Text { before, after } => ChangeKind::Text(observable.then_some((before, after))),
-            What::Children { element, before, after, added: new, removed: gone } => {
+            DifferenceKind::Text { before, after } => ChangeKind::Text(observable.then_some((before, after))),
+            DifferenceKind::Children { element, before, after, added: new, removed: gone } => {
                 new.0.iter().filter_map(|step| child(step, compared.now)).for_each(|name| added.add(&name));
                 gone.0.iter().filter_map(|step| child(step, compared.before)).for_each(|name| removed.add(&name));
                 added.cut |= new.1 > new.0.len();
                 removed.cut |= gone.1 > gone.0.len();
                 ChangeKind::Children(element, (before, after), (new.1, gone.1))
             }
-            What::Order => ChangeKind::Order,
+            DifferenceKind::Order => ChangeKind::Order,
         };
         let elements = path.iter().map(|step| step.element.clone()).collect();
         let steps = path.iter().map(|step| occupants(step, compared.now)).collect();
-        let places = Places { count: 1, steps, added, removed };
+        let places = ChangePlaces { count: 1, steps, added, removed };
         self.merge(ChangeShape { observable, elements, what }, places);
     }
 
-    fn merge(&mut self, shape: ChangeShape, places: Places) {
+    fn merge(&mut self, shape: ChangeShape, places: ChangePlaces) {
         let known = self.shapes.entry(shape).or_default();
         known.count += places.count;
-        known.steps.resize_with(known.steps.len().max(places.steps.len()), Occupants::default);
+        known.steps.resize_with(known.steps.len().max(places.steps.len()), PlaceNames::default);
         for (known, other) in known.steps.iter_mut().zip(places.steps) {
             known.extend(other);
         }
@@ -145,7 +144,7 @@ impl Changes {
         known.removed.extend(places.removed);
     }
 
-    /// Takes in the changes of a PE that is alike.
+    /// Adds the changes of another PE of the group.
     pub(super) fn extend(&mut self, other: &Self) {
         for (shape, places) in &other.shapes {
             self.merge(shape.clone(), places.clone());
@@ -159,14 +158,14 @@ impl Changes {
 
     /// The first changes, those that can be observed before others, and how many there are.
     pub(super) fn finish(&self) -> (Vec<DocumentChange>, usize) {
-        let mut all: Vec<(&ChangeShape, &Places)> = self.shapes.iter().collect();
+        let mut all: Vec<(&ChangeShape, &ChangePlaces)> = self.shapes.iter().collect();
         all.sort_by_key(|(shape, _)| !shape.observable);
         let count = all.len();
         (all.into_iter().take(NAMED).map(|(shape, places)| change(shape, places)).collect(), count)
     }
 }
 
-fn change(shape: &ChangeShape, places: &Places) -> DocumentChange {
+fn change(shape: &ChangeShape, places: &ChangePlaces) -> DocumentChange {
     let mut path = String::new();
     let mut place: Vec<String> = Vec::new();
     for (element, occupants) in shape.elements.iter().zip(&places.steps) {
@@ -215,8 +214,8 @@ fn change(shape: &ChangeShape, places: &Places) -> DocumentChange {
     }
 }
 
-impl Occupants {
-    /// A number if it is one.
+impl PlaceNames {
+    /// Adds a number as a number, any other text as a name.
     fn add(&mut self, text: &str) {
         match text.parse() {
             Ok(number) => _ = self.numbers.insert(number),
@@ -246,9 +245,9 @@ impl Occupants {
     }
 }
 
-/// What an element stands for: a name, or a number.
-fn occupants(step: &PathElement, topology: &Topology) -> Occupants {
-    let mut occupants = Occupants::default();
+/// The names and numbers that identify an element.
+fn occupants(step: &PathElement, topology: &Topology) -> PlaceNames {
+    let mut occupants = PlaceNames::default();
     match (step.element.as_str(), &step.name, step.key.as_slice()) {
         ("phy:parallelRegion", _, [(_, index)]) => occupants.names.add(&region(index, topology)),
         ("operInstance", Some(name), _) => occupants.names.add(name),
@@ -289,7 +288,7 @@ fn region(index: &str, topology: &Topology) -> String {
     found.map_or_else(|| index.to_owned(), |region| excerpt(&region.name))
 }
 
-/// Elements that a place is made of; others are only containers.
+/// The word for an element in the description of a place; none for elements that only contain others.
 fn word(element: &str) -> Option<&'static str> {
     Some(match element {
         "operInstance" => "operator",

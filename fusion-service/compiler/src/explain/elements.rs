@@ -1,8 +1,8 @@
 //! Groups the PEs of an account. PEs that differ only in their channels are one group.
 
-use super::account::{Group, Removed};
+use super::account::{ElementGroup, RemovedGroup};
 use super::causes::{CauseCounts, CauseKind, CauseNames};
-use super::changes::{ChangeShape, Changes, Compared};
+use super::changes::{ChangeShape, ComparedDocuments, DocumentChanges};
 use super::names::{NAMED, Names, template};
 use crate::budget::Budget;
 use crate::error::Error;
@@ -35,7 +35,7 @@ struct GroupSum {
     placement: BTreeSet<String>,
     cause_counts: CauseCounts,
     reason: Option<Reason>,
-    changes: Changes,
+    changes: DocumentChanges,
 }
 
 /// All PEs; groups in order of their lowest id.
@@ -43,9 +43,9 @@ pub(super) fn groups(
     now: &Compiled,
     decisions: &Decisions,
     names: &CauseNames<'_>,
-    compared: Option<&Compared<'_>>,
+    compared: Option<&ComparedDocuments<'_>>,
     budget: &Budget,
-) -> Result<Vec<Group>, Error> {
+) -> Result<Vec<ElementGroup>, Error> {
     let change = now.plan().change.as_ref();
     let new: HashSet<&str> = change.iter().flat_map(|c| &c.operators.added).map(String::as_str).collect();
     let mut groups: IndexMap<GroupKey, GroupSum> = IndexMap::new();
@@ -80,7 +80,7 @@ fn key_of(
     decisions: &Decisions,
     names: &CauseNames<'_>,
     comparing: bool,
-    changes: Option<&Changes>,
+    changes: Option<&DocumentChanges>,
 ) -> (GroupKey, CauseCounts, BTreeSet<String>) {
     let fate = now.plan().change.is_some().then_some(element.fate);
     let members = now.elements().members(pe);
@@ -102,10 +102,10 @@ fn key_of(
     (key, cause_counts, placement)
 }
 
-fn group(key: &GroupKey, sum: GroupSum) -> Group {
+fn group(key: &GroupKey, sum: GroupSum) -> ElementGroup {
     let (operators, operator_entries) = sum.names.short();
     let (changes, change_count) = sum.changes.finish();
-    Group {
+    ElementGroup {
         ids: sum.ids,
         fate: key.fate,
         operators_each: sum.operators_each,
@@ -124,7 +124,7 @@ fn group(key: &GroupKey, sum: GroupSum) -> Group {
 }
 
 /// PEs that a resize removes; without the job before, one group for each.
-pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> {
+pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<RemovedGroup> {
     let Some(change) = &now.plan().change else { return Vec::new() };
     let mut groups: IndexMap<(Option<BTreeMap<String, u32>>, String), (Vec<u64>, Option<Reason>, Names)> =
         IndexMap::new();
@@ -137,7 +137,7 @@ pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> 
             names.add(name);
         }
         // The reason names operators: without its channels it is the same for PEs that are key.
-        let key = (operators.map(|_| counts), template(&Reason::in_words(gone.reason.as_ref())).0);
+        let key = (operators.map(|_| counts), template(&Reason::describe(gone.reason.as_ref())).0);
         let group = groups.entry(key).or_insert_with(|| (Vec::new(), gone.reason.clone(), Names::default()));
         group.0.push(gone.id);
         group.2.extend(names);
@@ -145,7 +145,7 @@ pub(super) fn removed(now: &Compiled, prior: Option<&Compiled>) -> Vec<Removed> 
     let removed = groups.into_iter().map(|((counts, _), (ids, reason, names))| {
         let operators_each = counts.map(|counts| counts.values().map(|&count| count as usize).sum());
         let (operators, operator_entries) = names.short();
-        Removed { ids, reason, operators_each, operators, operator_entries }
+        RemovedGroup { ids, reason, operators_each, operators, operator_entries }
     });
     removed.collect()
 }

@@ -1,12 +1,12 @@
-//! What an account says of the job as a whole: regions, pools, and how fusion came to its number of PEs.
+//! The parts of an account about the job as a whole: regions, pools, and how fusion decided the number of PEs.
 
 use super::account::{
-    AutomaticFusion, ConsistentRegion, Fusion, Group, HostPool, Region, RegionSplitter, Resize, Totals, Warning,
-    WidthOrigin,
+    ConsistentRegionAccount, ElementGroup, FusionAccount, HostPoolAccount, RegionAccount, RegionSplitter, ResizeCounts,
+    Totals, WarningAccount, WidthOrigin,
 };
 use super::names::Names;
 use crate::error::excerpt;
-use crate::fuser::{self, Automatic, Decisions};
+use crate::fuser::{self, AutomaticFusion, Decisions};
 use crate::logical::{self, SplitterKind};
 use crate::phrase::counted;
 use crate::plan::{Compiled, Fate, FusionOption};
@@ -14,7 +14,7 @@ use crate::topology::{WidthSource, width_source};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The pool that everything is in that asks for none.
+/// The pool of operators that ask for none.
 pub(super) const DEFAULT_POOL: &str = "$default";
 
 pub(super) fn totals(now: &Compiled) -> Totals {
@@ -32,7 +32,7 @@ pub(super) fn totals(now: &Compiled) -> Totals {
     }
 }
 
-pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decisions) -> Fusion {
+pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decisions) -> FusionAccount {
     let pes = now.elements().partition().len();
     let wanted = match fusion {
         fuser::Fusion::Legacy => None,
@@ -70,27 +70,20 @@ pub(super) fn fusion(now: &Compiled, fusion: fuser::Fusion, decisions: &Decision
     if let Some(wanted) = wanted {
         why.extend(difference_from_wanted(wanted, pes, decisions));
     }
-    Fusion {
+    FusionAccount {
         mode,
         r#type: now.request().fusion_type.name(),
         wanted,
         processing_elements: pes,
         units: decisions.units,
         alone: decisions.alone,
-        threads: now.plan().automatic.map(|automatic| AutomaticFusion {
-            least: automatic.least_threads,
-            most: automatic.most_threads,
-            milli_cpu: automatic.cpu,
-            low: automatic.low,
-            high: automatic.high,
-            room: automatic.room,
-        }),
+        automatic: now.plan().automatic,
         why,
     }
 }
 
-fn automatic_sentences(automatic: &Automatic) -> Vec<String> {
-    let Automatic { least_threads, most_threads, cpu, low, high, room, count } = automatic;
+fn automatic_sentences(automatic: &AutomaticFusion) -> Vec<String> {
+    let AutomaticFusion { least_threads, most_threads, cpu, low, high, room, count } = automatic;
     let cores = format!("{}.{:03}", cpu / 1000, cpu % 1000);
     let cores = cores.trim_end_matches('0').trim_end_matches('.');
     let threads = format!(
@@ -124,7 +117,7 @@ fn difference_from_wanted(wanted: u64, pes: usize, decisions: &Decisions) -> Opt
     None
 }
 
-pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<Region> {
+pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<RegionAccount> {
     let topology = now.topology();
     let mut around: BTreeMap<u64, u64> = BTreeMap::new();
     for operator in topology.operators.values() {
@@ -137,7 +130,7 @@ pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<Region> {
         let region = &planned.region;
         let written = topology.application.regions.iter().find(|written| written.index == region.index);
         let before = prior.and_then(|prior| prior.topology().regions.iter().find(|r| r.index == region.index));
-        Region {
+        RegionAccount {
             index: region.index,
             name: excerpt(&region.name),
             nested_in: around.get(&region.index).and_then(|&outer| name(outer)),
@@ -175,7 +168,7 @@ fn origin(now: &Compiled, written: Option<&logical::ParallelRegion>, region: &cr
     }
 }
 
-fn splitter(splitter: &logical::Splitter) -> RegionSplitter {
+fn splitter(splitter: &logical::LogicalSplitter) -> RegionSplitter {
     RegionSplitter {
         input_port: splitter.input_port,
         kind: match splitter.kind {
@@ -187,7 +180,7 @@ fn splitter(splitter: &logical::Splitter) -> RegionSplitter {
     }
 }
 
-pub(super) fn host_pools(now: &Compiled) -> Vec<HostPool> {
+pub(super) fn host_pools(now: &Compiled) -> Vec<HostPoolAccount> {
     let mut users: BTreeMap<u64, usize> = BTreeMap::new();
     for location in now.topology().operators.values().filter_map(|operator| operator.resources.pool) {
         *users.entry(location.pool).or_default() += 1;
@@ -195,7 +188,7 @@ pub(super) fn host_pools(now: &Compiled) -> Vec<HostPool> {
     let declared = now.topology().host_pools.iter().filter(|pool| pool.name != DEFAULT_POOL);
     let pool = |pool: &logical::HostPool| {
         let tags: BTreeSet<String> = pool.tags.iter().map(|tag| excerpt(tag)).collect();
-        HostPool {
+        HostPoolAccount {
             index: pool.index,
             name: excerpt(&pool.name),
             exclusive: pool.exclusive,
@@ -208,10 +201,10 @@ pub(super) fn host_pools(now: &Compiled) -> Vec<HostPool> {
     declared.map(pool).collect()
 }
 
-pub(super) fn consistent_regions(now: &Compiled) -> Vec<ConsistentRegion> {
-    let region = |region: &crate::plan::ConsistentRegion| {
+pub(super) fn consistent_regions(now: &Compiled) -> Vec<ConsistentRegionAccount> {
+    let region = |region: &crate::plan::PlannedConsistentRegion| {
         let starts = region.members.iter().filter(|member| member.is_start).map(|member| member.operator.as_str());
-        ConsistentRegion {
+        ConsistentRegionAccount {
             index: region.index,
             trigger: region.trigger.name(),
             period: region.trigger.period(),
@@ -223,10 +216,10 @@ pub(super) fn consistent_regions(now: &Compiled) -> Vec<ConsistentRegion> {
     now.plan().consistent_regions.iter().map(region).collect()
 }
 
-pub(super) fn resize(now: &Compiled, groups: &[Group]) -> Option<Resize> {
+pub(super) fn resize(now: &Compiled, groups: &[ElementGroup]) -> Option<ResizeCounts> {
     let change = now.plan().change.as_ref()?;
     let with = |fate| groups.iter().filter(|group| group.fate == Some(fate)).map(|group| group.ids.len()).sum();
-    Some(Resize {
+    Some(ResizeCounts {
         added: with(Fate::Added),
         kept: with(Fate::Kept),
         kept_unobservable: with(Fate::KeptUnobservable),
@@ -238,6 +231,6 @@ pub(super) fn resize(now: &Compiled, groups: &[Group]) -> Option<Resize> {
     })
 }
 
-pub(super) fn warnings(now: &Compiled) -> Vec<Warning> {
-    now.plan().warnings.iter().map(|w| Warning { reason: w.reason, message: w.message.clone() }).collect()
+pub(super) fn warnings(now: &Compiled) -> Vec<WarningAccount> {
+    now.plan().warnings.iter().map(|w| WarningAccount { reason: w.reason, message: w.message.clone() }).collect()
 }

@@ -1,24 +1,25 @@
-//! Why a job is compiled as it is: an account for people, and the same for programs.
+//! Explains why a job is compiled as it is, for people and for programs.
 //!
 //! ```text
 //! Compiled, and the Compiled before a resize --explain--> Account --Display--> text
 //!                                                                 --Serialize--> JSON
 //! ```
 //!
-//! An [`Account`] has the regions with their widths and where these come from, how fusion came to its number of PEs,
-//! and the PEs: what they hold, which constraints decided that, and after a resize what becomes of each and what a
-//! running PE can observe of it. PEs that differ only in their channels share a group, so that people can read an
-//! account of ten thousand PEs.
+//! An [`Account`] lists the regions with their widths and where these come from, why fusion made so many PEs, and the
+//! PEs: their operators and the constraints that decided them. After a resize, it also has the fate of each PE and what
+//! changed in its document. PEs that differ only in their channels share a group, so that people can read an account of
+//! ten thousand PEs.
 //!
 //! * `names` shortens sets of operators and numbers, `causes` and `job` put constraints, regions and fusion into
 //!   words;
 //! * `changes` compares documents of PEs before and after a resize, `elements` groups PEs that are alike;
-//! * `text` is the account as text.
+//! * `text` writes the account as text.
 //!
 //! Knows: all stages. Must not know: gRPC, files.
 //!
-//! Invariants: a pure function of its arguments; every PE is in exactly one group; what is left out is counted; costs
-//! time linear in the topology and in the documents that it compares, of which there is at most [`COMPARED`] bytes.
+//! Invariants: the account depends on nothing but the arguments. Every PE is in exactly one group. A list that is cut
+//! off has a count beside it. Explaining takes time linear in the topology and in the compared documents, which have at
+//! most [`COMPARED`] bytes.
 
 mod account;
 mod causes;
@@ -31,8 +32,8 @@ mod tests;
 mod text;
 
 pub use account::{
-    Account, AutomaticFusion, Cause, ConsistentRegion, DocumentChange, Effect, Fusion, Group, HostPool, Region,
-    RegionSplitter, Removed, Resize, Totals, Warning, WidthOrigin,
+    Account, CauseAccount, CauseEffect, ConsistentRegionAccount, DocumentChange, ElementGroup, FusionAccount,
+    HostPoolAccount, RegionAccount, RegionSplitter, RemovedGroup, ResizeCounts, Totals, WarningAccount, WidthOrigin,
 };
 
 use crate::budget::Budget;
@@ -40,14 +41,15 @@ use crate::error::Error;
 use crate::fuser::{Graph, decisions};
 use crate::plan::Compiled;
 
-/// Bytes of documents that one account compares (rule service-26). PEs beyond are explained by the plan's reason alone.
+/// Most bytes of documents that one account compares (rule service-26). For the other PEs, the account only has the
+/// reason of the plan.
 pub const COMPARED: u64 = 256 << 20;
 
-/// Gives the account of a job; `prior` is the job before the resize that made it, if a resize did.
+/// Makes the account of a job. `prior` is the job before the resize, if a resize made the job.
 ///
 /// # Errors
 ///
-/// The budget ends, or a constraint of the job cannot be understood again, which a compiled job does not have.
+/// The budget ends. Other errors would be defects, because a compiled job has passed all stages.
 pub fn explain(now: &Compiled, prior: Option<&Compiled>, budget: &Budget) -> Result<Account, Error> {
     let topology = now.topology();
     let graph = Graph::from_topology(topology)?;

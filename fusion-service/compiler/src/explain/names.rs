@@ -1,13 +1,13 @@
 //! Shortens sets of operators and numbers.
 //!
-//! `Work[0].Map`, `Work[1].Map` and `Work[2].Map` are `Work[0-2].Map`. Where the channels do not say which operators
-//! are meant, their number stands behind.
+//! `Work[0].Map`, `Work[1].Map` and `Work[2].Map` become `Work[0-2].Map`. If the ranges of channels also fit other
+//! operators, the number of operators follows.
 
 use crate::error::excerpt;
 use crate::phrase::{listed, runs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that are written out.
+/// Most names in a text; a count replaces the others.
 pub(super) const NAMED: usize = 8;
 
 /// A physical name with its channels taken out: `Work[].Map` and `[3]`.
@@ -32,10 +32,10 @@ pub(super) fn template(name: &str) -> (String, Vec<u32>) {
 
 /// Names, collected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names(BTreeMap<String, Channels>);
+pub(super) struct Names(BTreeMap<String, TemplateChannels>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Channels {
+struct TemplateChannels {
     names: BTreeSet<Vec<u32>>,
 }
 
@@ -53,7 +53,7 @@ impl Names {
 
     /// The first entries, and how many there are.
     pub(super) fn short(&self) -> (Vec<String>, usize) {
-        let entry = |(template, channels): (&String, &Channels)| channels.short(template);
+        let entry = |(template, channels): (&String, &TemplateChannels)| channels.short(template);
         (self.0.iter().take(NAMED).map(entry).collect(), self.0.len())
     }
 
@@ -71,7 +71,7 @@ impl<'n> FromIterator<&'n str> for Names {
     }
 }
 
-impl Channels {
+impl TemplateChannels {
     fn short(&self, template: &str) -> String {
         let depth = self.names.first().map_or(0, Vec::len);
         let mut sets: Vec<BTreeSet<u64>> = vec![BTreeSet::new(); depth];
@@ -89,7 +89,7 @@ impl Channels {
             text.push(']');
             text.push_str(piece);
         }
-        // Channels are counted over all copies of a region, so the innermost one mostly says the others.
+        // Channels are counted over all copies of a region, so the innermost channel mostly determines the others.
         let clear = sets.last().is_none_or(|innermost| innermost.len() == self.names.len())
             || sets.iter().fold(1_usize, |grid, set| grid.saturating_mul(set.len())) == self.names.len();
         let text = excerpt(&text);

@@ -1,4 +1,4 @@
-//! Accounts from what a caller may not have: the job before, time, room.
+//! Accounts without the job before, without time, and without room for comparing documents.
 
 use super::{changes, explain};
 use crate::budget::Budget;

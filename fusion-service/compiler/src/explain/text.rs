@@ -1,6 +1,6 @@
-//! An account as text, for people who operate jobs: aligned, short, what is alike together.
+//! Writes an account as text for people who operate jobs.
 
-use super::account::{Account, Cause, DocumentChange, Effect, Group, Region};
+use super::account::{Account, CauseAccount, CauseEffect, DocumentChange, ElementGroup, RegionAccount};
 use super::names::ranges;
 use crate::error::excerpt;
 use crate::phrase::{counted, listed};
@@ -77,7 +77,7 @@ impl Account {
         if self.regions.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new(["REGION", "WIDTH", "CHANNELS", "WIDTH FROM", "SPLITTERS", "NOTES"]);
+        let mut table = TextTable::new(["REGION", "WIDTH", "CHANNELS", "WIDTH FROM", "SPLITTERS", "NOTES"]);
         for region in &self.regions {
             let width = match region.width_before {
                 Some(before) if before != region.width => format!("{before} -> {}", region.width),
@@ -101,7 +101,7 @@ impl Account {
         if self.host_pools.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new(["POOL", "INDEX", "SIZE", "OPERATORS", "HOSTS", "TAGS", "NOTES"]);
+        let mut table = TextTable::new(["POOL", "INDEX", "SIZE", "OPERATORS", "HOSTS", "TAGS", "NOTES"]);
         for pool in &self.host_pools {
             let first = |all: &[String]| listed(&all[..all.len().min(4)], all.len());
             table.row([
@@ -122,7 +122,7 @@ impl Account {
         if self.consistent_regions.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new(["INDEX", "TRIGGER", "OPERATORS", "STARTS AT", "PES"]);
+        let mut table = TextTable::new(["INDEX", "TRIGGER", "OPERATORS", "STARTS AT", "PES"]);
         for region in &self.consistent_regions {
             let trigger = match region.trigger {
                 "periodic" => format!("every {} s", region.period),
@@ -144,7 +144,7 @@ impl Account {
         if self.causes.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new(["EFFECT", "CONSTRAINT", "IN THE ADL", "OPERATORS", "PES", "VALUES"]);
+        let mut table = TextTable::new(["EFFECT", "CONSTRAINT", "IN THE ADL", "OPERATORS", "PES", "VALUES"]);
         for cause in &self.causes {
             table.row([
                 effect(cause.effect).to_owned(),
@@ -177,10 +177,10 @@ impl Account {
                 let names = listed(&removed.operators, removed.operator_entries);
                 lines.push(("removed", contents(removed.ids.len(), &counted(each, "operator"), &names)));
             }
-            // Where the operators are listed, the reason that they are gone adds nothing.
+            // If the operators are listed, the reason that they are gone adds nothing.
             if lines.is_empty() || !matches!(removed.reason, Some(Reason::NoLongerExist(_))) {
                 let label = if lines.is_empty() { "removed" } else { "because" };
-                lines.push((label, Reason::in_words(removed.reason.as_ref())));
+                lines.push((label, Reason::describe(removed.reason.as_ref())));
             }
             write_lines(f, ids, width, lines)?;
         }
@@ -194,7 +194,7 @@ impl Account {
         }
     }
 
-    fn element(&self, f: &mut Formatter<'_>, ids: &str, width: usize, group: &Group) -> fmt::Result {
+    fn element(&self, f: &mut Formatter<'_>, ids: &str, width: usize, group: &ElementGroup) -> fmt::Result {
         let mut lines: Vec<(&str, String)> = Vec::new();
         let operators = match (group.operators_each, group.new_operators_each) {
             (all, 0) => counted(all, "operator"),
@@ -206,7 +206,7 @@ impl Account {
         if group.fate == Some(Fate::Added) && group.new_operators_each < group.operators_each {
             lines.push(("because", "operators move here from other PEs".to_owned()));
         }
-        // What goes on as it was is not explained again.
+        // PEs that go on are not explained again.
         let stays = matches!(group.fate, Some(Fate::Kept | Fate::KeptUnobservable));
         for cause in group.causes.iter().filter(|_| !stays) {
             lines.push((effect(cause.effect), self::cause(cause)));
@@ -226,8 +226,8 @@ impl Account {
     }
 
     /// Whether constraints say already why the operators are together.
-    fn decided(&self, group: &Group) -> bool {
-        let together = group.causes.iter().filter(|cause| cause.effect == Effect::Together);
+    fn decided(&self, group: &ElementGroup) -> bool {
+        let together = group.causes.iter().filter(|cause| cause.effect == CauseEffect::Together);
         together.map(|cause| cause.operators / group.ids.len().max(1)).any(|each| each >= group.operators_each)
     }
 }
@@ -237,7 +237,7 @@ fn contents(pes: usize, operators: &str, names: &str) -> String {
     if pes == 1 { format!("{operators}: {names}") } else { format!("{pes} PEs with {operators} each: {names}") }
 }
 
-/// Lines behind ids; a label that repeats is not shown again.
+/// Writes lines behind ids. A label that repeats is left out.
 fn write_lines(f: &mut Formatter<'_>, mut ids: &str, width: usize, lines: Vec<(&str, String)>) -> fmt::Result {
     if ids.chars().count() > width {
         writeln!(f, "  {ids}")?;
@@ -263,15 +263,15 @@ fn fate(fate: Fate) -> &'static str {
     }
 }
 
-fn effect(effect: Effect) -> &'static str {
+fn effect(effect: CauseEffect) -> &'static str {
     match effect {
-        Effect::Together => "together",
-        Effect::Alone => "alone",
-        Effect::Apart => "apart",
+        CauseEffect::Together => "together",
+        CauseEffect::Alone => "alone",
+        CauseEffect::Apart => "apart",
     }
 }
 
-fn cause(cause: &Cause) -> String {
+fn cause(cause: &CauseAccount) -> String {
     let mut text = format!("{} ({})", cause.meaning, cause.attribute);
     if cause.value_count > 0 {
         let values = &cause.values[..cause.values.len().min(4)];
@@ -281,7 +281,7 @@ fn cause(cause: &Cause) -> String {
 }
 
 /// Changes of a group; neighbouring ones at the same place share a line.
-fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
+fn changes(group: &ElementGroup, lines: &mut Vec<(&'static str, String)>) {
     if group.not_compared {
         let because = group.reason.as_ref().unwrap_or(&Reason::DocumentChanged);
         lines.push(("because", format!("{because} (documents not compared: there is too much of them)")));
@@ -293,7 +293,7 @@ fn changes(group: &Group, lines: &mut Vec<(&'static str, String)>) {
         }
         return;
     }
-    // What cannot be observed is of interest where nothing else changed.
+    // Unobservable changes are shown if there are no observable ones.
     let observable = group.changes.iter().any(|change| change.observable);
     let label = if observable { "because" } else { "although" };
     let mut shown: Vec<(&str, Vec<String>)> = Vec::new();
@@ -334,7 +334,7 @@ fn what(change: &DocumentChange) -> String {
     text
 }
 
-fn origin(region: &Region) -> String {
+fn origin(region: &RegionAccount) -> String {
     let name = region.origin.name.as_deref().unwrap_or_default();
     match (region.origin.kind, region.origin.submitted) {
         ("job", _) => format!("the job, for {name}"),
@@ -345,7 +345,7 @@ fn origin(region: &Region) -> String {
     }
 }
 
-fn splitters(region: &Region) -> String {
+fn splitters(region: &RegionAccount) -> String {
     let kinds: Vec<String> = region
         .splitters
         .iter()
@@ -365,7 +365,7 @@ fn splitters(region: &Region) -> String {
     }
 }
 
-fn notes(region: &Region) -> String {
+fn notes(region: &RegionAccount) -> String {
     let mut notes = Vec::new();
     if let Some(outer) = &region.nested_in {
         notes.push(format!("inside {outer}"));
@@ -392,11 +392,11 @@ fn bytes(bytes: u64) -> String {
 }
 
 /// Columns, as wide as they need to be.
-struct Table<const COLUMNS: usize> {
+struct TextTable<const COLUMNS: usize> {
     rows: Vec<[String; COLUMNS]>,
 }
 
-impl<const COLUMNS: usize> Table<COLUMNS> {
+impl<const COLUMNS: usize> TextTable<COLUMNS> {
     fn new(head: [&str; COLUMNS]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
     }
@@ -413,7 +413,7 @@ impl<const COLUMNS: usize> Table<COLUMNS> {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        // A column that nobody fills is not shown.
+        // An empty column is not shown.
         let used: [bool; COLUMNS] = std::array::from_fn(|at| self.rows.iter().skip(1).any(|row| !row[at].is_empty()));
         for row in shown {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! The surroundings of the PE that is being filled: waiting units with a connection to it, the *frontier*.
+//! The *frontier* of the PE that is being filled: the waiting units that are connected with it.
 //!
 //! While a PE grows along a chain, every step sorts the whole work list by the number of connections with the PE
 //! (rule fusion-21). Only units of the frontier have connections with it. So this module keeps only the frontier in
@@ -6,28 +6,29 @@
 
 use super::graph::Graph;
 use super::units::{Unit, Units};
-use super::waiting::Waiting;
+use super::work_list::WorkList;
 use cranelift_entity::PrimaryMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Place in the order of the frontier: most connections from the PE, then most connections to it, then as before.
+/// Sorts the frontier: units with the most connections from the PE first, then those with the most connections to it,
+/// then in the order of the sort before.
 pub(super) type Rank = (Reverse<u32>, Reverse<u32>, u64);
 
-/// A unit of the frontier of a PE that is put aside: connections from the PE to the unit, and back.
+/// A unit in the saved frontier of a PE, with the number of connections from the PE to the unit and back.
 pub(super) type Neighbour = (Unit, u32, u32);
 
 pub(super) struct Chain {
     /// Connections from the PE to each unit, and from each unit to the PE; 0 outside the frontier.
     down: PrimaryMap<Unit, u32>,
     up: PrimaryMap<Unit, u32>,
-    /// Units of the frontier; those that found a PE meanwhile are skipped.
+    /// Units of the frontier. Readers skip those that have joined a PE since.
     frontier: Vec<Unit>,
-    /// Place at the last sort of this chain; none before.
+    /// Rank at the last sort of this chain; none before the first sort.
     ranks: PrimaryMap<Unit, Option<Rank>>,
-    /// Units in order. An entry whose rank is not the unit's rank any more is skipped.
+    /// Units by rank. Readers skip an entry whose rank is not the unit's rank any more.
     candidates: BinaryHeap<Reverse<(Rank, Unit)>>,
-    /// Refused in this chain.
+    /// Whether the PE has refused the unit in this chain.
     is_refused: PrimaryMap<Unit, bool>,
     /// Units whose numbers have changed since the last sort.
     changed: Vec<Unit>,
@@ -57,28 +58,28 @@ impl Chain {
         u32::try_from(self.frontier.len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes a unit into the PE: what is connected with it joins the frontier.
+    /// Records that a unit has joined the PE. Waiting units that are connected with it join the frontier.
     pub(super) fn grow(&mut self, unit: Unit, graph: &Graph, units: &Units, waits: impl Fn(Unit) -> bool) {
         for &node in units.operators(unit) {
             for connection in graph.outgoing(node) {
                 let other = units.of(connection.target);
                 if other != unit && waits(other) {
-                    self.meet(other);
+                    self.before_change(other);
                     self.down[other] += 1;
                 }
             }
             for connection in graph.incoming(node) {
                 let other = units.of(connection.source);
                 if other != unit && waits(other) {
-                    self.meet(other);
+                    self.before_change(other);
                     self.up[other] += 1;
                 }
             }
         }
     }
 
-    /// Notes that the numbers of a unit are about to change.
-    fn meet(&mut self, unit: Unit) {
+    /// Records that the connection counts of a unit are about to change.
+    fn before_change(&mut self, unit: Unit) {
         if self.down[unit] == 0 && self.up[unit] == 0 {
             self.frontier.push(unit);
         }
@@ -89,10 +90,11 @@ impl Chain {
     }
 
     /// The sort of a step that continues the chain (rule fusion-21).
-    pub(super) fn sort(&mut self, waiting: &Waiting, waits: impl Fn(Unit) -> bool) {
+    pub(super) fn sort(&mut self, waiting: &WorkList, waits: impl Fn(Unit) -> bool) {
         if self.sorted {
-            // What has not changed keeps its place. What has changed comes after its new equals, which all came before
-            // it; among each other the changed keep their order. The rest of the list is behind the frontier.
+            // The sort is stable, so a unit that has not changed keeps its place. A unit that has changed goes behind
+            // all units with its new counts. Changed units keep their order among each other. The rest of the work list
+            // is behind the frontier.
             let mut changed = std::mem::take(&mut self.changed);
             changed.sort_by_cached_key(|&unit| {
                 let rank = self.ranks[unit];
@@ -130,7 +132,7 @@ impl Chain {
         (Reverse(self.down[unit]), Reverse(self.up[unit]), self.next)
     }
 
-    /// The first unit that joins; those that are refused are not asked again in this chain.
+    /// Takes the first unit that joins the PE. Units that do not join are not tried again in this chain.
     pub(super) fn take_first(&mut self, mut joins: impl FnMut(Unit) -> bool) -> Option<Unit> {
         while let Some(Reverse((rank, unit))) = self.candidates.pop() {
             if self.ranks[unit] != Some(rank) {
@@ -144,8 +146,8 @@ impl Chain {
         None
     }
 
-    /// Ends the chain and carries its order over to the work list.
-    pub(super) fn end(&mut self, waiting: &mut Waiting, waits: impl Fn(Unit) -> bool) {
+    /// Ends the chain and moves its units to the front of the work list, in its order.
+    pub(super) fn end(&mut self, waiting: &mut WorkList, waits: impl Fn(Unit) -> bool) {
         if !self.sorted {
             return;
         }
@@ -168,7 +170,7 @@ impl Chain {
     }
 
     /// The sort of a step that begins a chain (rule fusion-20).
-    pub(super) fn bring_forward(&mut self, waiting: &mut Waiting, waits: impl Fn(Unit) -> bool) {
+    pub(super) fn bring_forward(&mut self, waiting: &mut WorkList, waits: impl Fn(Unit) -> bool) {
         self.frontier.retain(|&unit| waits(unit));
         let mut order = self.frontier.clone();
         order.sort_by_cached_key(|&unit| {
@@ -178,8 +180,8 @@ impl Chain {
         order.into_iter().rev().for_each(|unit| waiting.move_to_front(unit));
     }
 
-    /// Puts the frontier aside; [`Chain::end`] must have been called.
-    pub(super) fn put_aside(&mut self, waits: impl Fn(Unit) -> bool) -> Vec<Neighbour> {
+    /// Saves the frontier and empties it. The caller must have called [`Chain::end`].
+    pub(super) fn save_frontier(&mut self, waits: impl Fn(Unit) -> bool) -> Vec<Neighbour> {
         let mut neighbours = Vec::new();
         for unit in self.frontier.drain(..) {
             let (down, up) = (std::mem::take(&mut self.down[unit]), std::mem::take(&mut self.up[unit]));
@@ -190,8 +192,8 @@ impl Chain {
         neighbours
     }
 
-    /// Takes up a frontier that was put aside; the present one must be empty.
-    pub(super) fn take_up(&mut self, neighbours: Vec<Neighbour>, waits: impl Fn(Unit) -> bool) {
+    /// Restores a saved frontier. The current one must be empty.
+    pub(super) fn restore_frontier(&mut self, neighbours: Vec<Neighbour>, waits: impl Fn(Unit) -> bool) {
         for (unit, down, up) in neighbours {
             if waits(unit) {
                 self.down[unit] = down;

@@ -1,9 +1,9 @@
 //! An application prepared for fusion: its constraints, units and rules.
 
 use super::FusionType;
-use super::closures::Closures;
 use super::constraints::constraints;
 use super::graph::Graph;
+use super::host_bindings::HostBindings;
 use super::hosts::HostGroups;
 use super::rules::Rules;
 use super::units::{Unit, Units};
@@ -18,7 +18,12 @@ pub(super) struct Composition<'a> {
 }
 
 impl<'a> Composition<'a> {
-    /// Finds host groups and units, and refuses units that cannot exist.
+    /// Finds host groups, units and rules.
+    ///
+    /// # Errors
+    ///
+    /// Stage `compose`: an operator names a host pool or host that does not exist, or no PE can hold a unit
+    /// (rule fusion-9).
     pub(super) fn new(graph: &'a Graph<'a>, kind: FusionType, budget: &Budget) -> Result<Self, Error> {
         budget.check()?;
         let mut problems = Problems::default();
@@ -33,16 +38,16 @@ impl<'a> Composition<'a> {
         Ok(Self { graph, hosts, units, rules })
     }
 
-    /// Closures under the host groups, before anything shares a PE.
-    pub(super) fn closures(&self) -> Closures<'a> {
+    /// The bindings by host groups, before units share PEs.
+    pub(super) fn host_bindings(&self) -> HostBindings<'a> {
         let Rules { specifications, specification_of, .. } = &self.rules;
-        Closures::new(self.graph, &self.units, Some(&self.hosts), specifications, specification_of)
+        HostBindings::new(self.graph, &self.units, Some(&self.hosts), specifications, specification_of)
     }
 
-    /// Closures that see what shares a PE, but no host groups.
-    pub(super) fn closures_without_groups(&self) -> Closures<'a> {
+    /// Bindings without those of host groups. They only follow which units share a PE.
+    pub(super) fn host_bindings_without_groups(&self) -> HostBindings<'a> {
         let Rules { specifications, specification_of, .. } = &self.rules;
-        Closures::new(self.graph, &self.units, None, specifications, specification_of)
+        HostBindings::new(self.graph, &self.units, None, specifications, specification_of)
     }
 
     /// Hash code of a unit (rule fusion-18).

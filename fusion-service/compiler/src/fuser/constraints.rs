@@ -1,4 +1,4 @@
-//! What the PEs of an application must satisfy, as data: must be together, must be apart, alone.
+//! The constraints on the PEs of an application, as data: which operators are together, which apart, which alone.
 //!
 //! [`constraints`] is the whole list for a fusion type: what the application asks for, and what the type adds (see
 //! [`FusionType::separation`]). The fuser compiles the list into rules, and `explain` prints it. The rules about hosts
@@ -62,9 +62,9 @@ pub enum Demand {
 pub struct SameValue {
     /// Operators that have a value, ascending.
     pub values: Vec<(Node, u32)>,
-    /// What about operators without a value?
+    /// How operators without a value are treated.
     pub others: Others,
-    /// What about a unit whose operators must share a PE but do not agree?
+    /// How a unit is treated whose operators do not have the same value.
     pub mixed: Mixed,
 }
 
@@ -83,7 +83,7 @@ pub enum Others {
 pub enum Mixed {
     /// It is an error: CDISR3200E (rule fusion-9).
     Refused,
-    /// The unit has a PE of its own, which counts before all others.
+    /// The unit has a PE of its own.
     Alone,
     /// The unit stays as it is, and nothing joins it.
     Closed,

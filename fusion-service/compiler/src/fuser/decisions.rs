@@ -1,8 +1,8 @@
 //! Which constraints decided what shares a PE, and what does not (rule fusion-28).
 //!
-//! Said of a finished partition, however it came about: from scratch, around operators that run already, or from a
-//! layout. A constraint decided a PE if it holds operators of the PE together, keeps other operators out of it, or
-//! both; one that is satisfied by itself decided nothing.
+//! The input is a finished partition, whether fusion made it from scratch, around operators that run already, or a
+//! layout recorded it. A constraint decided a PE if it holds operators of the PE together, keeps other operators out of
+//! it, or both. A constraint that holds without any effect on the PE decided nothing.
 //!
 //! Knows: constraints, units, rules. Must not know: what a constraint is called in an ADL.
 
@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct Decisions {
     /// What decided each PE: what holds it together first, in a fixed order.
     pub of: PrimaryMap<Pe, Vec<Decision>>,
-    /// Groups of operators that must share a PE; a single operator is one too.
+    /// Number of units. A single operator may be a unit.
     pub units: usize,
-    /// How many of them are a PE each, whatever number of PEs is wanted.
+    /// Number of units that the constraints make a PE each.
     pub alone: usize,
 }
 
@@ -64,18 +64,22 @@ pub enum Cause {
     Placement,
 }
 
-/// Finds what decided each PE. Fails like [`super::fuse`].
+/// Finds what decided each PE.
+///
+/// # Errors
+///
+/// As for [`super::fuse`].
 pub fn decisions(graph: &Graph, fusion: &Fusion, partition: &Partition, budget: &Budget) -> Result<Decisions, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let all = constraints(graph, &composition.hosts, fusion.kind());
     let units = &composition.units;
     let mut pace = budget.pace();
-    let mut found = Found { partition, of: partition.pes().map(|_| Vec::new()).collect() };
+    let mut found = DecisionBuilder { partition, of: partition.pes().map(|_| Vec::new()).collect() };
     for constraint in &all {
         pace.steps(members(constraint))?;
         match (&constraint.demand, fusion) {
             (Demand::Together(nodes), _) => found.together(constraint.origin, nodes),
-            // Legacy fusion puts nothing together that it would have to keep apart.
+            // Legacy fusion only puts together what must be together, so no other constraint keeps anything apart.
             (_, Fusion::Legacy) => {}
             (Demand::Alone(nodes), _) => {
                 for (pe, members) in found.count(nodes.iter().copied()) {
@@ -95,7 +99,7 @@ pub fn decisions(graph: &Graph, fusion: &Fusion, partition: &Partition, budget: 
     if *fusion != Fusion::Legacy {
         found.hosts(graph, &composition);
     }
-    let Found { mut of, .. } = found;
+    let DecisionBuilder { mut of, .. } = found;
     of.values_mut().for_each(|decisions| decisions.sort_unstable());
     let alone = units.keys().filter(|&unit| composition.rules.alone[unit]).count();
     Ok(Decisions { of, units: units.len(), alone })
@@ -109,12 +113,12 @@ fn members(constraint: &Constraint) -> u32 {
     u32::try_from(members).unwrap_or(u32::MAX)
 }
 
-struct Found<'p> {
+struct DecisionBuilder<'p> {
     partition: &'p Partition,
     of: PrimaryMap<Pe, Vec<Decision>>,
 }
 
-impl Found<'_> {
+impl DecisionBuilder<'_> {
     fn note(&mut self, pe: Pe, effect: Effect, cause: Cause, members: u32) {
         self.of[pe].push(Decision { effect, cause, members });
     }
@@ -184,7 +188,7 @@ impl Found<'_> {
         let grouped: BTreeMap<Pe, u32> =
             self.count(composition.hosts.iter().flat_map(|(_, nodes)| nodes.iter().copied()));
         for (pe, members) in self.count(isolated.into_iter()) {
-            // It keeps out what is bound to a host, and something is.
+            // The PE keeps out operators that are bound to a host, and another PE holds such operators.
             if grouped.keys().any(|&other| other != pe) {
                 self.note(pe, Effect::Apart, Cause::HostIsolation, members);
             }

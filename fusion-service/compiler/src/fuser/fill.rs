@@ -1,17 +1,18 @@
 //! Manual fusion: one greedy pass that fills PEs along chains of connections (rules fusion-4 and fusion-19).
 //!
-//! Each step either begins a chain (the smallest PE takes the first unit that it accepts: sources, then sinks, then
-//! large ones, then well connected ones) or continues one (the same PE takes the unit with the most connections to it).
-//! The order of the work list at any step depends on all the sorts before, so [`Waiting`] and [`Chain`] keep the order
-//! rather than compute it. The number of PEs is a wish: what the rules keep apart gets PEs of its own.
+//! Each step begins a chain or continues one. To begin one, the smallest PE takes the first unit that it accepts:
+//! sources first, then sinks, then large units, then units with many connections. To continue one, the same PE takes
+//! the unit with the most connections to it. The order of the work list at any step depends on all the sorts before. So
+//! [`WorkList`] and [`Chain`] keep the order and never compute it anew. The pass aims at the number of PEs but may
+//! exceed it: units that the rules keep out of every PE get new PEs.
 
 use super::chain::{Chain, Neighbour};
-use super::closures::Closures;
 use super::composition::Composition;
 use super::hash_order::copied_set_order;
-use super::rules::{Kind, Profile, Rules, is_source_or_sink};
+use super::host_bindings::HostBindings;
+use super::rules::{Kind, PeProfile, Rules, is_source_or_sink};
 use super::units::Unit;
-use super::waiting::{Class, Lane, Waiting};
+use super::work_list::{Lane, UnitClass, WorkList};
 use crate::budget::{Budget, Pace};
 use crate::error::Error;
 use cranelift_entity::packed_option::PackedOption;
@@ -27,31 +28,31 @@ entity_impl!(Container, "container");
 /// A PE that exists before the filling begins.
 #[derive(Clone, Debug)]
 pub(super) struct Seed {
-    /// What it holds; not empty when the filling begins.
+    /// The units in it; not empty when the filling begins.
     pub(super) units: Vec<Unit>,
-    /// What these have in common.
-    profile: Profile,
-    /// The kind of unit that was added last, if any number of its units may share a PE.
+    /// What these units have in common.
+    profile: PeProfile,
+    /// The kind of the unit that was added last, if any number of units of this kind may share a PE.
     last: Option<Kind>,
-    /// It restarts whatever joins it.
+    /// The PE restarts in any case, whether or not units join it.
     pub(super) restarts: bool,
 }
 
 impl Seed {
     pub(super) fn empty(restarts: bool) -> Self {
-        Self { units: Vec::new(), profile: Profile::default(), last: None, restarts }
+        Self { units: Vec::new(), profile: PeProfile::default(), last: None, restarts }
     }
 
     /// Whether a unit may join, as far as equality and kinds go.
     pub(super) fn accepts(&self, unit: Unit, rules: &Rules) -> bool {
-        self.last == Some(rules.kind_of[unit]) || self.profile.accepts(rules.member(unit))
+        self.last == Some(rules.kind_of[unit]) || self.profile.accepts(rules.unit_traits(unit))
     }
 
     pub(super) fn add(&mut self, unit: Unit, rules: &Rules) {
         self.units.push(unit);
         let kind = rules.kind_of[unit];
         if self.last != Some(kind) {
-            let member = &rules.members[kind];
+            let member = &rules.unit_traits[kind];
             self.profile.add(member);
             self.last = self.profile.accepts(member).then_some(kind);
         }
@@ -59,26 +60,26 @@ impl Seed {
 }
 
 /// Where each unit went. The first containers are the seeds, in their order.
-pub(super) struct Filling {
+pub(super) struct FilledContainers {
     pub(super) container_of: PrimaryMap<Unit, Container>,
     pub(super) containers: usize,
 }
 
-struct State {
+struct ContainerState {
     units: Vec<Unit>,
     operators: u32,
-    /// Number of operators it aims at, set when it was last current.
+    /// Number of operators that it aims at, set when it was last the current container.
     target: Option<u32>,
-    profile: Profile,
-    /// Another unit in it costs no restart.
+    profile: PeProfile,
+    /// A further unit costs no restart, because the PE restarts in any case.
     free: bool,
-    /// Its surroundings while it is not current; `None`: not known, to be collected when needed.
-    aside: Option<Vec<Neighbour>>,
-    /// Lanes that it has not refused yet; `None`: not asked yet.
+    /// Its saved frontier while it is not the current container. `None`: not known, and collected when needed.
+    saved_frontier: Option<Vec<Neighbour>>,
+    /// Lanes that it has not refused yet. `None`: no lane was tried yet.
     lanes: Option<Vec<Lane>>,
 }
 
-impl State {
+impl ContainerState {
     fn is_full(&self) -> bool {
         self.target.is_some_and(|target| self.operators >= target)
     }
@@ -86,20 +87,20 @@ impl State {
 
 struct Fill<'a> {
     composition: &'a Composition<'a>,
-    closures: Closures<'a>,
-    containers: PrimaryMap<Container, State>,
+    host_bindings: HostBindings<'a>,
+    containers: PrimaryMap<Container, ContainerState>,
     home: PrimaryMap<Unit, PackedOption<Container>>,
-    waiting: Waiting,
+    waiting: WorkList,
     chain: Chain,
-    /// Whose surroundings `chain` holds, completely.
-    surrounded: Option<Container>,
+    /// The container whose whole frontier `chain` holds.
+    frontier_of: Option<Container>,
     /// Containers that may still take units.
     available: BTreeSet<(Priority, u32, Container)>,
     empty: usize,
     /// Available containers that are not full, and the operators in them.
     open: u64,
     open_operators: u64,
-    /// Number of operators up to which containers that are free come before others; 0 if there are no seeds.
+    /// Containers that are free come before others until they hold this many operators; 0 if there are no seeds.
     most_if_free: u32,
     /// Available containers whose priority is [`Priority::Free`], and the operators in them.
     free: u64,
@@ -118,11 +119,11 @@ enum Priority {
 /// Distributes all units: `count` PEs where the rules allow, of which `seeds` exist already.
 pub(super) fn fill(
     composition: &Composition,
-    closures: Closures,
+    host_bindings: HostBindings,
     count: u32,
     seeds: Vec<Seed>,
     budget: &Budget,
-) -> Result<Filling, Error> {
+) -> Result<FilledContainers, Error> {
     let (graph, units, rules) = (composition.graph, &composition.units, &composition.rules);
     let mut home: PrimaryMap<Unit, PackedOption<Container>> = units.keys().map(|_| None.into()).collect();
     for (number, seed) in seeds.iter().enumerate() {
@@ -135,17 +136,17 @@ pub(super) fn fill(
     let (alone, order): (Vec<Unit>, Vec<Unit>) = order.into_iter().partition(|&unit| rules.alone[unit]);
     let class = |unit: Unit| {
         let (source, sink) = is_source_or_sink(graph, units.operators(unit));
-        Class { no_source: !source, no_sink: !sink, size: Reverse(units.size(unit)) }
+        UnitClass { no_source: !source, no_sink: !sink, size: Reverse(units.size(unit)) }
     };
 
     let mut fill = Fill {
         composition,
-        closures,
+        host_bindings,
         containers: PrimaryMap::new(),
         home,
-        waiting: Waiting::new(&order, rules, class),
+        waiting: WorkList::new(&order, rules, class),
         chain: Chain::new(units),
-        surrounded: None,
+        frontier_of: None,
         available: BTreeSet::new(),
         empty: 0,
         open: 0,
@@ -175,7 +176,7 @@ pub(super) fn fill(
     let containers = fill.containers.len();
     let unplaced = Container::new(containers);
     let container_of = fill.home.values().map(|home| home.expand().unwrap_or(unplaced)).collect();
-    Ok(Filling { container_of, containers })
+    Ok(FilledContainers { container_of, containers })
 }
 
 impl Fill<'_> {
@@ -218,13 +219,13 @@ impl Fill<'_> {
     }
 
     fn add(&mut self, free: bool) -> Container {
-        self.containers.push(State {
+        self.containers.push(ContainerState {
             units: Vec::new(),
             operators: 0,
             target: None,
-            profile: Profile::default(),
+            profile: PeProfile::default(),
             free,
-            aside: Some(Vec::new()),
+            saved_frontier: Some(Vec::new()),
             lanes: None,
         })
     }
@@ -233,13 +234,13 @@ impl Fill<'_> {
     fn add_seed(&mut self, Seed { units, profile, restarts, .. }: Seed) {
         let (mut operators, mut alone) = (0, false);
         for &unit in &units {
-            self.closures.bind(units[0], unit);
+            self.host_bindings.bind(units[0], unit);
             operators += self.composition.units.size(unit);
             alone |= self.composition.rules.alone[unit];
         }
         let container = self.add(restarts);
         let state = &mut self.containers[container];
-        (state.units, state.operators, state.profile, state.aside) = (units, operators, profile, None);
+        (state.units, state.operators, state.profile, state.saved_frontier) = (units, operators, profile, None);
         if !alone {
             self.offer(container);
         }
@@ -272,22 +273,22 @@ impl Fill<'_> {
         }
     }
 
-    /// Puts a unit into a container, without asking the rules.
+    /// Puts a unit into a container without checking the rules.
     fn put(&mut self, unit: Unit, container: Container) {
         let state = &mut self.containers[container];
         if let Some(&first) = state.units.first() {
-            self.closures.bind(first, unit);
+            self.host_bindings.bind(first, unit);
         }
         state.units.push(unit);
         state.operators += self.composition.units.size(unit);
-        state.profile.add(self.composition.rules.member(unit));
+        state.profile.add(self.composition.rules.unit_traits(unit));
         self.home[unit] = container.into();
     }
 
     fn priority(&self, container: Container) -> Priority {
         match &self.containers[container] {
-            State { operators: 0, .. } => Priority::Empty,
-            State { free: true, operators, .. } if *operators < self.most_if_free => Priority::Free,
+            ContainerState { operators: 0, .. } => Priority::Empty,
+            ContainerState { free: true, operators, .. } if *operators < self.most_if_free => Priority::Free,
             _ => Priority::Any,
         }
     }
@@ -350,8 +351,8 @@ impl Fill<'_> {
         self.count_open(container, true);
         self.enter(container);
         if self.containers[container].is_full() {
-            // It is hardly ever current again: forget its surroundings rather than complete them.
-            self.surrounded = None;
+            // The container is hardly ever current again, so its frontier is dropped and not completed.
+            self.frontier_of = None;
             return Ok(());
         }
         self.pace.steps(self.composition.degree(unit))?;
@@ -364,27 +365,27 @@ impl Fill<'_> {
     fn close(&mut self, container: Container) {
         self.leave(container);
         self.count_open(container, false);
-        self.surrounded = None;
+        self.frontier_of = None;
         let state = &mut self.containers[container];
-        (state.aside, state.lanes) = (None, None);
+        (state.saved_frontier, state.lanes) = (None, None);
     }
 
     /// The unit that begins a chain, after the sort of such a step.
     fn first_for(&mut self, container: Container) -> Result<Option<Unit>, Error> {
-        self.surround(container)?;
+        self.load_frontier(container)?;
         let home = &self.home;
         self.chain.bring_forward(&mut self.waiting, |unit| home[unit].is_none());
         if self.containers[container].units.is_empty() {
             return Ok(self.waiting.first());
         }
-        let (rules, waiting, closures) = (&self.composition.rules, &self.waiting, &mut self.closures);
+        let (rules, waiting, host_bindings) = (&self.composition.rules, &self.waiting, &mut self.host_bindings);
         let state = &mut self.containers[container];
         let Some(&member) = state.units.first() else { return Ok(None) };
         let mut lanes = state.lanes.take().unwrap_or_else(|| waiting.lanes(&state.profile));
         self.pace.steps(u32::try_from(lanes.len()).unwrap_or(u32::MAX))?;
         lanes.retain(|&lane| {
             let (_, kind) = waiting.lane(lane);
-            waiting.units(lane).next().is_some() && state.profile.accepts(&rules.members[kind])
+            waiting.units(lane).next().is_some() && state.profile.accepts(&rules.unit_traits[kind])
         });
         let mut pick = None;
         for of_class in lanes.chunk_by(|&a, &b| waiting.lane(a).0 == waiting.lane(b).0) {
@@ -394,7 +395,7 @@ impl Fill<'_> {
                     if pick.is_some_and(|best| waiting.position(best) < waiting.position(unit)) {
                         break;
                     }
-                    if closures.bindable(member, unit) {
+                    if host_bindings.bindable(member, unit) {
                         pick = Some(unit);
                         break;
                     }
@@ -412,27 +413,28 @@ impl Fill<'_> {
     fn next_for(&mut self, container: Container) -> Option<Unit> {
         let home = &self.home;
         self.chain.sort(&self.waiting, |unit| home[unit].is_none());
-        let (rules, closures) = (&self.composition.rules, &mut self.closures);
+        let (rules, host_bindings) = (&self.composition.rules, &mut self.host_bindings);
         let state = &self.containers[container];
         let member = *state.units.first()?;
-        self.chain.take_first(|unit| state.profile.accepts(rules.member(unit)) && closures.bindable(member, unit))
+        self.chain
+            .take_first(|unit| state.profile.accepts(rules.unit_traits(unit)) && host_bindings.bindable(member, unit))
     }
 
-    /// Makes `chain` hold the surroundings of this container; ends the chain of the one before.
-    fn surround(&mut self, container: Container) -> Result<(), Error> {
+    /// Ends the chain of the container before and makes `chain` hold the frontier of this one.
+    fn load_frontier(&mut self, container: Container) -> Result<(), Error> {
         let home = &self.home;
         let waits = |unit: Unit| home[unit].is_none();
         self.pace.steps(self.chain.len())?;
         self.chain.end(&mut self.waiting, waits);
-        if self.surrounded == Some(container) {
+        if self.frontier_of == Some(container) {
             return Ok(());
         }
-        let neighbours = self.chain.put_aside(waits);
-        if let Some(previous) = self.surrounded.replace(container) {
-            self.containers[previous].aside = Some(neighbours);
+        let neighbours = self.chain.save_frontier(waits);
+        if let Some(previous) = self.frontier_of.replace(container) {
+            self.containers[previous].saved_frontier = Some(neighbours);
         }
-        match self.containers[container].aside.take() {
-            Some(neighbours) => self.chain.take_up(neighbours, waits),
+        match self.containers[container].saved_frontier.take() {
+            Some(neighbours) => self.chain.restore_frontier(neighbours, waits),
             None => {
                 for &unit in &self.containers[container].units {
                     self.pace.steps(self.composition.degree(unit))?;

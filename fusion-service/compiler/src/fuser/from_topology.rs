@@ -1,32 +1,36 @@
-//! The graph of a topology.
+//! Makes the graph that fusion reads from a topology.
 //!
-//! Channels of an operator as written differ in little that fusion reads, and what they have alike was resolved once
-//! and is shared between them. So one look at what they refer to tells whether they have the same traits, and most
+//! The channels of one logical operator differ in little that fusion reads. The expansion resolved the rest once, and
+//! the channels share it. So comparing a few references shows whether two channels have the same traits, and most
 //! traits are made once.
 
-use super::graph::{Graph, HostPool};
-use super::operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
+use super::graph::{FusionHostPool, Graph};
+use super::operators::{
+    FusionOperator, InputPortTraits, Label, Operators, OutputPortTraits, Threading, Traits, TraitsId,
+};
 use super::symbols::{Symbol, Symbols};
 use crate::error::Problem;
 use crate::logical::{Application, OperatorId};
-use crate::topology::{self, Annotation, AnnotationValue, Topology};
+use crate::topology::{self, AnnotationValue, ResolvedAnnotation, Topology};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 impl<'a> Graph<'a> {
-    /// What fusion reads of a topology. Connections are borrowed, not copied.
+    /// Makes the graph. Connections are borrowed, not copied.
     ///
-    /// Refuses, at stage `compose`, a topology that breaks its own invariants.
+    /// # Errors
+    ///
+    /// Stage `compose`: the topology breaks its own invariants.
     pub fn from_topology(topology: &'a Topology) -> Result<Self, Problem> {
-        let mut reader = Reader::new(&topology.application);
+        let mut reader = TraitsReader::new(&topology.application);
         let mut operators = Operators::with_capacity(topology.operators.len());
-        // The traits that an operator as written had last, and the operator that they were made for.
+        // The traits made last for each logical operator, and the channel that they were made for.
         let mut latest: SecondaryMap<OperatorId, PackedOption<TraitsId>> = SecondaryMap::new();
-        let mut made_for: PrimaryMap<TraitsId, &topology::Operator> = PrimaryMap::new();
+        let mut made_for: PrimaryMap<TraitsId, &topology::PhysicalOperator> = PrimaryMap::new();
         for physical in topology.operators.values() {
-            let physical: &topology::Operator = physical;
+            let physical: &topology::PhysicalOperator = physical;
             let latest = &mut latest[physical.logical];
             let known = latest.expand().filter(|&id| have_same_traits(made_for[id], physical));
             let traits = known.unwrap_or_else(|| {
@@ -34,11 +38,11 @@ impl<'a> Graph<'a> {
                 operators.add_traits(reader.traits(physical))
             });
             *latest = traits.into();
-            let operator = Operator { index: physical.index, name: &physical.name, channels: &physical.channels };
+            let operator = FusionOperator { index: physical.index, name: &physical.name, channels: &physical.channels };
             operators.push(operator, traits);
         }
         let mut symbols = reader.symbols;
-        let pools = topology.host_pools.iter().map(|pool| HostPool {
+        let pools = topology.host_pools.iter().map(|pool| FusionHostPool {
             index: pool.index,
             exclusive: pool.exclusive,
             hosts: pool.hosts.iter().map(|host| symbols.intern(host)).collect(),
@@ -48,11 +52,14 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Whether two channels of one operator as written have the same traits. Some that have are not recognized.
-fn have_same_traits(one: &topology::Operator, other: &topology::Operator) -> bool {
-    let imported = |(one, other): (&topology::InputPort, &topology::InputPort)| is_imported(one) == is_imported(other);
-    let exported =
-        |(one, other): (&topology::OutputPort, &topology::OutputPort)| one.export.is_some() == other.export.is_some();
+/// Whether two channels of one logical operator certainly have the same traits. If not, they may still be equal.
+fn have_same_traits(one: &topology::PhysicalOperator, other: &topology::PhysicalOperator) -> bool {
+    let imported = |(one, other): (&topology::PhysicalInputPort, &topology::PhysicalInputPort)| {
+        is_imported(one) == is_imported(other)
+    };
+    let exported = |(one, other): (&topology::PhysicalOutputPort, &topology::PhysicalOutputPort)| {
+        one.export.is_some() == other.export.is_some()
+    };
     one.logical == other.logical
         && Arc::ptr_eq(&one.partition, &other.partition)
         && Arc::ptr_eq(&one.resources, &other.resources)
@@ -66,8 +73,8 @@ fn have_same_traits(one: &topology::Operator, other: &topology::Operator) -> boo
         && one.outputs.iter().zip(&other.outputs).all(exported)
 }
 
-/// Makes traits. What it reads of an operator is what [`have_same_traits`] compares.
-struct Reader<'a> {
+/// Makes traits. [`have_same_traits`] compares everything that it reads of an operator.
+struct TraitsReader<'a> {
     application: &'a Application,
     symbols: Symbols,
     jvm_arguments: Symbol,
@@ -76,7 +83,7 @@ struct Reader<'a> {
     jvm_arguments_of: SecondaryMap<OperatorId, PackedOption<Symbol>>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TraitsReader<'a> {
     fn new(application: &'a Application) -> Self {
         let mut symbols = Symbols::default();
         let jvm_arguments = symbols.intern("jvmArgs");
@@ -84,7 +91,7 @@ impl<'a> Reader<'a> {
         Self { application, symbols, jvm_arguments, consistent_region, jvm_arguments_of: SecondaryMap::new() }
     }
 
-    fn traits(&mut self, physical: &topology::Operator) -> Traits {
+    fn traits(&mut self, physical: &topology::PhysicalOperator) -> Traits {
         let symbols = &mut self.symbols;
         let written = physical.primitive(self.application);
         let input = |port: usize| written.and_then(|written| written.inputs.get(port));
@@ -108,12 +115,12 @@ impl<'a> Reader<'a> {
         let (partition, resources) = (&physical.partition, &physical.resources);
         Traits {
             inputs: (physical.inputs.iter().enumerate())
-                .map(|(position, port)| InputPort {
+                .map(|(position, port)| InputPortTraits {
                     threaded: input(position).is_some_and(|input| input.threaded.is_some()),
                     imported: is_imported(port),
                 })
                 .collect(),
-            outputs: physical.outputs.iter().map(|port| OutputPort { exported: port.export.is_some() }).collect(),
+            outputs: physical.outputs.iter().map(|port| OutputPortTraits { exported: port.export.is_some() }).collect(),
             co_locations: ids(&partition.co_locations),
             ex_locations: ids(&partition.ex_locations),
             isolated: partition.isolation,
@@ -133,13 +140,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn is_imported(port: &topology::InputPort) -> bool {
+fn is_imported(port: &topology::PhysicalInputPort) -> bool {
     port.imports.as_ref().is_some_and(|imports| imports.by_properties.is_some() || !imports.by_name.is_empty())
 }
 
 /// Models in the operator's own annotations, which only the older dialect leaves there. They count besides the resolved
 /// one, which is among them (rule element-9).
-fn own_models(annotations: &[Annotation]) -> impl Iterator<Item = &str> {
+fn own_models(annotations: &[ResolvedAnnotation]) -> impl Iterator<Item = &str> {
     let values = annotations.iter().filter(|annotation| annotation.tag == "threading").flat_map(|a| &a.values);
     values.filter_map(|(key, value)| match value {
         AnnotationValue::Text(model) if key == "model" => Some(model.as_str()),
@@ -152,8 +159,8 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
     use crate::logical::submission::bind;
-    use crate::logical::{Partition, PoolLocation, Resources};
-    use crate::topology::{Imports, NameImport, Node, Parameters, expand};
+    use crate::logical::{PartitionConstraints, PoolLocation, Resources};
+    use crate::topology::{EvaluatedImports, EvaluatedNameImport, Node, Parameters, expand};
     use std::collections::BTreeMap;
 
     /// An application, and two channels of one operator in it that differ in their names only.
@@ -164,7 +171,7 @@ mod tests {
         let parameters = Parameters { bindings, ..Parameters::default() };
         let mut topology = expand(&application, &parameters, &Budget::default()).unwrap();
         let operators = &topology.operators;
-        let plain = |one: &topology::Operator| {
+        let plain = |one: &topology::PhysicalOperator| {
             let input = one.inputs.first().is_some_and(|input| input.imports.is_none());
             input && one.outputs.first().is_some_and(|output| output.export.is_none())
         };
@@ -179,22 +186,22 @@ mod tests {
         (topology, [first, second])
     }
 
-    fn model(tag: &str, key: &str) -> Arc<[Annotation]> {
+    fn model(tag: &str, key: &str) -> Arc<[ResolvedAnnotation]> {
         let value = (key.to_owned(), AnnotationValue::Text("manual".to_owned()));
-        [Annotation { tag: tag.to_owned(), values: vec![value] }].into()
+        [ResolvedAnnotation { tag: tag.to_owned(), values: vec![value] }].into()
     }
 
-    fn imports(by_name: Vec<NameImport>) -> Option<Box<Imports>> {
-        Some(Box::new(Imports { by_name, ..Imports::default() }))
+    fn imports(by_name: Vec<EvaluatedNameImport>) -> Option<Box<EvaluatedImports>> {
+        Some(Box::new(EvaluatedImports { by_name, ..EvaluatedImports::default() }))
     }
 
     /// Changes one channel; says whether the channels still share their traits, having checked that every operator has
     /// its own.
-    fn share_traits(change: impl Fn(&mut topology::Operator)) -> bool {
+    fn share_traits(change: impl Fn(&mut topology::PhysicalOperator)) -> bool {
         let (mut topology, [first, second]) = telemetry();
         change(topology.operators[second].to_mut());
         let graph = Graph::from_topology(&topology).unwrap();
-        let mut reader = Reader::new(&topology.application);
+        let mut reader = TraitsReader::new(&topology.application);
         for (node, physical) in &topology.operators {
             assert_eq!(*graph.traits(node), reader.traits(physical), "{}", physical.name);
         }
@@ -203,9 +210,11 @@ mod tests {
 
     #[test]
     fn channels_share_traits_unless_fusion_sees_a_difference() {
-        type Change = fn(&mut topology::Operator);
+        type Change = fn(&mut topology::PhysicalOperator);
         let seen: [(&str, Change); 9] = [
-            ("partition", |o| o.partition = Arc::new(Partition { isolation: true, ..Partition::default() })),
+            ("partition", |o| {
+                o.partition = Arc::new(PartitionConstraints { isolation: true, ..PartitionConstraints::default() })
+            }),
             ("host isolation", |o| o.resources = Arc::new(Resources { isolation: true, ..Resources::default() })),
             ("pool", |o| {
                 let pool = Some(PoolLocation { pool: 0, in_pool: Some(1) });
@@ -216,7 +225,7 @@ mod tests {
             ("threading annotation", |o| o.annotations = model("threading", "model")),
             ("import", |o| {
                 let text = String::new;
-                o.inputs[0].imports = imports(vec![NameImport {
+                o.inputs[0].imports = imports(vec![EvaluatedNameImport {
                     operator_name: text(),
                     application_name: text(),
                     application_scope: text(),
@@ -224,7 +233,7 @@ mod tests {
                 }]);
             }),
             ("export", |o| {
-                o.outputs[0].export = Some(Box::new(topology::Export {
+                o.outputs[0].export = Some(Box::new(topology::EvaluatedExport {
                     operator_name: String::new(),
                     name: None,
                     allow_filter: true,
@@ -232,7 +241,7 @@ mod tests {
                     properties: None,
                 }));
             }),
-            ("port", |o| o.inputs.push(topology::InputPort::default())),
+            ("port", |o| o.inputs.push(topology::PhysicalInputPort::default())),
         ];
         for (what, change) in seen {
             assert!(!share_traits(change), "{what}");

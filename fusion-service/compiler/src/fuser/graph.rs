@@ -1,6 +1,6 @@
 //! What fusion needs to know of an application: operators with their traits, and connections.
 
-use super::operators::{Operator, Operators, Traits, TraitsId};
+use super::operators::{FusionOperator, Operators, Traits, TraitsId};
 use super::symbols::{Symbol, Symbols};
 use crate::error::{Problem, Stage};
 use crate::topology::{Connection, Node};
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 /// A host pool.
 #[derive(Clone, Debug)]
-pub struct HostPool {
+pub struct FusionHostPool {
     /// Index by which operators refer to it.
     pub index: u64,
     /// All operators of a PE are in it, or none.
@@ -25,7 +25,7 @@ pub struct HostPool {
 #[derive(Clone, Debug)]
 pub struct Graph<'a> {
     operators: Operators<'a>,
-    pools: Vec<HostPool>,
+    pools: Vec<FusionHostPool>,
     symbols: Symbols,
     connections: Cow<'a, [Connection]>,
     /// Connections of operator `n` are `outgoing[n]..outgoing[n + 1]`.
@@ -36,10 +36,14 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Checks the parts and indexes the connections; linear in their number.
+    /// Checks the parts and indexes the connections. Takes time linear in their number.
+    ///
+    /// # Errors
+    ///
+    /// Stage `compose`: an invariant of [`Graph`] does not hold.
     pub fn new(
         operators: Operators<'a>,
-        pools: Vec<HostPool>,
+        pools: Vec<FusionHostPool>,
         symbols: Symbols,
         connections: Cow<'a, [Connection]>,
     ) -> Result<Self, Problem> {
@@ -98,7 +102,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Operators, ascending index.
-    pub fn operators(&self) -> &PrimaryMap<Node, Operator<'a>> {
+    pub fn operators(&self) -> &PrimaryMap<Node, FusionOperator<'a>> {
         self.operators.list()
     }
 
@@ -112,7 +116,7 @@ impl<'a> Graph<'a> {
         self.operators.traits_id(operator)
     }
 
-    /// All traits that there are, once each or several times.
+    /// All traits. Equal traits may be in the map several times.
     pub(super) fn all_traits(&self) -> &PrimaryMap<TraitsId, Traits> {
         self.operators.all_traits()
     }
@@ -123,7 +127,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The host pool of this index.
-    pub fn pool(&self, index: u64) -> Option<&HostPool> {
+    pub fn pool(&self, index: u64) -> Option<&FusionHostPool> {
         let position = self.pools.binary_search_by_key(&index, |pool| pool.index).ok()?;
         self.pools.get(position)
     }

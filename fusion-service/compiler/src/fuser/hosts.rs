@@ -1,8 +1,8 @@
-//! Rules about hosts: which operators are bound to one host, and which host specifications a PE may combine.
+//! The rules about hosts: which operators share a host, and which host specifications a PE may combine.
 //!
 //! A *host group* is a set of operators that must share a host (rule fusion-6): by an id that the application gives, or
 //! because they name the same host or the same place of a pool. Operators of one group may be in different PEs, but
-//! whatever shares a PE with one of them is bound to the same host; [`super::closures`] follows such chains.
+//! whatever shares a PE with one of them is bound to the same host; [`super::host_bindings`] follows these bindings.
 
 use super::graph::Graph;
 use super::operators::Traits;
@@ -28,20 +28,24 @@ pub enum HostGroup {
 pub struct HostGroups(BTreeMap<HostGroup, Vec<Node>>);
 
 impl HostGroups {
-    /// Finds the groups; every unknown host pool and every place beyond the declared hosts of a pool is a problem.
+    /// Finds the groups.
+    ///
+    /// # Errors
+    ///
+    /// An operator names a host pool that does not exist, or a place beyond the declared hosts of its pool.
     pub fn new(graph: &Graph) -> Result<Self, Vec<Problem>> {
         let mut problems = Problems::default();
         let groups = Self::find(graph, &mut problems);
         if problems.is_empty() { Ok(groups) } else { Err(problems.into_vec()) }
     }
 
-    /// The same; an operator with a problem is in no group of its pool.
+    /// Finds the groups and adds the problems to `problems`. An operator with a problem is in no group of its pool.
     pub(super) fn find(graph: &Graph, problems: &mut Problems) -> Self {
         let mut groups: BTreeMap<HostGroup, Vec<Node>> = BTreeMap::new();
-        // What all channels of an operator have alike is told once.
-        let mut told = BTreeSet::new();
+        // Channels of one operator have the same problem. It is reported once.
+        let mut reported = BTreeSet::new();
         let bound = |traits: &Traits| {
-            let nowhere = matches!(place(graph, traits), Ok(Place::Nowhere));
+            let nowhere = matches!(place(graph, traits), Ok(PoolPlace::Nowhere));
             !nowhere || traits.host.is_some() || !traits.host_co_locations.is_empty()
         };
         for (node, traits) in graph.having(bound) {
@@ -51,13 +55,13 @@ impl HostGroups {
                 join(HostGroup::Host(host));
             }
             match place(graph, traits) {
-                Ok(Place::Nowhere) => {}
-                Ok(Place::InPool(pool, index)) => join(HostGroup::InPool(pool, index)),
-                Ok(Place::Declared(pool, index, host)) => {
+                Ok(PoolPlace::Nowhere) => {}
+                Ok(PoolPlace::InPool(pool, index)) => join(HostGroup::InPool(pool, index)),
+                Ok(PoolPlace::Declared(pool, index, host)) => {
                     join(HostGroup::InPool(pool, index));
                     join(HostGroup::Host(host));
                 }
-                Err(message) if traits.place.is_some_and(|place| !told.insert((place, message.clone()))) => {}
+                Err(message) if traits.place.is_some_and(|place| !reported.insert((place, message.clone()))) => {}
                 Err(message) => {
                     let operator = &graph.operators()[node];
                     let name = crate::error::excerpt(operator.name);
@@ -82,21 +86,21 @@ impl HostGroups {
     }
 }
 
-enum Place {
+enum PoolPlace {
     Nowhere,
     InPool(u64, u64),
     Declared(u64, u64, Symbol),
 }
 
 /// The place in a pool that an operator with these traits asks for.
-fn place(graph: &Graph, traits: &Traits) -> Result<Place, String> {
-    let Some(PoolLocation { pool: index, in_pool }) = traits.pool else { return Ok(Place::Nowhere) };
+fn place(graph: &Graph, traits: &Traits) -> Result<PoolPlace, String> {
+    let Some(PoolLocation { pool: index, in_pool }) = traits.pool else { return Ok(PoolPlace::Nowhere) };
     let Some(pool) = graph.pool(index) else { return Err(format!("unknown host pool {index}")) };
     match in_pool {
-        None => Ok(Place::Nowhere),
-        Some(place) if pool.hosts.is_empty() => Ok(Place::InPool(index, place)),
+        None => Ok(PoolPlace::Nowhere),
+        Some(place) if pool.hosts.is_empty() => Ok(PoolPlace::InPool(index, place)),
         Some(place) => match usize::try_from(place).ok().and_then(|place| pool.hosts.get(place)) {
-            Some(&host) => Ok(Place::Declared(index, place, host)),
+            Some(&host) => Ok(PoolPlace::Declared(index, place, host)),
             None => Err(format!("host {place} of host pool {index}, which declares {} hosts", pool.hosts.len())),
         },
     }
@@ -104,7 +108,7 @@ fn place(graph: &Graph, traits: &Traits) -> Result<Place, String> {
 
 /// Host specification of a unit. Units with different specifications never share a PE (rule fusion-15).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Specification {
+pub(super) struct HostSpecification {
     /// Hosts that all operators accept; `None` = any.
     pub(super) declared: Option<BTreeSet<Symbol>>,
     /// Places in pools without declared hosts; `None` = no operator has one.
@@ -113,7 +117,7 @@ pub(super) struct Specification {
     pools: BTreeSet<u64>,
 }
 
-impl Specification {
+impl HostSpecification {
     fn of(graph: &Graph, host: Option<Symbol>, location: Option<PoolLocation>) -> Self {
         let pool = location.and_then(|location| graph.pool(location.pool));
         let in_pool = location.and_then(|location| Some((location.pool, location.in_pool?)));
@@ -150,15 +154,15 @@ type Location = (Option<Symbol>, Option<PoolLocation>);
 
 /// Distinct host specifications, numbered.
 #[derive(Default)]
-pub(super) struct Specifications {
+pub(super) struct HostSpecifications {
     by_location: HashMap<Location, u32>,
-    /// The location that was asked for last: most operators have the same.
+    /// The location that was looked up last. Most operators have the same one.
     last: Option<(Location, u32)>,
-    numbers: HashMap<Specification, u32>,
-    list: Vec<Specification>,
+    numbers: HashMap<HostSpecification, u32>,
+    list: Vec<HostSpecification>,
 }
 
-impl Specifications {
+impl HostSpecifications {
     /// The number of a unit's specification.
     pub(super) fn number(&mut self, graph: &Graph, unit: &[Node]) -> u32 {
         let mut locations = unit.iter().map(|&node| {
@@ -179,7 +183,7 @@ impl Specifications {
     }
 
     /// The specifications, by number.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Specification> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &HostSpecification> {
         self.list.iter()
     }
 
@@ -189,14 +193,14 @@ impl Specifications {
         }
         let number = match self.by_location.get(&location) {
             Some(&number) => number,
-            None => self.intern(Specification::of(graph, location.0, location.1)),
+            None => self.intern(HostSpecification::of(graph, location.0, location.1)),
         };
         self.by_location.insert(location, number);
         self.last = Some((location, number));
         number
     }
 
-    fn intern(&mut self, specification: Specification) -> u32 {
+    fn intern(&mut self, specification: HostSpecification) -> u32 {
         if let Some(&number) = self.numbers.get(&specification) {
             return number;
         }

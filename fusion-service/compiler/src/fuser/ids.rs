@@ -9,11 +9,15 @@ use std::collections::{BTreeSet, HashMap};
 /// Id of a PE, unique among all PEs that a job has at one time (rule element-1).
 pub type PeId = u64;
 
-/// Ids of PEs that were fused from scratch (rule element-2): a PE that holds exactly the operators of a previous one,
-/// by name, takes its id; the others count up from the largest id that is known, in order.
+/// Gives ids to PEs that were fused from scratch (rule element-2). A PE that holds exactly the operators of a previous
+/// one, by name, takes its id. The others get ids above the largest known one, in order.
 ///
-/// `previous` are the PEs of the job before, none for a new job. If two of them hold the same operators, the one with
-/// the lower id counts. Ids in `taken` are not given to new PEs either. Fails at stage `fuse` when no larger id exists.
+/// `previous` has the PEs of the generation before, none for a new job. If two of them hold the same operators, the one
+/// with the lower id counts. New PEs get no id in `taken`.
+///
+/// # Errors
+///
+/// Stage `fuse`: no larger id exists.
 pub fn match_ids<'n, Names: IntoIterator<Item = &'n str>>(
     graph: &'n Graph,
     partition: &Partition,
@@ -48,7 +52,7 @@ impl NewIds {
         Self(taken.last().map_or(Some(0), |last| last.checked_add(1)))
     }
 
-    /// Takes note of an id that is in use.
+    /// Records an id that is in use.
     pub(super) fn pass(&mut self, id: PeId) {
         self.0 = self.0.and_then(|next| Some(next.max(id.checked_add(1)?)));
     }

@@ -1,45 +1,45 @@
 //! Fusion: grouping operators into PEs.
 //!
-//! [`Graph`] is what fusion reads: operators with their [`Traits`], and connections. [`fuse`] turns it into a
-//! [`Partition`] for a [`Fusion`]; [`fuse_sticky`] does the same for a job that runs already and leaves operators where
-//! they are. What follows from a partition, PE by PE, is computed here too: which ports a PE has ([`ports()`]) and how
-//! threads run through it ([`threads()`]).
+//! Fusion reads a [`Graph`]: operators with their [`Traits`], and connections. [`fuse`] makes a [`Partition`] of it for
+//! a [`Fusion`]. [`fuse_sticky`] does the same for a job that runs already and leaves operators in their PEs. This
+//! module also computes what follows from a partition for each PE: its ports ([`ports()`]) and how threads run through
+//! it ([`threads()`]).
 //!
 //! ```text
 //! Graph --constraints--> Vec<Constraint> --units, rules--> Composition --fill--> Partition --ids, ports, threads-->
 //! ```
 //!
-//! What goes in and comes out:
+//! Input and output:
 //!
-//! * `operators` and `graph` are what is read, which `from_topology` makes; `symbols` stand for its texts;
-//! * `partition` is the result, `ids` are those of its PEs, and `automatic` is the number of PEs where nobody gives
-//!   one.
+//! * `operators` and `graph` are the input, which `from_topology` makes; `symbols` stand for its texts;
+//! * `partition` is the result, `ids` gives its PEs their ids, and `automatic` computes the number of PEs where the job
+//!   gives none.
 //!
-//! What an application demands:
+//! The demands of an application:
 //!
-//! * `constraints` is the list of it, as data; `hosts` has the rules about hosts;
-//! * `units` are the operators that must be together, `rules` is what the list means for whether a unit may join a PE;
-//! * `closures` follows which units are bound to one host; `composition` has all of these for one application.
+//! * `constraints` lists them as data; `hosts` has the rules about hosts;
+//! * `units` groups operators that must be together; `rules` decides by the list whether a unit may join a PE;
+//! * `host_bindings` records which units are bound to one host; `composition` holds all of these for one application.
 //!
 //! How PEs are filled in manual mode:
 //!
-//! * `fill` is the pass over all PEs, from scratch or around what `sticky` leaves in its place;
-//! * `waiting` is its work list, which begins in `hash_order`; `chain` is what surrounds the PE that is being filled.
+//! * `fill` is the pass over all PEs, from scratch or around the operators that `sticky` leaves in their PEs;
+//! * `work_list` has the units without a PE, at first in the order of `hash_order`; `chain` holds the waiting units
+//!   that are connected with the PE that is being filled.
 //!
-//! What is said of a partition afterwards: its `ports` and `threads`, the `decisions` that led to it, and whether it is
-//! right (`verify`).
+//! Afterwards, `ports` and `threads` compute what its PEs have, `decisions` names the constraints that decided it, and
+//! `verify` checks it.
 //!
 //! Results of [`Fusion::Legacy`] and [`Fusion::Manual`] are those of the reference implementation, to the operator
 //! (rule fusion-2); fusion types are additions.
 //!
 //! Knows: operators, constraints, connections. Must not know: XML, what operators do, why a job is fused, Kubernetes.
 //!
-//! Invariants: every operator is in exactly one PE; operators that must be together are; a pure function of its
-//! arguments.
+//! Invariants: every operator is in exactly one PE; operators that must be together are in the same PE; results depend
+//! on nothing but the arguments.
 
 mod automatic;
 mod chain;
-mod closures;
 mod composition;
 mod constraints;
 mod decisions;
@@ -47,6 +47,7 @@ mod fill;
 mod from_topology;
 mod graph;
 mod hash_order;
+mod host_bindings;
 mod hosts;
 mod ids;
 mod operators;
@@ -60,18 +61,18 @@ mod tests;
 mod threads;
 mod units;
 pub mod verify;
-mod waiting;
+mod work_list;
 
-pub use automatic::{Automatic, Cpus, automatic};
+pub use automatic::{AutomaticFusion, Cpus, automatic};
 pub use constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue, constraints};
 pub use decisions::{Cause, Decision, Decisions, Effect, decisions};
-pub use graph::{Graph, HostPool};
+pub use graph::{FusionHostPool, Graph};
 pub use hosts::{HostGroup, HostGroups};
 pub use ids::{PeId, match_ids};
-pub use operators::{InputPort, Label, Operator, Operators, OutputPort, Threading, Traits, TraitsId};
+pub use operators::{FusionOperator, InputPortTraits, Label, Operators, OutputPortTraits, Threading, Traits, TraitsId};
 pub use partition::{Partition, Pe};
 pub use ports::{PeInput, PeOutput, PePorts, ports};
-pub use sticky::{Identified, Running, fuse_sticky};
+pub use sticky::{PartitionWithIds, RunningJob, fuse_sticky};
 pub use symbols::{Symbol, Symbols};
 pub use threads::{OperatorThreads, ThreadedPort, threads};
 
@@ -84,9 +85,10 @@ use std::num::NonZeroU32;
 /// How operators are grouped (rule fusion-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusion {
-    /// Only what must be together is: every unit is a PE (rule fusion-3).
+    /// Only operators that must be together share a PE: every unit is a PE (rule fusion-3).
     Legacy,
-    /// A number of PEs, where the constraints allow (rule fusion-4). Automatic fusion is this with a computed number.
+    /// Aims at a number of PEs, as far as the constraints allow (rule fusion-4). Automatic fusion is manual fusion with
+    /// a computed number.
     Manual {
         /// Number of PEs to aim at.
         count: NonZeroU32,
@@ -126,8 +128,11 @@ impl FusionType {
 }
 
 impl Fusion {
-    /// Manual fusion into `count` PEs; fewer than one is a user error. More than a job can have operators is allowed
-    /// (rule fusion-1).
+    /// Manual fusion into `count` PEs. `count` may be larger than the number of operators (rule fusion-1).
+    ///
+    /// # Errors
+    ///
+    /// Stage `fusion-option`: `count` is below 1.
     pub fn manual(count: i128, kind: FusionType) -> Result<Self, Problem> {
         match u32::try_from(count.min(u32::MAX.into())).ok().and_then(NonZeroU32::new) {
             Some(count) => Ok(Self::Manual { count, kind }),
@@ -135,7 +140,7 @@ impl Fusion {
         }
     }
 
-    /// What it demands of parallel regions; with [`Fusion::Legacy`] always nothing.
+    /// The fusion type. [`Fusion::Legacy`] has none and counts as [`FusionType::NoChannelInfluence`].
     pub fn kind(self) -> FusionType {
         match self {
             Self::Legacy => FusionType::NoChannelInfluence,
@@ -146,15 +151,17 @@ impl Fusion {
 
 /// Groups the operators of an application from scratch.
 ///
-/// Fails at stage `compose` for unknown host pools, for places beyond the hosts that a pool declares, and, with code
-/// CDISR3200E, for co-located operators with different JVM arguments.
+/// # Errors
+///
+/// Stage `compose`: an operator names an unknown host pool or a place beyond the hosts that its pool declares, or (code
+/// CDISR3200E) co-located operators have different JVM arguments.
 pub fn fuse(graph: &Graph, fusion: &Fusion, budget: &Budget) -> Result<Partition, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let (operators, units) = (graph.operators().len(), &composition.units);
     match fusion {
         Fusion::Legacy => Ok(Partition::group(operators, units.len(), |node| units.of(node).index())),
         Fusion::Manual { count, .. } => {
-            let filling = fill::fill(&composition, composition.closures(), count.get(), Vec::new(), budget)?;
+            let filling = fill::fill(&composition, composition.host_bindings(), count.get(), Vec::new(), budget)?;
             Ok(Partition::group(operators, filling.containers, |node| filling.container_of[units.of(node)].index()))
         }
     }

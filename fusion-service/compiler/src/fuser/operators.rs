@@ -1,9 +1,9 @@
 //! Operators as fusion sees them.
 //!
-//! An application may have thousands of channels, and what fusion reads of an operator is the same in almost all of
-//! them. So an [`Operator`] is only what is its own, and everything else is in [`Traits`], which the channels of an
-//! operator as written have in common. What follows from traits alone is computed once for all of them: the stages of
-//! fusion ask [`Operators::having`], or remember their results by [`TraitsId`].
+//! An application may have thousands of channels. Almost all channels of an operator are the same to fusion. So a
+//! [`FusionOperator`] holds only index, name and channels, and the channels of a logical operator share everything else
+//! as [`Traits`]. What follows from traits alone is computed once for all operators that share them: the stages of
+//! fusion call [`Operators::having`], or remember their results by [`TraitsId`].
 //!
 //! Invariants: every operator has traits. The same id means the same traits; equal traits may have different ids.
 
@@ -14,9 +14,9 @@ use crate::topology::{Channel, Node};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use smallvec::SmallVec;
 
-/// What an operator has for itself.
+/// The part of an operator that it shares with no other.
 #[derive(Clone, Copy, Debug)]
-pub struct Operator<'a> {
+pub struct FusionOperator<'a> {
     /// Operator index.
     pub index: u32,
     /// Physical name.
@@ -25,13 +25,13 @@ pub struct Operator<'a> {
     pub channels: &'a [Channel],
 }
 
-/// What several operators may have in common: ports, and what the application asks of their PEs and hosts.
+/// The part of an operator that others may share: its ports, and what the application demands of its PE and host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traits {
     /// Input ports, by position.
-    pub inputs: SmallVec<[InputPort; 4]>,
+    pub inputs: SmallVec<[InputPortTraits; 4]>,
     /// Output ports, by position.
-    pub outputs: SmallVec<[OutputPort; 4]>,
+    pub outputs: SmallVec<[OutputPortTraits; 4]>,
     /// Ids of groups that share a PE.
     pub co_locations: Box<[Symbol]>,
     /// Ids of groups whose members are in different PEs.
@@ -65,7 +65,8 @@ pub struct Traits {
 }
 
 impl Traits {
-    /// Whether constraints on PEs follow from them (see [`super::constraints()`]); those of channels do not.
+    /// Whether these traits cause constraints on PEs (see [`super::constraints()`]). Constraints on channels have other
+    /// causes.
     pub(super) fn constrain(&self) -> bool {
         self.isolated
             || !self.restartable
@@ -83,13 +84,13 @@ entity_impl!(TraitsId, "traits");
 /// The operators of an application, each with its traits.
 #[derive(Clone, Debug, Default)]
 pub struct Operators<'a> {
-    list: PrimaryMap<Node, Operator<'a>>,
+    list: PrimaryMap<Node, FusionOperator<'a>>,
     traits_of: PrimaryMap<Node, TraitsId>,
     traits: PrimaryMap<TraitsId, Traits>,
 }
 
 impl<'a> Operators<'a> {
-    /// No operators yet, with room for so many.
+    /// An empty list with room for this many operators.
     pub fn with_capacity(operators: usize) -> Self {
         Self {
             list: PrimaryMap::with_capacity(operators),
@@ -104,13 +105,13 @@ impl<'a> Operators<'a> {
     }
 
     /// Adds an operator, with traits that were added here.
-    pub fn push(&mut self, operator: Operator<'a>, traits: TraitsId) -> Node {
+    pub fn push(&mut self, operator: FusionOperator<'a>, traits: TraitsId) -> Node {
         self.traits_of.push(traits);
         self.list.push(operator)
     }
 
     /// The operators, in order.
-    pub fn list(&self) -> &PrimaryMap<Node, Operator<'a>> {
+    pub fn list(&self) -> &PrimaryMap<Node, FusionOperator<'a>> {
         &self.list
     }
 
@@ -148,7 +149,7 @@ pub struct Label {
 
 /// An input port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InputPort {
+pub struct InputPortTraits {
     /// Has a threaded port of its own in the ADL.
     pub threaded: bool,
     /// Is fed by an Import.
@@ -157,7 +158,7 @@ pub struct InputPort {
 
 /// An output port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OutputPort {
+pub struct OutputPortTraits {
     /// Feeds an Export.
     pub exported: bool,
 }

@@ -15,14 +15,14 @@ entity_impl!(Pe, "pe");
 #[derive(Clone, PartialEq, Eq, GetSize)]
 pub struct Partition {
     #[get_size(size_fn = primary_map)]
-    places: PrimaryMap<Node, Place>,
+    places: PrimaryMap<Node, PartitionPlace>,
     /// Members of PE `p` are `members[starts[p]..starts[p + 1]]`, ascending.
     starts: Vec<u32>,
     members: Vec<Node>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, GetSize)]
-struct Place {
+struct PartitionPlace {
     pe: Pe,
     /// Position among the members of its PE.
     local: u32,
@@ -40,7 +40,7 @@ impl Partition {
                 Pe::new(sizes.len() - 1)
             });
             let size = &mut sizes[pe.index()];
-            places.push(Place { pe, local: *size });
+            places.push(PartitionPlace { pe, local: *size });
             *size += 1;
         }
         let mut starts = Vec::with_capacity(sizes.len() + 1);

@@ -1,7 +1,7 @@
 //! Which ports a PE has (rule element-5).
 //!
-//! Connections within a PE need none. Ports are in ascending order of operator, port and channel. Their positions are
-//! the ids of a job that is submitted, and the order in which new ports get ids on a resize.
+//! Connections within a PE need no PE port. Ports ascend by operator, port and channel. At a submission, the position
+//! of a port is its id. At a resize, new ports get their ids in this order.
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
@@ -25,7 +25,8 @@ pub struct PeInput {
     pub port: u32,
 }
 
-/// An output port of a PE: what leaves an operator's output port directly, or through one channel of a splitter.
+/// An output port of a PE: it sends what an operator's output port sends directly, or through one channel of a
+/// splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeOutput {
     /// Operator.
@@ -36,7 +37,7 @@ pub struct PeOutput {
     pub via: Option<Via>,
 }
 
-/// The ports of one PE. Linear in the connections of its operators, but for sorting.
+/// Computes the ports of one PE. Apart from sorting, takes time linear in the connections of its operators.
 pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
     let mut ports = PePorts::default();
     for &operator in partition.operators(pe) {
@@ -53,7 +54,7 @@ pub fn ports(graph: &Graph, partition: &Partition, pe: Pe) -> PePorts {
     ports
 }
 
-/// Appends items in order and once each; they are all greater than what is in the list.
+/// Appends items in order, each once. All of them must be greater than the items in the list.
 fn extend_sorted<T: Ord + Copy>(list: &mut Vec<T>, items: impl Iterator<Item = T>) {
     let start = list.len();
     list.extend(items);

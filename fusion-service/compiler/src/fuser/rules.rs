@@ -1,14 +1,14 @@
-//! Constraints compiled for filling PEs: what a unit looks like to the rules, and whether it may join a PE.
+//! The constraints in the form that filling PEs needs: the properties of each unit, and whether a unit may join a PE.
 //!
-//! Most rules demand equality (rules fusion-10, fusion-13 and fusion-15), so a unit's properties fold into an [`Alike`]
-//! number that everything in a PE shares. What is left of the rules that compare one unit with another is its [`Kind`].
-//! Rules about hosts are in [`super::closures`].
+//! Most rules demand equality (rules fusion-10, fusion-13 and fusion-15), so a unit's properties fold into an
+//! [`EqualityClass`] number that all units of a PE share. The other rules that compare one unit with another see its
+//! [`Kind`]. Rules about hosts are in [`super::host_bindings`].
 //!
-//! A refusal is final: what a PE holds only grows, so a kind that it refuses once it refuses for ever.
+//! A refusal is final: units never leave a PE, so a PE that refuses a kind once refuses it always.
 
 use super::constraints::{Constraint, Demand, Mixed, Origin, Others, SameValue};
 use super::graph::Graph;
-use super::hosts::{HostGroups, Specifications, leaves_exclusive_pool};
+use super::hosts::{HostGroups, HostSpecifications, leaves_exclusive_pool};
 use super::operators::TraitsId;
 use super::units::{Unit, Units};
 use crate::budget::Budget;
@@ -21,21 +21,21 @@ use smallvec::SmallVec;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
-/// A class of units that the rules of [`Member`] cannot tell apart.
+/// A class of units that the rules of [`UnitTraits`] cannot tell apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Kind(u32);
 entity_impl!(Kind, "kind");
 
 /// A class of units that satisfy every rule of equality among each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Alike(u32);
-entity_impl!(Alike, "alike");
+pub(super) struct EqualityClass(u32);
+entity_impl!(EqualityClass, "alike");
 
-/// What the rules see of a unit.
+/// The traits of a unit that the rules compare.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Member {
+pub(super) struct UnitTraits {
     /// Equal throughout a PE. `None`: nothing ever shares a PE with this unit.
-    pub(super) alike: Option<Alike>,
+    pub(super) alike: Option<EqualityClass>,
     /// (constraint, value): where two units have the same constraint, the values are equal.
     pub(super) agreed: Box<[(u32, u32)]>,
     /// Constraints [`Demand::Apart`] that it is part of.
@@ -46,19 +46,19 @@ pub(super) struct Member {
     host_grouped: bool,
 }
 
-/// Everything static about the units of an application.
+/// The properties of all units of an application. They do not change while PEs are filled.
 pub(super) struct Rules {
-    pub(super) members: PrimaryMap<Kind, Member>,
+    pub(super) unit_traits: PrimaryMap<Kind, UnitTraits>,
     pub(super) kind_of: PrimaryMap<Unit, Kind>,
     /// Units that are a PE (rule fusion-8).
     pub(super) alone: PrimaryMap<Unit, bool>,
-    /// Number of [`Alike`] classes.
+    /// Number of [`EqualityClass`] classes.
     pub(super) alike: usize,
-    pub(super) specifications: Specifications,
+    pub(super) specifications: HostSpecifications,
     pub(super) specification_of: PrimaryMap<Unit, u32>,
 }
 
-/// What a unit collects from the constraints before it is interned.
+/// The properties that the constraints give a unit, before they are interned.
 #[derive(Clone, Default)]
 struct Properties {
     equal: Vec<(u32, u32)>,
@@ -69,7 +69,11 @@ struct Properties {
 }
 
 impl Rules {
-    /// Compiles the constraints; refuses units that cannot exist (rule fusion-9).
+    /// Compiles the constraints.
+    ///
+    /// # Errors
+    ///
+    /// Stage `compose`: no PE can hold a unit (rule fusion-9).
     pub(super) fn new(
         graph: &Graph,
         units: &Units,
@@ -77,7 +81,7 @@ impl Rules {
         constraints: &[Constraint],
         budget: &Budget,
     ) -> Result<Self, Error> {
-        let mut collected = Collected::new(units);
+        let mut collected = CollectedProperties::new(units);
         let mut problems = Problems::default();
         for (number, constraint) in (0_u32..).zip(constraints) {
             budget.check()?;
@@ -104,14 +108,14 @@ impl Rules {
         let mut grouped: PrimaryMap<Unit, bool> = units.keys().map(|_| false).collect();
         hosts.iter().flat_map(|(_, nodes)| nodes).for_each(|&node| grouped[units.of(node)] = true);
         let mut pace = budget.pace();
-        let mut specifications = Specifications::default();
+        let mut specifications = HostSpecifications::default();
         let mut specification_of = PrimaryMap::with_capacity(units.len());
         let mut alone = PrimaryMap::with_capacity(units.len());
         let mut kind_of = PrimaryMap::with_capacity(units.len());
-        let (mut alikes, mut kinds) = (Interned::<_, Alike>::default(), Interned::<_, Kind>::default());
-        // Operators that are a unit each and have no properties look the same if they have the same traits: which host
-        // groups they are in, if any, follows from these too.
-        let mut look: SecondaryMap<TraitsId, Option<(u32, Kind)>> = SecondaryMap::new();
+        let (mut alikes, mut kinds) = (Interned::<_, EqualityClass>::default(), Interned::<_, Kind>::default());
+        // Operators that are a unit each and have no properties are of the same kind if they have the same traits.
+        // Their host groups, if any, follow from the traits, too.
+        let mut known_kinds: SecondaryMap<TraitsId, Option<(u32, Kind)>> = SecondaryMap::new();
         for unit in units.keys() {
             pace.steps(units.size(unit))?;
             let nodes = units.operators(unit);
@@ -120,7 +124,7 @@ impl Rules {
                 ([node], None) => Some(graph.traits_id(*node)),
                 _ => None,
             };
-            if let Some((specification, kind)) = traits.and_then(|traits| look[traits]) {
+            if let Some((specification, kind)) = traits.and_then(|traits| known_kinds[traits]) {
                 specification_of.push(specification);
                 alone.push(false);
                 kind_of.push(kind);
@@ -132,7 +136,7 @@ impl Rules {
             alone.push(properties.alone);
             properties.apart.dedup();
             let closed = properties.closed || leaves_exclusive_pool(graph, nodes);
-            let member = Member {
+            let member = UnitTraits {
                 alike: (!closed).then(|| alikes.key((specification, properties.equal))),
                 agreed: properties.agreed.into(),
                 apart: properties.apart,
@@ -142,30 +146,30 @@ impl Rules {
             let kind = kinds.key(member);
             kind_of.push(kind);
             if let Some(traits) = traits {
-                look[traits] = Some((specification, kind));
+                known_kinds[traits] = Some((specification, kind));
             }
         }
         let alike = alikes.values.len();
-        Ok(Self { members: kinds.into_list(), kind_of, alone, alike, specifications, specification_of })
+        Ok(Self { unit_traits: kinds.into_list(), kind_of, alone, alike, specifications, specification_of })
     }
 
-    pub(super) fn member(&self, unit: Unit) -> &Member {
-        &self.members[self.kind_of[unit]]
+    pub(super) fn unit_traits(&self, unit: Unit) -> &UnitTraits {
+        &self.unit_traits[self.kind_of[unit]]
     }
 }
 
 /// The properties of units; many have none.
-struct Collected {
-    entry_of: PrimaryMap<Unit, PackedOption<Entry>>,
-    properties: PrimaryMap<Entry, Properties>,
+struct CollectedProperties {
+    entry_of: PrimaryMap<Unit, PackedOption<PropertiesId>>,
+    properties: PrimaryMap<PropertiesId, Properties>,
 }
 
 /// A unit that has properties, in order of appearance.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry(u32);
-entity_impl!(Entry);
+struct PropertiesId(u32);
+entity_impl!(PropertiesId);
 
-impl Collected {
+impl CollectedProperties {
     fn new(units: &Units) -> Self {
         Self { entry_of: units.keys().map(|_| None.into()).collect(), properties: PrimaryMap::new() }
     }
@@ -177,7 +181,7 @@ impl Collected {
         &mut self.properties[entry]
     }
 
-    /// The properties of a unit, which has none afterwards.
+    /// Takes the properties of a unit out of the map.
     fn take(&mut self, unit: Unit) -> Option<Properties> {
         self.entry_of[unit].take().map(|entry| std::mem::take(&mut self.properties[entry]))
     }
@@ -188,7 +192,7 @@ fn separate(
     units: &Units,
     number: u32,
     separation: &SameValue,
-    collected: &mut Collected,
+    collected: &mut CollectedProperties,
     mut refuse: impl FnMut(Unit),
 ) {
     let mut values: Vec<(Unit, u32)> = separation.values.iter().map(|&(node, v)| (units.of(node), v)).collect();
@@ -213,7 +217,7 @@ fn separate(
     }
 }
 
-/// CDISR3200E for one unit.
+/// The problem CDISR3200E for one unit.
 fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Problem {
     const MOST: usize = 5;
     const LONGEST: usize = 80;
@@ -246,7 +250,7 @@ fn disagreement(graph: &Graph, units: &Units, origin: Origin, unit: Unit) -> Pro
 /// Values numbered in order of appearance.
 struct Interned<V, K: EntityRef> {
     values: IndexSet<V>,
-    /// What was asked for last: most units are alike.
+    /// The key that was returned last. Most units have the same one.
     last: Option<K>,
 }
 
@@ -273,30 +277,30 @@ impl<V: Hash + Eq, K: EntityRef> Interned<V, K> {
     }
 }
 
-/// What the units of one PE have in common, and what they have used up.
+/// What the units of one PE have in common, and which values no further unit may have.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Profile {
+pub(super) struct PeProfile {
     /// `None` while nothing is known, that is, before the first unit.
-    alike: Option<Option<Alike>>,
+    alike: Option<Option<EqualityClass>>,
     agreed: HashMap<u32, u32>,
     apart: HashSet<u32>,
     host_isolated: bool,
     host_grouped: bool,
 }
 
-impl Profile {
-    /// The class that everything which may still join belongs to; `None` if nothing may.
-    pub(super) fn alike(&self) -> Option<Alike> {
+impl PeProfile {
+    /// The class of all units that may still join; `None` if none may.
+    pub(super) fn alike(&self) -> Option<EqualityClass> {
         self.alike.flatten()
     }
 
-    /// The value of a constraint of [`Member::agreed`] that the PE has, if it has one.
+    /// The value of a constraint of [`UnitTraits::agreed`] that the PE has, if it has one.
     pub(super) fn agreed(&self, constraint: u32) -> Option<u32> {
         self.agreed.get(&constraint).copied()
     }
 
     /// Whether a unit may join, as far as equality and kinds go.
-    pub(super) fn accepts(&self, member: &Member) -> bool {
+    pub(super) fn accepts(&self, member: &UnitTraits) -> bool {
         let Some(alike) = self.alike else { return true };
         alike.is_some()
             && alike == member.alike
@@ -306,8 +310,8 @@ impl Profile {
             && !(self.host_isolated && member.host_grouped)
     }
 
-    /// Takes note of a unit that has joined.
-    pub(super) fn add(&mut self, member: &Member) {
+    /// Records a unit that has joined.
+    pub(super) fn add(&mut self, member: &UnitTraits) {
         self.alike.get_or_insert(member.alike);
         self.agreed.extend(member.agreed.iter().copied());
         self.apart.extend(member.apart.iter().copied());

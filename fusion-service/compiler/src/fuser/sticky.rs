@@ -1,14 +1,15 @@
 //! Fusion of a job that runs already: operators stay where they are (rules fusion-24, fusion-25 and fusion-26).
 //!
-//! What is promised, for a job whose constraints did not change:
+//! For a job whose constraints did not change:
 //! * an operator that exists stays in its PE, and the PE keeps its id as long as it keeps an operator (rule element-3);
-//! * new operators obey the same constraints as in fusion from scratch. While there are fewer PEs than wanted they open
-//!   new ones; then they go to PEs that restart anyway, as long as these hold less than twice an even share; then to
-//!   the smallest, which from then on restarts anyway. Along chains of connections, as in fusion from scratch;
+//! * new operators obey the same constraints and follow the same chains of connections as in fusion from scratch. While
+//!   there are fewer PEs than wanted, they open new PEs. Then they go to PEs that restart anyway, as long as these hold
+//!   less than twice an even share. Then they go to the smallest PE, which from then on counts as one that restarts
+//!   anyway;
 //! * there are more PEs than wanted only if there were before, or where constraints leave no other way for the greedy
 //!   pass;
-//! * operators that go away leave the rest as it is. So a job that grows and shrinks back is grouped as before, with
-//!   the same ids.
+//! * operators that go away move no other operator. So a job that grows and shrinks back has the same PEs with the same
+//!   ids.
 //!
 //! Where a constraint does change with the width (ids made of channel numbers; an operator that must share a PE with
 //! operators of two PEs, or with one that then has to be alone), constraints win: a unit whose operators are spread
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A job as it runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Running<'a> {
+pub struct RunningJob<'a> {
     /// The PE that an operator is in; `None` for a new operator.
     pub pe_of: &'a PrimaryMap<Node, PackedOption<Pe>>,
     /// Ids of these PEs.
@@ -46,16 +47,24 @@ pub struct Running<'a> {
 
 /// A partition whose PEs have ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identified {
+pub struct PartitionWithIds {
     /// The partition.
     pub partition: Partition,
     /// Ids of its PEs, all different.
     pub ids: PrimaryMap<Pe, PeId>,
 }
 
-/// Groups the operators of a running job, whose operators stay where they are; see the module's page. Fails like
-/// [`super::fuse`], and at stage `fuse` when there is no PE id left.
-pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Budget) -> Result<Identified, Error> {
+/// Groups the operators of a running job. Operators stay in their PEs, as the page of the module says.
+///
+/// # Errors
+///
+/// As for [`super::fuse`]; at stage `fuse` also when no PE id is left.
+pub fn fuse_sticky(
+    graph: &Graph,
+    fusion: &Fusion,
+    running: RunningJob,
+    budget: &Budget,
+) -> Result<PartitionWithIds, Error> {
     let composition = Composition::new(graph, fusion.kind(), budget)?;
     let units = &composition.units;
     let homes = homes(units, running);
@@ -75,7 +84,7 @@ pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Bu
         }
         Fusion::Manual { count, .. } => {
             let (kept, seeds): (Vec<PeId>, Vec<Seed>) = staying(&composition, &homes, running).into_iter().unzip();
-            let filling = fill(&composition, composition.closures(), count.get(), seeds, budget)?;
+            let filling = fill(&composition, composition.host_bindings(), count.get(), seeds, budget)?;
             let group_of = filling.container_of.values().map(|container| container.index()).collect();
             (Cow::Owned(kept), group_of, filling.containers)
         }
@@ -89,11 +98,12 @@ pub fn fuse_sticky(graph: &Graph, fusion: &Fusion, running: Running, budget: &Bu
         kept.get(group).map_or_else(|| new.next(), |&id| Ok(id))
     };
     let ids = partition.pes().map(id).collect::<Result<_, _>>()?;
-    Ok(Identified { partition, ids })
+    Ok(PartitionWithIds { partition, ids })
 }
 
-/// The PE of each unit that exists: the one with most of its operators, the lowest id among equals.
-fn homes(units: &Units, running: Running) -> PrimaryMap<Unit, PackedOption<Pe>> {
+/// Finds the PE of each unit that exists: the PE with most of its operators; of several such PEs, the one with the
+/// lowest id.
+fn homes(units: &Units, running: RunningJob) -> PrimaryMap<Unit, PackedOption<Pe>> {
     let pe_of = |node: Node| running.pe_of.get(node).and_then(|pe| pe.expand());
     let home = |unit: Unit| {
         if let [node] = units.operators(unit) {
@@ -109,16 +119,16 @@ fn homes(units: &Units, running: Running) -> PrimaryMap<Unit, PackedOption<Pe>> 
     units.keys().map(home).collect()
 }
 
-/// What stays in each PE, by ascending id: everything that does not contradict, inside the PE, what stays before it. A
-/// unit that has to be alone keeps its PE if nobody else does.
+/// Finds the units that stay in each PE, by ascending id. A unit stays unless it contradicts a unit of the PE that was
+/// found to stay before it. A unit that has to be alone stays if no other unit does.
 fn staying(
     composition: &Composition,
     homes: &PrimaryMap<Unit, PackedOption<Pe>>,
-    running: Running,
+    running: RunningJob,
 ) -> Vec<(PeId, Seed)> {
     let rules = &composition.rules;
-    // Within a PE only: what other PEs have bound to a host was decided when they were filled.
-    let mut closures = composition.closures_without_groups();
+    // Only units of one PE are compared: bindings to hosts across PEs were decided when the PEs were filled.
+    let mut host_bindings = composition.host_bindings_without_groups();
     let seed = |id| Seed::empty(running.restarting.contains(id));
     let mut seeds: PrimaryMap<Pe, Seed> = running.ids.values().map(seed).collect();
     let mut alone = Vec::new();
@@ -130,10 +140,10 @@ fn staying(
         }
         let seed = &mut seeds[home];
         if let Some(&first) = seed.units.first() {
-            if !seed.accepts(unit, rules) || !closures.bindable(first, unit) {
+            if !seed.accepts(unit, rules) || !host_bindings.bindable(first, unit) {
                 continue;
             }
-            closures.bind(first, unit);
+            host_bindings.bind(first, unit);
         }
         seed.add(unit, rules);
     }

@@ -1,4 +1,4 @@
-//! Texts that fusion compares and never reads, as numbers.
+//! Numbers for the texts that fusion only compares.
 
 use cranelift_entity::{EntityRef, entity_impl};
 use indexmap::IndexSet;

@@ -1,18 +1,19 @@
 //! How threads run through a PE: injected threaded ports and the single-threaded flags (rules element-10, element-11
 //! and element-12).
 //!
-//! The runtime omits locks where at most one thread can arrive, so the flags must be right. Only "none, one, many"
-//! matters, and two arrivals are one only if they are the same thread. That is a data flow over a lattice of height
-//! two: linear in the connections, where following each thread by itself would be quadratic.
+//! The runtime omits locks where at most one thread can arrive, so the flags must be right. This module propagates the
+//! set of threads along the connections. It only tells apart no thread, one thread and several threads, which makes it
+//! a data flow over a lattice of height two. It takes time linear in the connections; following each thread by itself
+//! would be quadratic.
 //!
-//! Computed from the ADL's flags every time, never from the flags of an earlier fusion (rule element-13).
+//! The flags are always computed from those of the ADL, never from the flags of an earlier fusion (rule element-13).
 
 use super::graph::Graph;
 use super::partition::{Partition, Pe};
 use get_size2::GetSize;
 use smallvec::{SmallVec, smallvec};
 
-/// What threads do in an operator.
+/// How many threads execute an operator and leave it, and its threaded ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorThreads {
     /// At most one thread executes it.
@@ -34,7 +35,7 @@ pub struct ThreadedPort {
     pub single_threaded_on_input: bool,
 }
 
-/// Different threads at some point of the program, as far as they are told apart.
+/// The threads that arrive at some point of the program: none, a known one, or several.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Threads {
     #[default]
@@ -57,14 +58,14 @@ impl Threads {
     }
 }
 
-/// An operator during the propagation.
+/// The state of an operator during the propagation.
 #[derive(Default)]
-struct State {
+struct OperatorState {
     /// Threads that execute it.
     executing: Threads,
-    /// Threads that only begin in it.
+    /// Threads that begin in it, apart from those that execute it.
     owned: Threads,
-    /// What has been passed on.
+    /// Threads that were passed on to the operators downstream.
     passed_on: Threads,
     queues: SmallVec<[Option<Queue>; 2]>,
 }
@@ -78,7 +79,7 @@ struct Queue {
 /// Threads of one PE, by position in [`Partition::operators`].
 pub fn threads(graph: &Graph, partition: &Partition, pe: Pe) -> Vec<OperatorThreads> {
     let members = partition.operators(pe);
-    let mut states: Vec<State> = members.iter().map(|_| State::default()).collect();
+    let mut states: Vec<OperatorState> = members.iter().map(|_| OperatorState::default()).collect();
     let inside = |operator| (partition.pe(operator) == pe).then(|| partition.position(operator));
 
     for (state, &operator) in states.iter_mut().zip(members) {

@@ -20,7 +20,7 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// The components of the operators under [`Demand::Together`].
+    /// Groups operators that [`Demand::Together`] connects, directly or through others.
     pub(super) fn new(graph: &Graph, constraints: &[Constraint]) -> Self {
         let operators = graph.operators();
         if !constraints.iter().any(|constraint| matches!(constraint.demand, Demand::Together(_))) {

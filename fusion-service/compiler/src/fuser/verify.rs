@@ -1,10 +1,10 @@
 //! Checks a partition against what its application demands, for tests and fuzzing.
 //!
-//! Written from the demands of the rules alone, operator by operator and without the data structures of the fuser. For
-//! a defect to stay unseen, both would have to be wrong in the same way.
+//! This module follows the rules operator by operator and uses no data structure of the fuser. So it only misses a
+//! defect if it has the same defect itself.
 
 use super::graph::Graph;
-use super::operators::{Label, Operator, Traits};
+use super::operators::{FusionOperator, Label, Traits};
 use super::partition::{Partition, Pe};
 use super::symbols::Symbol;
 use super::{Fusion, FusionType};
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that is wrong with a partition, in words; empty if nothing is.
 ///
-/// Constraints that an application contradicts by co-locations are not demanded of the unit itself, only that nothing
-/// shares its PE. Rules that look at hosts beyond one PE are not checked, because their verdict depends on the order of
-/// filling.
+/// If co-locations of an application contradict a constraint, the unit itself need not satisfy it, but nothing may
+/// share its PE. Rules that compare the hosts of several PEs are not checked, because their result depends on the order
+/// of filling.
 pub fn violations(graph: &Graph, fusion: &Fusion, partition: &Partition) -> Vec<String> {
     let mut wrong = Vec::new();
     let units = units(graph);
@@ -38,7 +38,7 @@ pub fn violations(graph: &Graph, fusion: &Fusion, partition: &Partition) -> Vec<
     }
     if let Fusion::Manual { kind, .. } = fusion {
         for pe in partition.pes() {
-            let members = Members { graph, nodes: partition.operators(pe), units: &units };
+            let members = PeMembers { graph, nodes: partition.operators(pe), units: &units };
             if members.nodes.iter().any(|&node| units[node.index()] != units[members.nodes[0].index()]) {
                 members.check(pe, *kind, &mut wrong);
             }
@@ -93,16 +93,16 @@ fn host_groups(graph: &Graph, operator: Node) -> BTreeSet<String> {
 }
 
 /// Hosts that suit all operators of a unit, places in pools without hosts, pools (rule fusion-15).
-type Specification = (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>);
+type HostDemands = (Option<BTreeSet<Symbol>>, BTreeSet<(u64, u64)>, BTreeSet<u64>);
 
 /// Operators of a PE with more than one unit.
-struct Members<'a> {
+struct PeMembers<'a> {
     graph: &'a Graph<'a>,
     nodes: &'a [Node],
     units: &'a [Node],
 }
 
-impl Members<'_> {
+impl PeMembers<'_> {
     fn check(&self, pe: Pe, kind: FusionType, wrong: &mut Vec<String>) {
         let mut demand = |holds: bool, rule: &str| {
             if !holds {
@@ -131,7 +131,7 @@ impl Members<'_> {
         demand(one_value_per_key(names), "H1: two of a host ex-location group");
         let places = self.traits().filter_map(|t| t.pool.and_then(|l| Some((l.pool, l.in_pool?))));
         demand(one_value_per_key(places), "H4: two places in a pool");
-        let channels = |o: &Operator| o.channels.iter().map(|c| (c.region, c.global)).collect::<BTreeSet<_>>();
+        let channels = |o: &FusionOperator| o.channels.iter().map(|c| (c.region, c.global)).collect::<BTreeSet<_>>();
         match kind {
             FusionType::NoChannelInfluence => {}
             FusionType::ChannelIsolation => demand(distinct(self.operators().map(channels)) == 1, "different channels"),
@@ -141,7 +141,7 @@ impl Members<'_> {
         }
     }
 
-    fn operators(&self) -> impl Iterator<Item = &Operator<'_>> {
+    fn operators(&self) -> impl Iterator<Item = &FusionOperator<'_>> {
         self.nodes.iter().map(|&node| &self.graph.operators()[node])
     }
 
@@ -199,7 +199,7 @@ impl Members<'_> {
         exclusive.all(|&index| self.traits().all(|t| t.pool.is_some_and(|location| location.pool == index)))
     }
 
-    fn specification(&self, nodes: &[Node]) -> Specification {
+    fn specification(&self, nodes: &[Node]) -> HostDemands {
         let (mut hosts, mut places, mut pools): (Option<BTreeSet<Symbol>>, _, _) =
             (None, BTreeSet::new(), BTreeSet::new());
         for &node in nodes {

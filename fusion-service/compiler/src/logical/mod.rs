@@ -1,17 +1,17 @@
 //! The application as written: the graph of operators before parallel regions are expanded.
 //!
-//! Both ADL dialects are read into this one form, so that later stages do not know which one a job came in (the
-//! rules of `docs/rules/model.md`). It is a value: the expansion builds a
-//! [`crate::topology::Topology`] beside it and refers to it, because every channel of an operator shares what the ADL
-//! says once (class, ports, constants, definitions).
+//! The compiler reads both ADL dialects into this one form, so later stages do not know the dialect (the rules of
+//! `docs/rules/model.md`). An application does not change after it is read. The expansion builds a
+//! [`crate::topology::Topology`] that refers to it, because all channels of an operator share what the ADL says once
+//! (class, ports, constants, definitions).
 //!
 //! Knows: what the ADL says, with the place of every operator. Must not know: widths in force, channels, PEs, text of
 //! XML.
 //!
 //! Invariants, established by `adl::parse`: operators are in the arena in document order; an owner is always a
 //! composite and the owner chain of every operator ends at [`Application::main`]; tables are sorted by their ADL index
-//! and the index is unique within its table. References *between* operators and tables are by ADL index and may dangle:
-//! the stage that follows them reports it.
+//! and the index is unique within its table. Operators and tables refer to each other by ADL index. Such a reference
+//! may lead nowhere; the stage that follows it reports that.
 
 mod operator;
 pub mod submission;
@@ -213,7 +213,7 @@ pub struct SubmissionValue {
     pub place: Place,
 }
 
-/// A text that the ADL gives, or that refers to a submission-time value.
+/// A text in the ADL, or a reference to a submission-time value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// The text of the ADL; not used when `submission_value` is present.
@@ -262,7 +262,7 @@ pub struct ParallelRegion {
     /// Where the width comes from.
     pub width: Width,
     /// One per connected input port of the operator.
-    pub splitters: Vec<Splitter>,
+    pub splitters: Vec<LogicalSplitter>,
     /// Host tags that each channel gets a copy of.
     pub replicate_tags: Vec<String>,
     /// Where it is.
@@ -282,7 +282,7 @@ pub enum Width {
 
 /// How an input port of a parallel operator is fed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Splitter {
+pub struct LogicalSplitter {
     /// Input port.
     pub input_port: u64,
     /// Kind.

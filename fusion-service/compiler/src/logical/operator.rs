@@ -4,7 +4,7 @@ use super::{Annotation, OperatorId, Text};
 use crate::error::Place;
 use get_size2::GetSize;
 
-/// Which end of an operator a connection ends at.
+/// The kind of port that a connection ends at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, GetSize)]
 pub enum PortKind {
     /// Input port.
@@ -15,7 +15,7 @@ pub enum PortKind {
 
 /// The far end of a connection, by ADL index (rules model-3 and model-5). It may dangle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Connection {
+pub struct ConnectionEnd {
     /// ADL index of the other operator.
     pub operator: u64,
     /// Its port.
@@ -93,9 +93,9 @@ pub struct CompositePort {
     /// ADL index.
     pub index: u64,
     /// Upstream ends.
-    pub incoming: Vec<Connection>,
+    pub incoming: Vec<ConnectionEnd>,
     /// Downstream ends.
-    pub outgoing: Vec<Connection>,
+    pub outgoing: Vec<ConnectionEnd>,
 }
 
 /// A primitive operator.
@@ -128,7 +128,7 @@ pub struct Primitive {
     /// Host placement.
     pub resources: Resources,
     /// Fusion constraints.
-    pub partition: Partition,
+    pub partition: PartitionConstraints,
     /// Membership in a consistent region; none = autonomous.
     pub consistent: Option<ConsistentEntry>,
     /// Environment variables; they go to the pod, not into the AADL (rule element-18).
@@ -212,7 +212,7 @@ pub struct PoolLocation {
 
 /// Fusion constraints as written; texts may hold channel placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
-pub struct Partition {
+pub struct PartitionConstraints {
     /// Ids of operators that share a PE.
     pub co_locations: Vec<String>,
     /// Ids of operators that must not share a PE.
@@ -254,7 +254,7 @@ pub struct Port {
     /// May tuples be changed in place?
     pub mutable: bool,
     /// Far ends, in ADL order.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionEnd>,
 }
 
 /// Input port of a primitive.
@@ -265,12 +265,12 @@ pub struct InputPort {
     /// Is it a control port?
     pub control: bool,
     /// Explicit threaded port.
-    pub threaded: Option<ThreadedPort>,
+    pub threaded: Option<ThreadedPortSettings>,
 }
 
 /// A threaded port as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadedPort {
+pub struct ThreadedPortSettings {
     /// `wait`, `dropFirst`, `dropLast`.
     pub congestion_policy: String,
     /// Length of the queue.
@@ -296,7 +296,7 @@ pub struct Import {
     /// Filter expression.
     pub filter: Option<String>,
     /// Connections of its output ports, in ADL order.
-    pub outputs: Vec<Vec<Connection>>,
+    pub outputs: Vec<Vec<ConnectionEnd>>,
 }
 
 /// What an Import subscribes to.
@@ -338,7 +338,7 @@ pub struct Export {
     /// Properties, if exported by properties.
     pub properties: Option<Vec<Property>>,
     /// Connections of its input ports, in ADL order.
-    pub inputs: Vec<Vec<Connection>>,
+    pub inputs: Vec<Vec<ConnectionEnd>>,
 }
 
 /// A property of an exported stream.

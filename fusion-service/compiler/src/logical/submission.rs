@@ -1,13 +1,15 @@
-//! Submission-time values: what a job gives, bound to what the ADL declares (rules model-6, model-7 and model-8).
+//! Submission-time values: binds the values that a job gives to those that the ADL declares
+//! (rules model-6, model-7 and model-8).
 //!
-//! A value may be given under three spellings: its name, `composite.name`, and what follows the last `:` of the latter.
-//! The text of a value is an SPL literal; nothing evaluates it here, its type lives in the code that reads it.
+//! A job may give a value under three spellings: its name, `composite.name`, and the part of the latter behind its last
+//! `:`. The text of a value is an SPL literal. The compiler does not evaluate it; the operator that reads it knows its
+//! type.
 
 use super::{Application, SubmissionValue};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use std::collections::BTreeMap;
 
-/// The display of X windows, a value that the runtime treats on its own (rule model-9).
+/// The display for X windows. The runtime treats this value in a way of its own (rule model-9).
 const DISPLAY: &str = "streams::pe.display";
 
 /// The literal of every submission-time value of an application.
@@ -59,7 +61,7 @@ impl Bindings {
         text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
     }
 
-    /// Given names that no value has; they are ignored (CDISR1149W).
+    /// Names that the job gives and the ADL does not declare. They are ignored (CDISR1149W).
     pub fn ignored(&self) -> &[String] {
         &self.ignored
     }
@@ -76,20 +78,20 @@ fn qualified(value: &SubmissionValue) -> String {
     format!("{}.{}", value.composite, value.name)
 }
 
-/// Binds what a job gives.
+/// Binds the values that a job gives.
 ///
 /// # Errors
 ///
 /// Stage `logical-model`: the display has no value (CDISR1378E); values missing (CDISR1146E) or given under two
 /// spellings (CDISR1147E), in the order of the document; names that fit several values (CDISR1148E).
 pub fn bind(application: &Application, given: &BTreeMap<String, String>) -> Result<Bindings, Error> {
-    let (bindings, problems) = bind_what_is_given(application, given);
+    let (bindings, problems) = bind_given(application, given);
     problems.into_result().map(|()| bindings)
 }
 
-/// The same where values are missing: these are bound to a stand-in that is a text, a number and a width, so that what
-/// later stages find wrong is not a consequence.
-pub(crate) fn bind_what_is_given(application: &Application, given: &BTreeMap<String, String>) -> (Bindings, Problems) {
+/// Binds as [`bind`] does and gives missing values a stand-in. The stand-in reads as a text, a number and a width, so
+/// that later stages find no problems that only follow from the missing value.
+pub(crate) fn bind_given(application: &Application, given: &BTreeMap<String, String>) -> (Bindings, Problems) {
     const STAND_IN: &str = "1";
     let mut problems = Vec::new();
     let mut display_missing = Vec::new();

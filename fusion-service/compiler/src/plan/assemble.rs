@@ -1,14 +1,14 @@
-//! From a topology and its PEs to a compiled job.
+//! Makes a compiled job from a topology and its PEs.
 
 use super::change::Prior;
 use super::element::{PodNeeds, pod_needs, processing_elements};
-use super::request::{Bound, CheckedFusion, Request, ResolvedFusion, Source, warnings};
-use super::{COMPILER, Compiled, ConsistentRegion, Plan, PlannedRegion, consistent, placement};
+use super::request::{BoundRequest, CheckedFusion, Request, ResolvedFusion, Source, warnings};
+use super::{COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedRegion, consistent, placement};
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
 use crate::elements::{Elements, InUse, PriorPorts};
 use crate::error::{Error, Problems};
-use crate::fuser::{self, Automatic, Graph, Partition, Pe, PeId};
+use crate::fuser::{self, AutomaticFusion, Graph, Partition, Pe, PeId};
 use crate::topology::Topology;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::BTreeSet;
@@ -16,26 +16,26 @@ use std::sync::Arc;
 
 /// A job whose PEs and ports have numbers.
 pub(super) struct Assembled<'b> {
-    pub(super) bound: Bound,
+    pub(super) bound: BoundRequest,
     pub(super) elements: Elements,
     pub(super) automatic_count: Option<u32>,
-    pub(super) automatic: Option<Automatic>,
+    pub(super) automatic: Option<AutomaticFusion>,
     pub(super) prior: Prior<'b>,
 }
 
-/// Which operators share a PE, and what the PEs are called.
+/// Which operators share a PE, and the ids of the PEs.
 pub(super) struct Grouping {
     pub(super) partition: Partition,
     pub(super) ids: PrimaryMap<Pe, PeId>,
-    /// Number of PEs that automatic fusion found, now or at the submission.
+    /// The number of PEs that automatic fusion computed, now or at the submission.
     pub(super) automatic_count: Option<u32>,
-    /// How it found it, if now.
-    pub(super) automatic: Option<Automatic>,
+    /// The figures of automatic fusion, if it computed the number now.
+    pub(super) automatic: Option<AutomaticFusion>,
 }
 
 /// Fuses a new job.
 pub(super) fn from_scratch(
-    bound: Bound,
+    bound: BoundRequest,
     topology: Topology,
     fusion: &CheckedFusion,
     budget: &Budget,
@@ -50,10 +50,10 @@ pub(super) fn from_scratch(
 }
 
 impl Grouping {
-    /// Numbers the PEs of a job without a generation before it. Ports have the ids that `ports` knows.
+    /// Numbers the PEs of a job without a generation before it. Ports keep the ids that `ports` has for them.
     pub(super) fn assemble<'b>(
         self,
-        bound: Bound,
+        bound: BoundRequest,
         topology: &Arc<Topology>,
         graph: &Graph<'_>,
         prior: Prior<'b>,
@@ -68,8 +68,11 @@ impl Grouping {
 }
 
 impl Assembled<'_> {
-    /// Measures the documents and collects what the plan says. All stages from here on look at the same PEs, so the
-    /// problems of all are told.
+    /// Measures the documents and makes the plan.
+    ///
+    /// # Errors
+    ///
+    /// All stages from here on read the same PEs, so the error holds the problems of all of these stages.
     pub(super) fn finish(self, source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
         let before = self.prior.job().map(|predecessor| (&predecessor.job.writer, predecessor.generations));
         let writer = Writer::new(&self.elements, &request.job_name, request.job_id, before, budget);
@@ -82,14 +85,14 @@ impl Assembled<'_> {
         match problems.keep(measured)? {
             Some((writer, measures)) => self.with_measures(source, request, writer, &measures, budget),
             None => {
-                problems.keep(self.around())?;
+                problems.keep(self.consistent_regions_and_needs())?;
                 Err(Error::Rejected(problems.into_vec()))
             }
         }
     }
 
-    /// What the plan says around the documents: consistent regions, and what pods get.
-    fn around(&self) -> Result<(Vec<ConsistentRegion>, Vec<PodNeeds>), Error> {
+    /// The parts of the plan besides the documents: consistent regions, and what the pods of PEs need.
+    fn consistent_regions_and_needs(&self) -> Result<(Vec<PlannedConsistentRegion>, Vec<PodNeeds>), Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
         let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements)))?;
@@ -97,7 +100,7 @@ impl Assembled<'_> {
         Ok((regions.unwrap_or_default(), needs.unwrap_or_default()))
     }
 
-    /// The same where ids and sizes of the documents are known.
+    /// Makes the plan from known ids and sizes of the documents.
     pub(super) fn with_measures(
         self,
         source: &Source,
@@ -106,7 +109,7 @@ impl Assembled<'_> {
         measures: &[Measure],
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let (consistent_regions, needs) = self.around()?;
+        let (consistent_regions, needs) = self.consistent_regions_and_needs()?;
         let Self { bound, elements, automatic_count, automatic, prior } = self;
         let unchanged = |position| prior.job().and_then(|predecessor| predecessor.unchanged(position));
         let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;
@@ -142,11 +145,11 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
     let topology = elements.topology();
     let touching = regions_touching_consistent_ones(topology);
     let mut shared: BTreeSet<u64> = BTreeSet::new();
-    // By region: a channel of it, and the operators in that channel.
+    // By region: one of its channels, and the number of operators in that channel.
     let mut channels: Vec<(u64, u32, usize)> = Vec::new();
     for &pe in elements.pes() {
         let members = elements.members(pe);
-        // An operator by itself shares nothing.
+        // A PE with one operator shares nothing.
         if members.len() == 1 {
             continue;
         }
@@ -171,7 +174,7 @@ fn regions(elements: &Elements) -> Vec<PlannedRegion> {
 /// Parallel regions with operators of a consistent region inside, or connected to one that is.
 fn regions_touching_consistent_ones(topology: &Topology) -> BTreeSet<u64> {
     let mut touching: BTreeSet<u64> = BTreeSet::new();
-    // Mostly there are none, and then there is no need to look at every connection.
+    // Most jobs have no consistent region. Then the connections need not be searched.
     if topology.consistent_regions.is_empty() {
         return touching;
     }

@@ -2,60 +2,62 @@
 
 use super::element::{Fate, PlannedElement};
 use super::reason::Reason;
-use super::{COMPILER, Change, Compiled, RemovedElement};
+use super::{COMPILER, Compiled, RemovedElement, ResizeChange};
 use crate::aadl::{self, Measure};
 use crate::budget::Budget;
 use crate::elements::{Elements, Unchanged};
 use crate::error::Error;
 use crate::fuser::Pe;
-use crate::topology::{Changes, Difference, Generations};
+use crate::topology::{ChangedOperatorNames, ChangedOperators, Generations};
 use std::collections::BTreeSet;
 
-/// What a compilation goes on from.
+/// What a compilation starts from.
 pub(super) enum Prior<'b> {
-    /// Nothing: the job is new, or as its layout says.
+    /// Nothing: the job is new, or is restored from its layout.
     None,
     /// A compiled job, which is resized.
     Job(Predecessor<'b>),
-    /// PEs of which only the ids are known, and what the resize does to operators.
-    Ids(BTreeSet<u64>, Difference),
+    /// The ids of the PEs before, of which nothing else is known, and the names of the operators that the resize
+    /// changes.
+    Ids(BTreeSet<u64>, ChangedOperatorNames),
 }
 
-/// The generation that a resize starts from, seen from the one that it makes.
+/// The generation before a resize, compared with the one that the resize makes.
 pub(super) struct Predecessor<'b> {
     pub(super) job: &'b Compiled,
     pub(super) generations: &'b Generations<'b>,
     /// What the resize does to operators.
-    changes: Changes,
+    changes: ChangedOperators,
     /// PEs of the new generation that are as they were.
     pub(super) unchanged: Unchanged,
-    /// If another compiler made the job: what its documents are as this one writes them, in order of ids.
+    /// If another version of the compiler made the job: ids and sizes of its documents as this version writes them, in
+    /// order of PE ids.
     measured: Option<Vec<Measure>>,
 }
 
 impl<'b> Predecessor<'b> {
-    /// Finds out which PEs of `now` are as they were.
+    /// Finds the PEs of `now` that are unchanged.
     pub(super) fn new(
         job: &'b Compiled,
         generations: &'b Generations<'b>,
-        changes: Changes,
+        changes: ChangedOperators,
         now: &Elements,
         budget: &Budget,
     ) -> Result<Self, Error> {
-        // Another compiler made the plan: write its documents again, to compare what this compiler writes
-        // (rule layout-8).
+        // If another version of the compiler made the plan, this one measures the documents again, so that it compares
+        // its own documents (rule layout-8).
         let measured = match job.plan.compiler != COMPILER {
             true => Some(job.writer.measure_all(&job.elements, |_| None, budget)?),
             false => None,
         };
-        let unchanged = match measured.is_none() && generations.share_surroundings() {
+        let unchanged = match measured.is_none() && generations.share_repeated_parts() {
             true => Unchanged::find(&job.elements, generations, now, aadl::refers_to_distant_operators),
             false => Unchanged::default(),
         };
         Ok(Self { job, generations, changes, unchanged, measured })
     }
 
-    /// What the plan before says of the PE at this position, if it is unchanged.
+    /// The entry of the PE at this position in the plan before, if the PE is unchanged.
     pub(super) fn unchanged(&self, position: usize) -> Option<&'b PlannedElement> {
         self.job.plan.elements.get(self.unchanged.get(position)?)
     }
@@ -70,29 +72,29 @@ impl<'b> Prior<'b> {
         }
     }
 
-    /// PEs about which something has to be found out, ascending id.
+    /// PEs that are not unchanged, ascending id.
     pub(super) fn open(&self, now: &Elements) -> Vec<Pe> {
         self.job().map_or_else(|| now.pes().to_vec(), |predecessor| predecessor.unchanged.others(now))
     }
 
-    /// Says what becomes of each PE; `list` has them by ascending id, and knows it of those that are unchanged. None if
-    /// there was nothing before.
-    pub(super) fn change(&self, now: &Elements, list: &mut [PlannedElement]) -> Option<Change> {
+    /// Sets the fate and the reason of each PE in `list`, which has them by ascending id. Unchanged PEs have theirs
+    /// already. Returns nothing if there was no generation before.
+    pub(super) fn change(&self, now: &Elements, list: &mut [PlannedElement]) -> Option<ResizeChange> {
         match self {
             Self::None => None,
             Self::Ids(ids, difference) => {
-                Some(Change { operators: difference.clone(), removed: change_of_ids(ids, list) })
+                Some(ResizeChange { operators: difference.clone(), removed: change_of_ids(ids, list) })
             }
             Self::Job(predecessor) => {
                 let Predecessor { generations, changes, .. } = predecessor;
                 let removed = change_of_job(predecessor, now, list);
-                Some(Change { operators: changes.names(generations.before(), generations.now()), removed })
+                Some(ResizeChange { operators: changes.names(generations.before(), generations.now()), removed })
             }
         }
     }
 }
 
-/// Marks every PE that was there before as restarted, because nobody knows its document. Gives what is gone.
+/// Marks every PE that existed before as restarted, because its document is not known. Returns the removed PEs.
 fn change_of_ids(ids: &BTreeSet<u64>, list: &mut [PlannedElement]) -> Vec<RemovedElement> {
     for element in list.iter_mut().filter(|element| ids.contains(&element.id)) {
         element.fate = Fate::Restarted;
@@ -102,7 +104,7 @@ fn change_of_ids(ids: &BTreeSet<u64>, list: &mut [PlannedElement]) -> Vec<Remove
     ids.iter().filter(is_gone).map(gone).collect()
 }
 
-/// Compares the documents of PEs that are not unchanged. Gives what is gone.
+/// Compares the documents of PEs that are not unchanged. Returns the removed PEs.
 fn change_of_job(predecessor: &Predecessor<'_>, now: &Elements, list: &mut [PlannedElement]) -> Vec<RemovedElement> {
     let before = predecessor.job;
     let recorded = &before.plan.elements;
@@ -131,7 +133,7 @@ fn change_of_job(predecessor: &Predecessor<'_>, now: &Elements, list: &mut [Plan
     removed(before, now, list)
 }
 
-/// PEs of the job before that are not there any more, ascending id.
+/// PEs of the generation before that do not exist any more, ascending id.
 fn removed(before: &Compiled, now: &Elements, list: &[PlannedElement]) -> Vec<RemovedElement> {
     // Both ascend.
     let mut present = list.iter().map(|element| element.id).peekable();

@@ -1,24 +1,24 @@
-//! All that is wrong with an application, of as many stages as can be asked (rule layout-15).
+//! Finds all problems of an application that any stage can find (rule layout-15).
 //!
-//! A compilation ends at the first stage with problems, because the next stage has nothing to work on. Much of what
-//! later stages look at does not depend on it, though: a fusion option that is none says nothing about the document, a
-//! missing submission-time value nothing about connections. [`check`] goes on as long as what a stage finds is not a
-//! consequence of what an earlier one found:
+//! A compilation ends at the first stage with problems, because the next stage has no input. Much of what later stages
+//! check does not depend on that stage, though. An invalid fusion option does not affect the document, and a missing
+//! submission-time value does not affect connections. So [`check`] runs each later stage whose problems would not
+//! follow from those found before:
 //!
 //! ```text
 //! fusion option │ document ─► values ─► expansion ─► constraints ─► fusion ─► documents, consistent regions, placement
 //!               │    coherent? ──────────▲ stand-ins      ▲ needs a whole topology and a fusion option
 //! ```
 //!
-//! Invariant: the first problem is the one that [`submit`](super::submit) would report first.
+//! Invariant: the first problem is the first one of [`submit`](super::submit), too.
 
-use super::request::{Bound, CheckedFusion, FusionOption, Request, Source, warnings};
+use super::request::{BoundRequest, CheckedFusion, FusionOption, Request, Source, warnings};
 use super::{Compiled, Warning, assemble};
 use crate::adl;
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems};
 use crate::fuser::FusionType;
-use crate::logical::submission::{Bindings, bind_what_is_given};
+use crate::logical::submission::{Bindings, bind_given};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
@@ -29,16 +29,16 @@ pub struct Checked {
     pub compiled: Option<Compiled>,
     /// All problems, in the order of the stages.
     pub problems: Vec<Problem>,
-    /// What has no effect, as far as the stages came.
+    /// Parts of the request without effect, as far as the stages got.
     pub warnings: Vec<Warning>,
 }
 
 /// Problems of several stages; each stage has its own bound on their number.
 #[derive(Default)]
-struct Stages(Vec<Problem>);
+struct StageProblems(Vec<Problem>);
 
-impl Stages {
-    /// The result of a stage, or nothing if it was refused.
+impl StageProblems {
+    /// Returns the result of a stage. If the stage refused its input, keeps its problems and returns nothing.
     fn keep<T>(&mut self, result: Result<T, Error>) -> Result<Option<T>, Error> {
         let mut own = Problems::default();
         let value = own.keep(result)?;
@@ -47,11 +47,13 @@ impl Stages {
     }
 }
 
-/// Compiles an application for a new job, and says everything that is wrong with it.
+/// Compiles an application for a new job and returns the job or all problems.
 ///
-/// Fails only if the budget ends.
+/// # Errors
+///
+/// The budget ends.
 pub fn check(document: &[u8], request: &Arc<Request>, budget: &Budget) -> Result<Checked, Error> {
-    let mut found = Stages::default();
+    let mut found = StageProblems::default();
     let mut bindings = None;
     let compiled = stages(document, request, budget, &mut found, &mut bindings)?;
     let compiled = compiled.filter(|_| found.0.is_empty());
@@ -67,7 +69,7 @@ fn stages(
     document: &[u8],
     request: &Arc<Request>,
     budget: &Budget,
-    found: &mut Stages,
+    found: &mut StageProblems,
     known: &mut Option<Bindings>,
 ) -> Result<Option<Compiled>, Error> {
     let fusion = found.keep(request.fusion.check(request.fusion_type, None))?;
@@ -77,7 +79,7 @@ fn stages(
     let source = Source { application: Arc::new(application), digest: Sha256::digest(document).into() };
     let mut bindings = Bindings::default();
     if values_coherent {
-        let (bound, problems) = bind_what_is_given(&source.application, &request.submission_values);
+        let (bound, problems) = bind_given(&source.application, &request.submission_values);
         found.0.extend(problems.into_vec());
         *known = Some(bound.clone());
         bindings = bound;
@@ -85,10 +87,10 @@ fn stages(
     if !coherent {
         return Ok(None);
     }
-    let bound = Bound { bindings, configuration: request.configuration.clone() };
+    let bound = BoundRequest { bindings, configuration: request.configuration.clone() };
     let Some(topology) = found.keep(bound.expand(&source, request.widths.clone(), budget))? else { return Ok(None) };
     let Some(fusion) = fusion else {
-        // Constraints are the same for every option; what comes after them is not.
+        // Every fusion option has the same constraints, so legacy fusion finds their problems.
         let legacy: CheckedFusion = FusionOption::Legacy.check(FusionType::NoChannelInfluence, None)?;
         found.keep(assemble::from_scratch(bound, topology, &legacy, budget))?;
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the controller of consistent regions needs to know (rule element-19).
+//! Consistent regions of a plan: what the runtime's controller of consistent regions needs (rule element-19).
 
 use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// A consistent region.
 #[derive(Clone, Debug, PartialEq, GetSize)]
-pub struct ConsistentRegion {
+pub struct PlannedConsistentRegion {
     /// Index: the smallest of those merged.
     pub index: u64,
     /// Index of its declaration.
@@ -26,7 +26,7 @@ pub struct ConsistentRegion {
     /// Ids of PEs with a member, ascending.
     pub pe_ids: Vec<u64>,
     /// Members, ascending operator index.
-    pub members: Vec<Member>,
+    pub members: Vec<RegionMember>,
 }
 
 /// What makes a region save its state.
@@ -58,7 +58,7 @@ impl Trigger {
 
 /// An operator of a region.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
-pub struct Member {
+pub struct RegionMember {
     /// Physical name.
     pub operator: String,
     /// Starts the region.
@@ -69,22 +69,27 @@ pub struct Member {
 
 /// The regions of a job, ascending index.
 ///
-/// Errors at stage `consistent-regions`: a declaration lacks something, or has a number that is none.
-pub(super) fn consistent_regions(elements: &Elements, bindings: &Bindings) -> Result<Vec<ConsistentRegion>, Error> {
+/// # Errors
+///
+/// Stage `consistent-regions`: a declaration lacks a value, or one of its numbers is malformed.
+pub(super) fn consistent_regions(
+    elements: &Elements,
+    bindings: &Bindings,
+) -> Result<Vec<PlannedConsistentRegion>, Error> {
     let topology = elements.topology();
     let mut problems = Problems::default();
     let mut regions = Vec::with_capacity(topology.consistent_regions.len());
     for region in &topology.consistent_regions {
-        match Declaration::find(topology, region.declaration, region.logical_index, bindings) {
+        match DeclaredSettings::find(topology, region.declaration, region.logical_index, bindings) {
             Ok(declaration) => {
                 let pe_ids: BTreeSet<u64> =
                     region.members.iter().map(|(node, _, _)| elements.id(elements.partition().pe(*node))).collect();
-                let member = |(node, is_start, is_trigger): &(crate::topology::Node, bool, bool)| Member {
+                let member = |(node, is_start, is_trigger): &(crate::topology::Node, bool, bool)| RegionMember {
                     operator: topology.operators[*node].name.clone(),
                     is_start: *is_start,
                     is_trigger: *is_trigger,
                 };
-                regions.push(ConsistentRegion {
+                regions.push(PlannedConsistentRegion {
                     index: region.index,
                     logical_index: region.logical_index,
                     trigger: declaration.trigger,
@@ -101,14 +106,14 @@ pub(super) fn consistent_regions(elements: &Elements, bindings: &Bindings) -> Re
     problems.into_result().map(|()| regions)
 }
 
-struct Declaration {
+struct DeclaredSettings {
     trigger: Trigger,
     drain_timeout: f64,
     reset_timeout: f64,
     attempts: u32,
 }
 
-impl Declaration {
+impl DeclaredSettings {
     fn find(
         topology: &Topology,
         composite: Option<OperatorId>,

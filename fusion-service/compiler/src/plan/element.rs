@@ -1,4 +1,4 @@
-//! One PE of a plan: what its controller needs to know besides the document.
+//! One PE of a plan: what the PE controller needs besides the document.
 
 use super::placement::{self, Placement};
 use super::reason::Reason;
@@ -9,7 +9,7 @@ use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::heap::sorted_map;
 use crate::shared::Shared;
-use crate::topology::{Export, Imports, Via};
+use crate::topology::{EvaluatedExport, EvaluatedImports, Via};
 use get_size2::GetSize;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ pub struct PlannedElement {
     pub bytes: u64,
     /// What becomes of it.
     pub fate: Fate,
-    /// Why a resize adds or restarts it; none otherwise, which is the rule: so it has its room elsewhere.
+    /// Why a resize adds or restarts it; none otherwise. It is boxed because most PEs have none.
     pub reason: Option<Box<Reason>>,
-    /// What else there is to say of it; generations that leave it as it is share that.
+    /// Everything else. Generations share it as long as it does not change.
     element: Shared<ProcessingElement>,
 }
 
@@ -42,7 +42,7 @@ impl Deref for PlannedElement {
     }
 }
 
-/// What is in a PE and what it needs.
+/// The operators and ports of a PE, and what its pod needs.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct ProcessingElement {
     /// Names of its operators, sorted.
@@ -81,9 +81,9 @@ pub enum Fate {
     Added,
     /// Goes on, and its document is the same.
     Kept,
-    /// Goes on; its document changed only where a running PE does not look.
+    /// Goes on. Its document changed only in parts that a running PE does not read.
     KeptUnobservable,
-    /// Is replaced by a pod with another document.
+    /// Its pod is replaced by one with another document.
     Restarted,
 }
 
@@ -104,7 +104,7 @@ impl PortLabel {
         format!("{job_id}.{}.{}", self.operator_index, self.operator_port)
     }
 
-    /// `<pe>.<port id>@<job>`: what it finds.
+    /// `<pe>.<port id>@<job>`: what the sender finds.
     pub fn pe_label(&self, pe_id: u64, job_id: u64) -> String {
         format!("{pe_id}.{}@{job_id}", self.port_id)
     }
@@ -122,7 +122,7 @@ pub struct ExportedPort {
     /// Channel, unless the port is taken directly.
     pub via: Option<Via>,
     /// What is exported.
-    pub export: Export,
+    pub export: EvaluatedExport,
 }
 
 /// An input port with an import.
@@ -135,7 +135,7 @@ pub struct ImportedPort {
     /// ADL index of the operator's input port.
     pub operator_port: u64,
     /// What is imported.
-    pub imports: Imports,
+    pub imports: EvaluatedImports,
 }
 
 /// What the pod of a PE gets from the operators in it.
@@ -145,10 +145,12 @@ pub(super) struct PodNeeds {
     environment: BTreeMap<String, String>,
 }
 
-/// What the pods of these PEs get.
+/// Collects what the pods of these PEs get.
 ///
-/// Errors at stages `host-placement` and `host-pool-location`, and at stage `aadl` for operators that disagree on their
-/// environment.
+/// # Errors
+///
+/// Stages `host-placement` and `host-pool-location`: operators of a PE have different placements. Stage `aadl`:
+/// operators of a PE ask for different values of an environment variable.
 pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>, Error> {
     let mut problems = Problems::default();
     let placements = problems.keep(placement::placements(elements, pes))?.unwrap_or_default();
@@ -158,8 +160,8 @@ pub(super) fn pod_needs(elements: &Elements, pes: &[Pe]) -> Result<Vec<PodNeeds>
     Ok(placements.into_iter().zip(environments).map(needs).collect())
 }
 
-/// All PEs, ascending id. A PE that `unchanged` knows by its position is as it was, and kept; the others are added,
-/// with what they need, in order.
+/// Makes the entries of all PEs, ascending id. A PE for which `unchanged` has an entry keeps that entry. The others
+/// count as added; `needs` has what their pods get, in order.
 pub(super) fn processing_elements<'b>(
     elements: &Elements,
     unchanged: impl Fn(usize) -> Option<&'b PlannedElement>,

@@ -1,8 +1,8 @@
-//! The layout: which number everything has, so that it keeps it (rules layout-1 and layout-2).
+//! The layout: the numbers of one generation, which the next generation keeps (rules layout-1 and layout-2).
 //!
-//! A plan carries its layout as opaque bytes; the next resize and every rendering begin with it. It names operators by
-//! identity (ADL index and local channels), so it survives changes of the compiler, and it records what each document
-//! was, so that a resize can say which PEs restart without making the old documents again.
+//! A plan carries its layout as opaque bytes. The next resize and every rendering start from it. It names operators by
+//! identity (ADL index and local channels), so another version of the compiler can read it. It records the ids of each
+//! document, so that a resize can decide which PEs restart without writing the old documents again.
 //!
 //! Knows: identities, numbers, ids, widths. Must not know: names, constraints, XML.
 //!
@@ -21,20 +21,21 @@ pub type Digest = [u8; 32];
 pub struct Layout {
     /// SHA-256 of the ADL.
     pub adl: Digest,
-    /// Digest of what the job adds to the documents.
+    /// Digest of the request, as far as documents depend on it.
     pub request: Digest,
     /// Version of the compiler that made it.
     pub compiler: String,
-    /// Number of PEs that automatic fusion found at the submission; it stays the same.
-    pub automatic: Option<u32>,
+    /// The number of PEs that automatic fusion computed at the submission. It stays the same.
+    pub automatic_count: Option<u32>,
     /// Widths in force, by ADL index of the region, ascending.
     pub widths: Vec<(u64, u32)>,
     /// Numbers of operators, splitters and host pools.
     pub numbering: Numbering,
-    /// Numbers of all splitters, in pre-order, of output ports where [`Numbering`] does not say all.
+    /// For output ports with splitters that [`Numbering`] does not have: the numbers of all their splitters, in
+    /// pre-order.
     pub splitter_trees: Vec<SplitterTree>,
     /// PEs, ascending id.
-    pub elements: Vec<Element>,
+    pub elements: Vec<LayoutElement>,
 }
 
 /// Numbers of the splitters of one output port.
@@ -50,7 +51,7 @@ pub struct SplitterTree {
 
 /// A PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Element {
+pub struct LayoutElement {
     /// Id.
     pub id: u64,
     /// SHA-256 of its document.
@@ -62,14 +63,14 @@ pub struct Element {
     /// Indexes of its operators, ascending.
     pub operators: Vec<u32>,
     /// Input ports, ascending.
-    pub inputs: Vec<InputPort>,
+    pub inputs: Vec<LayoutInputPort>,
     /// Output ports, ascending.
-    pub outputs: Vec<OutputPort>,
+    pub outputs: Vec<LayoutOutputPort>,
 }
 
 /// An input port of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct InputPort {
+pub struct LayoutInputPort {
     /// Operator index.
     pub operator: u32,
     /// Position of the operator's input port.
@@ -80,7 +81,7 @@ pub struct InputPort {
 
 /// An output port of a PE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OutputPort {
+pub struct LayoutOutputPort {
     /// Operator index.
     pub operator: u32,
     /// Position of the operator's output port.
@@ -91,10 +92,10 @@ pub struct OutputPort {
     pub id: u32,
 }
 
-/// Why bytes are no layout, or not the layout of this application.
+/// Why bytes cannot be used as the layout of an application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// It is no layout, or was damaged.
+    /// They are no layout, or a damaged one.
     #[error("the layout is damaged: {0}")]
     Damaged(&'static str),
     /// A newer or much older compiler wrote it.
@@ -110,7 +111,7 @@ pub(super) const VERSION: u8 = 1;
 
 impl Layout {
     /// The element of this id.
-    pub fn element(&self, id: u64) -> Option<&Element> {
+    pub fn element(&self, id: u64) -> Option<&LayoutElement> {
         let position = self.elements.binary_search_by_key(&id, |element| element.id).ok()?;
         self.elements.get(position)
     }
@@ -124,7 +125,7 @@ impl Layout {
         self.numbering.operators.iter().filter_map(|(identity, index)| Some((identity, of(index)?))).collect()
     }
 
-    /// Checks the invariants that the encoding does not give by itself.
+    /// Checks the invariants that the encoding does not guarantee.
     pub(super) fn verify(&self) -> Result<(), LayoutError> {
         use LayoutError::Damaged;
         let ensure = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(Damaged(what)) };
@@ -142,7 +143,7 @@ impl Layout {
                 ensure(indexes.contains(index), "a PE has an unknown operator")?;
                 ensure(placed.insert(*index), "an operator is in two PEs")?;
             }
-            let key = |o: &OutputPort| (o.operator, o.port, o.via);
+            let key = |o: &LayoutOutputPort| (o.operator, o.port, o.via);
             ensure(element.inputs.is_sorted_by(|a, b| (a.operator, a.port) < (b.operator, b.port)), "input ports")?;
             ensure(element.outputs.is_sorted_by(|a, b| key(a) < key(b)), "output ports")?;
             let own = |index: &u32| element.operators.binary_search(index).is_ok();

@@ -1,10 +1,12 @@
 //! Layouts as bytes: `SPLL`, a version, then a compressed message (rule layout-3).
 //!
-//! Numbers are stored by column, as differences where neighbours are alike, and runs of PE ports with consecutive ids
-//! as one entry, so that the layout of a job with millions of ports stays small. The same layout always gives the same
-//! bytes. Bytes from outside are taken apart without trusting any length or number in them.
+//! The message stores numbers by column, as differences where neighbours are alike, and stores PE ports with
+//! consecutive ids as one entry. So the layout of a job with millions of ports stays small. The same layout always
+//! gives the same bytes. Reading trusts no length or number in the bytes.
 
-use super::layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree, VERSION};
+use super::layout::{
+    Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, SplitterTree, VERSION,
+};
 use crate::topology::{Identity, NumberedSplitter, Numbering, Via};
 use prost::Message as _;
 use std::io::Read as _;
@@ -66,7 +68,7 @@ struct Version1 {
     #[prost(uint32, repeated, tag = "20")]
     output: Vec<u32>,
     #[prost(uint32, optional, tag = "21")]
-    automatic: Option<u32>,
+    automatic_count: Option<u32>,
     #[prost(bytes = "vec", tag = "22")]
     request: Vec<u8>,
 }
@@ -105,7 +107,7 @@ struct Pool1 {
 }
 
 impl Layout {
-    /// As bytes.
+    /// Writes the layout as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let message = self.to_message().encode_to_vec();
         // Mostly digests, which cannot be compressed.
@@ -116,7 +118,11 @@ impl Layout {
         compress(&message, bytes).unwrap_or_default()
     }
 
-    /// From bytes.
+    /// Reads a layout from bytes.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are no layout of a version that this compiler reads, or break an invariant.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LayoutError> {
         let damaged = LayoutError::Damaged;
         let rest = bytes.strip_prefix(MAGIC).ok_or(damaged("it does not begin like one"))?;
@@ -151,7 +157,7 @@ impl Layout {
             adl: self.adl.to_vec(),
             request: self.request.to_vec(),
             compiler: self.compiler.clone(),
-            automatic: self.automatic,
+            automatic_count: self.automatic_count,
             region: self.widths.iter().map(|(region, _)| *region).collect(),
             width: self.widths.iter().map(|(_, width)| *width).collect(),
             ..Version1::default()
@@ -165,14 +171,14 @@ impl Layout {
             let found = element_of.binary_search_by_key(&operator, |(index, _)| *index);
             found.ok().and_then(|found| element_of.get(found)).map_or(0, |(_, position)| *position)
         };
-        let mut logical = Difference::default();
-        let mut index = Difference::default();
-        let mut element = Difference::default();
-        let mut levels: Vec<Difference> = Vec::new();
+        let mut logical = DeltaEncoder::default();
+        let mut index = DeltaEncoder::default();
+        let mut element = DeltaEncoder::default();
+        let mut levels: Vec<DeltaEncoder> = Vec::new();
         for (identity, number) in &self.numbering.operators {
             message.logical_index.push(logical.to(identity.logical_index));
             message.depth.push(identity.channels.len() as u32);
-            levels.resize(levels.len().max(identity.channels.len()), Difference::default());
+            levels.resize(levels.len().max(identity.channels.len()), DeltaEncoder::default());
             message.channel.extend(identity.channels.iter().zip(&mut levels).map(|(c, level)| level.to(u64::from(*c))));
             message.index.push(index.to(u64::from(*number)));
             message.element.push(element.to(element_of(*number)));
@@ -220,7 +226,7 @@ fn compress(message: &[u8], bytes: Vec<u8>) -> std::io::Result<Vec<u8>> {
 }
 
 /// Appends ports of one operator with consecutive numbers and ids as one run each. Gives the number of runs.
-fn input_runs(ports: &[InputPort], runs: &mut Vec<u32>) -> u32 {
+fn input_runs(ports: &[LayoutInputPort], runs: &mut Vec<u32>) -> u32 {
     let mut number = 0;
     let mut last: Option<[u32; 4]> = None;
     for port in ports {
@@ -241,7 +247,7 @@ fn input_runs(ports: &[InputPort], runs: &mut Vec<u32>) -> u32 {
 }
 
 /// Appends channels of one splitter with consecutive numbers and ids as one run each. Gives the number of runs.
-fn output_runs(ports: &[OutputPort], runs: &mut Vec<u32>) -> u32 {
+fn output_runs(ports: &[LayoutOutputPort], runs: &mut Vec<u32>) -> u32 {
     let mut number = 0;
     let mut last: Option<[u32; 6]> = None;
     for port in ports {
@@ -277,8 +283,9 @@ fn from_message(message: Version1) -> Option<Layout> {
         return None;
     }
     let mut layout_elements = elements_of(&message)?;
-    let (mut logical, mut index, mut element) = (Sum::default(), Sum::default(), Sum::default());
-    let mut levels: Vec<Sum> = Vec::new();
+    let (mut logical, mut index, mut element) =
+        (DeltaDecoder::default(), DeltaDecoder::default(), DeltaDecoder::default());
+    let mut levels: Vec<DeltaDecoder> = Vec::new();
     let mut channels = message.channel.iter();
     let mut operators = Vec::with_capacity(count);
     for at in 0..count {
@@ -287,7 +294,7 @@ fn from_message(message: Version1) -> Option<Layout> {
         if depth > channels.len() {
             return None;
         }
-        levels.resize(levels.len().max(depth), Sum::default());
+        levels.resize(levels.len().max(depth), DeltaDecoder::default());
         let channels = levels
             .iter_mut()
             .take(depth)
@@ -320,7 +327,7 @@ fn from_message(message: Version1) -> Option<Layout> {
         adl: Digest::try_from(message.adl.as_slice()).ok()?,
         request: Digest::try_from(message.request.as_slice()).ok()?,
         compiler: message.compiler,
-        automatic: message.automatic,
+        automatic_count: message.automatic_count,
         widths: message.region.into_iter().zip(message.width).collect(),
         numbering: Numbering {
             splitters,
@@ -335,7 +342,7 @@ fn from_message(message: Version1) -> Option<Layout> {
 }
 
 /// PEs without their operators.
-fn elements_of(message: &Version1) -> Option<Vec<Element>> {
+fn elements_of(message: &Version1) -> Option<Vec<LayoutElement>> {
     let digests = |bytes: &[u8]| -> Option<Vec<Digest>> {
         let (digests, rest) = bytes.as_chunks::<32>();
         (rest.is_empty() && digests.len() == message.id.len()).then(|| digests.to_vec())
@@ -356,7 +363,7 @@ fn elements_of(message: &Version1) -> Option<Vec<Element>> {
     let mut elements = Vec::with_capacity(message.id.len());
     for (at, difference) in message.id.iter().enumerate() {
         id = id.checked_add(*difference)?;
-        let mut element = Element {
+        let mut element = LayoutElement {
             id,
             content_id: *content_ids.get(at)?,
             runtime_id: *runtime_ids.get(at)?,
@@ -370,7 +377,7 @@ fn elements_of(message: &Version1) -> Option<Vec<Element>> {
             left = left.checked_sub(count)?;
             port.checked_add(count)?;
             id.checked_add(count)?;
-            element.inputs.extend((0..count).map(|n| InputPort { operator, port: port + n, id: id + n }));
+            element.inputs.extend((0..count).map(|n| LayoutInputPort { operator, port: port + n, id: id + n }));
         }
         for _ in 0..*message.outputs.get(at)? {
             let &[operator, port, splitter, channel, count, id] = outputs.next()?;
@@ -379,7 +386,7 @@ fn elements_of(message: &Version1) -> Option<Vec<Element>> {
             id.checked_add(count)?;
             element.outputs.extend((0..count).map(|n| {
                 let via = splitter.checked_sub(1).map(|splitter| Via { splitter, channel: channel + n });
-                OutputPort { operator, port, via, id: id + n }
+                LayoutOutputPort { operator, port, via, id: id + n }
             }));
         }
         elements.push(element);
@@ -392,9 +399,9 @@ const MOST_PORTS: u32 = 10_000_000;
 
 /// Numbers as differences.
 #[derive(Clone, Copy, Default)]
-struct Difference(u64);
+struct DeltaEncoder(u64);
 
-impl Difference {
+impl DeltaEncoder {
     fn to(&mut self, number: u64) -> i64 {
         let difference = number.wrapping_sub(self.0).cast_signed();
         self.0 = number;
@@ -404,9 +411,9 @@ impl Difference {
 
 /// Numbers from differences.
 #[derive(Clone, Copy, Default)]
-struct Sum(u64);
+struct DeltaDecoder(u64);
 
-impl Sum {
+impl DeltaDecoder {
     fn add(&mut self, difference: i64) -> Option<u64> {
         self.0 = self.0.wrapping_add(difference.cast_unsigned());
         Some(self.0)

@@ -1,28 +1,27 @@
-//! The stages put together: submitting a job, resizing it, and going on from a layout.
+//! Runs the stages: to submit a job, to resize it, and to restore it from its layout.
 //!
 //! ```text
 //! Source, Request --submit--> Compiled --resize--> Compiled        Compiled: Plan (for a controller), render (texts)
 //!                             layout bytes --restore--> Compiled
 //! ```
 //!
-//! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions; [`check()`] says all that is wrong,
-//! of all stages at once. A [`Plan`] says which PEs there are, what they need around them, and what becomes of each;
-//! texts are written later, by [`Compiled::render`], from the layout alone if need be. The [`Layout`] keeps numbers
-//! stable: operator indexes, splitters, host pools, PE ids, PE port ids. No change of a document restarts its PE but
-//! one that a running PE can observe.
+//! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions. [`check()`] finds the problems of all
+//! stages at once. A [`Plan`] lists the PEs, what each needs besides its document, and the fate of each.
+//! [`Compiled::render`] writes the texts later, for a job that was restored from its layout as well. The [`Layout`]
+//! keeps numbers stable: operator indexes, splitters, host pools, PE ids, PE port ids. A change of a document restarts
+//! its PE only if a running PE can observe it.
 //!
-//! * `request` is what is compiled; `assemble` goes from a topology and its PEs to a compiled job, for all of these
-//!   functions;
-//! * `resize` (with [`replay()`]) and `restore` begin from a job that exists; `check` goes on past problems;
+//! * `request` is the input; `assemble` makes a compiled job from a topology and its PEs, for all of these functions;
+//! * `resize` (with [`replay()`]) and `restore` start from a job that exists; `check` goes on past problems;
 //! * `element` is a PE of a plan, with its `placement`; `consistent` has the consistent regions of a plan;
-//! * `change` says what a resize does to each PE, `reason` why;
+//! * `change` decides what a resize does to each PE, `reason` explains why;
 //! * `layout` is the layout, `record` makes that of a compiled job, `layout_bytes` writes and reads it.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
-//! Invariants: the same arguments give the same plan, bytes included; what [`restore()`] gives renders the same texts
-//! as what made the layout; the first problem of a refusal is that of the first stage that has one, and stages that
-//! look at the same thing tell theirs together (rule layout-14).
+//! Invariants: the same arguments give the same plan, bytes included. A job from [`restore()`] renders the same texts
+//! as the job that made the layout. The first problem of a refusal is one of the first stage with problems, and stages
+//! that read the same input report their problems together (rule layout-14).
 
 mod assemble;
 mod change;
@@ -42,9 +41,9 @@ mod tests;
 
 pub use crate::elements::{InUse, PortsInUse};
 pub use check::{Checked, check};
-pub use consistent::{ConsistentRegion, Member, Trigger};
+pub use consistent::{PlannedConsistentRegion, RegionMember, Trigger};
 pub use element::{ExportedPort, Fate, ImportedPort, PlannedElement, PortLabel, ProcessingElement};
-pub use layout::{Digest, Element, InputPort, Layout, LayoutError, OutputPort, SplitterTree};
+pub use layout::{Digest, Layout, LayoutElement, LayoutError, LayoutInputPort, LayoutOutputPort, SplitterTree};
 pub use placement::Placement;
 pub use reason::{Reason, SomeOperators};
 pub use request::{FusionOption, Request, Source};
@@ -55,11 +54,11 @@ use crate::aadl::{WriteError, Writer};
 use crate::budget::Budget;
 use crate::elements::Elements;
 use crate::error::Error;
-use crate::fuser::{Automatic, Fusion, Graph};
+use crate::fuser::{AutomaticFusion, Fusion, Graph};
 use crate::heap;
 use crate::logical::HostPool;
 use crate::logical::submission::Bindings;
-use crate::topology::{Difference, Region, Topology};
+use crate::topology::{ChangedOperatorNames, Region, Topology};
 use get_size2::GetSize;
 use std::io;
 use std::sync::Arc;
@@ -83,16 +82,16 @@ pub struct Plan {
     /// Host pools, ascending index.
     pub host_pools: Vec<HostPool>,
     /// Consistent regions, ascending index.
-    pub consistent_regions: Vec<ConsistentRegion>,
+    pub consistent_regions: Vec<PlannedConsistentRegion>,
     /// PEs, ascending id.
     pub elements: Vec<PlannedElement>,
     /// Operators that want a host for their PE alone, with the id of that PE, sorted.
     pub isolated: Vec<(String, u64)>,
-    /// How automatic fusion found the number of PEs.
-    pub automatic: Option<Automatic>,
+    /// The figures of automatic fusion, if it computed the number of PEs for this plan.
+    pub automatic: Option<AutomaticFusion>,
     /// What a resize changed; none for a submission.
-    pub change: Option<Change>,
-    /// What a user should know although the compilation succeeded.
+    pub change: Option<ResizeChange>,
+    /// What a user should know, although the compilation succeeded.
     pub warnings: Vec<Warning>,
 }
 
@@ -109,9 +108,9 @@ pub struct PlannedRegion {
 
 /// What a resize changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
-pub struct Change {
+pub struct ResizeChange {
     /// Operators, by name.
-    pub operators: Difference,
+    pub operators: ChangedOperatorNames,
     /// PEs that are gone, ascending id.
     pub removed: Vec<RemovedElement>,
 }
@@ -129,7 +128,7 @@ pub struct RemovedElement {
     pub reason: Option<Reason>,
 }
 
-/// Something that was ignored.
+/// A part of the request that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, GetSize)]
 pub struct Warning {
     /// A word for conditions and Events.
@@ -145,13 +144,14 @@ impl Plan {
         self.elements.get(position)
     }
 
-    /// Operators of other PEs that want their host for themselves, sorted: what the pod of this PE keeps away from.
+    /// Operators of other PEs that want a host for their PE alone, sorted. The pod of this PE keeps away from their
+    /// pods.
     pub fn isolation_labels(&self, id: u64) -> impl Iterator<Item = &str> {
         self.isolated.iter().filter(move |(_, pe)| *pe != id).map(|(name, _)| name.as_str())
     }
 }
 
-/// A compiled job: its plan, and all that is needed to write its documents or to resize it.
+/// A compiled job: its plan, and everything that writing its documents or resizing it needs.
 #[derive(Debug)]
 pub struct Compiled {
     source: Source,
@@ -160,7 +160,7 @@ pub struct Compiled {
     elements: Elements,
     writer: Writer,
     plan: Plan,
-    /// Number of PEs that automatic fusion found at the submission.
+    /// The number of PEs that automatic fusion computed at the submission.
     automatic_count: Option<u32>,
 }
 
@@ -190,29 +190,33 @@ impl Compiled {
         &self.bindings
     }
 
-    /// How operators are grouped, with the number of PEs that was found for the job. `graph` is that of its topology.
+    /// How operators are grouped, with the number of PEs that automatic fusion computed for the job. `graph` must be
+    /// that of its topology.
     pub(crate) fn fusion(&self, graph: &Graph<'_>) -> Result<Fusion, Error> {
         let checked = self.request.fusion.check(self.request.fusion_type, self.automatic_count)?;
         Ok(checked.resolve(graph)?.fusion)
     }
 
-    /// Passes the document of a PE to `sink` as this compiler writes it, which may not be the text that the layout of
-    /// another one names.
+    /// Passes the document of a PE to `sink` as this version of the compiler writes it. If another version made the
+    /// layout, the text may differ from the one that the layout names.
     pub(crate) fn write(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<Digest, RenderError> {
         let pe = self.elements.find(id).ok_or(RenderError::UnknownElement(id))?;
         let (content_id, _) = self.writer.render(&self.elements, pe, sink, budget)?;
         Ok(content_id)
     }
 
-    /// Passes the document of a PE to `sink`, in pieces. The text is always the one that the plan names
-    /// (rule layout-6).
+    /// Passes the document of a PE to `sink`, in pieces.
+    ///
+    /// # Errors
+    ///
+    /// The plan has no such PE, the text is not the one that the plan names (rule layout-6), or it cannot be written.
     pub fn render(&self, id: u64, sink: &mut dyn io::Write, budget: &Budget) -> Result<(), RenderError> {
         let element = self.plan.element(id).ok_or(RenderError::UnknownElement(id))?;
         let content_id = self.write(id, sink, budget)?;
         if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
     }
 
-    /// Bytes of memory that it takes, its application not included. Linear in what the job has.
+    /// Bytes of memory that the job takes without its application. Takes time linear in the size of the job.
     pub fn weight(&self) -> u64 {
         let Self { source: _, request: _, bindings: _, elements, writer, plan, automatic_count: _ } = self;
         let asked = heap::size(elements) + heap::size(writer) + heap::size(plan);
@@ -238,11 +242,13 @@ pub enum RenderError {
 
 /// Compiles an application for a new job.
 ///
-/// Fails with the problems of the first stage that has any; the stages behind fusion tell theirs together. [`check()`]
-/// tells more.
+/// # Errors
+///
+/// The problems of the first stage that has any. The stages behind fusion report theirs together. [`check()`] finds
+/// more.
 pub fn submit(source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
-    let bound = request::Bound::new(source, request)?;
+    let bound = request::BoundRequest::new(source, request)?;
     let topology = bound.expand(source, request.widths.clone(), budget)?;
     let compiled = assemble::from_scratch(bound, topology, &fusion, budget)?;
     compiled.finish(source, request, budget)

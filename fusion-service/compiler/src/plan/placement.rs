@@ -5,11 +5,11 @@ use crate::elements::Elements;
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::fuser::Pe;
 use crate::logical::{HostPool, OperatorKind, PoolLocation};
-use crate::topology::Operator;
+use crate::topology::PhysicalOperator;
 use get_size2::GetSize;
 use std::collections::BTreeSet;
 
-/// The pool that the language's compiler puts everything into that has no other.
+/// The SPL compiler puts operators without a host pool into this one.
 const DEFAULT_POOL: &str = "$default";
 
 /// Placement of one PE.
@@ -21,37 +21,39 @@ pub struct Placement {
     pub co_locations: Vec<String>,
     /// Ids of PEs that must not share a host, sorted.
     pub ex_locations: Vec<String>,
-    /// The operator that wants the host for its PE alone: the one with the lowest index.
+    /// The operator that wants the host for its PE alone. Of several, the one with the lowest index.
     pub isolation: Option<String>,
     /// Place in a host pool other than the default one.
     pub pool: Option<PoolLocation>,
 }
 
-/// Placement of these PEs. Operators with the same host or pool may share a PE; different ones are an error.
+/// Computes the placement of these PEs.
 ///
-/// Problems at stages `host-placement` and `host-pool-location`, in this order.
+/// # Errors
+///
+/// Stages `host-placement` and `host-pool-location`, in this order: operators of a PE ask for different hosts or pools.
 pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placement>, Error> {
     let topology = elements.topology();
     let (mut hosts, mut pools) = (Problems::default(), Problems::default());
-    // What all channels of two operators have alike is told once.
-    let mut told = BTreeSet::new();
+    // Channels of two operators have the same problem. It is reported once.
+    let mut reported = BTreeSet::new();
     let placements = pes.iter().map(|&pe| {
         let operators = || elements.members(pe).iter().map(|&node| &*topology.operators[node]);
         let host = agreed(operators().map(|o| (o, o.resources.host.as_deref().filter(|host| !host.is_empty()))))
             .unwrap_or_else(|(a, b)| {
-                if told.insert((Stage::HostPlacement, a.logical, b.logical)) {
+                if reported.insert((Stage::HostPlacement, a.logical, b.logical)) {
                     hosts.push(disagreement(Stage::HostPlacement, elements, pe, a, b, "hosts"));
                 }
                 None
             });
         let pool = agreed(operators().map(|o| (o, o.resources.pool.filter(|l| !is_default(&topology.host_pools, *l)))))
             .unwrap_or_else(|(a, b)| {
-                if told.insert((Stage::HostPoolLocation, a.logical, b.logical)) {
+                if reported.insert((Stage::HostPoolLocation, a.logical, b.logical)) {
                     pools.push(disagreement(Stage::HostPoolLocation, elements, pe, a, b, "host pool locations"));
                 }
                 None
             });
-        let ids = |of: fn(&Operator) -> &[String]| {
+        let ids = |of: fn(&PhysicalOperator) -> &[String]| {
             let ids: BTreeSet<&String> = operators().flat_map(of).collect();
             ids.into_iter().cloned().collect()
         };
@@ -75,7 +77,7 @@ pub(super) fn placements(elements: &Elements, pes: &[Pe]) -> Result<Vec<Placemen
 /// Stage `host-isolation`: the PEs would have more isolation labels than the limit allows (rule service-13).
 pub(super) fn isolated(elements: &Elements, limits: &Limits) -> Result<Vec<(String, u64)>, Error> {
     let topology = elements.topology();
-    // Mostly nobody does, and then there is no need to look at every channel.
+    // Most applications have no such operator. Then the channels need not be searched.
     let isolates =
         |kind: &OperatorKind| matches!(kind, OperatorKind::Primitive(written) if written.resources.isolation);
     if !topology.application.operators.values().any(|written| isolates(&written.kind)) {
@@ -101,8 +103,8 @@ fn is_default(pools: &[HostPool], location: PoolLocation) -> bool {
 
 /// The one value that operators have, or two operators with different ones.
 fn agreed<'o, T: PartialEq + Copy>(
-    mut values: impl Iterator<Item = (&'o Operator, Option<T>)>,
-) -> Result<Option<T>, (&'o Operator, &'o Operator)> {
+    mut values: impl Iterator<Item = (&'o PhysicalOperator, Option<T>)>,
+) -> Result<Option<T>, (&'o PhysicalOperator, &'o PhysicalOperator)> {
     let Some((first, value)) = values.find_map(|(operator, value)| Some((operator, value?))) else { return Ok(None) };
     match values.find(|(_, other)| other.is_some_and(|other| other != value)) {
         Some((other, _)) => Err((first, other)),
@@ -110,7 +112,14 @@ fn agreed<'o, T: PartialEq + Copy>(
     }
 }
 
-fn disagreement(stage: Stage, elements: &Elements, pe: Pe, a: &Operator, b: &Operator, what: &str) -> Problem {
+fn disagreement(
+    stage: Stage,
+    elements: &Elements,
+    pe: Pe,
+    a: &PhysicalOperator,
+    b: &PhysicalOperator,
+    what: &str,
+) -> Problem {
     let place = elements.topology().application.operators[b.logical].place;
     let message = format!(
         "PE {}: operators {} and {} have different {what}",

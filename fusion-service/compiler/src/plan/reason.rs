@@ -1,7 +1,7 @@
 //! Why a resize adds, restarts or removes a PE: the first thing that explains it (rule layout-12).
 //!
-//! Knows: the PEs before and now. Must not know: how a PE is found to be the same, which is decided by the ids of its
-//! document.
+//! Knows: the PEs before and now. Must not know: how the compiler decides whether a PE restarts, which depends on the
+//! ids of its document.
 
 use super::Compiled;
 use crate::elements::Elements;
@@ -12,7 +12,7 @@ use crate::topology::{Node, Topology};
 use get_size2::GetSize;
 use std::fmt::{self, Display, Formatter};
 
-/// Why a PE is added, restarted or removed. As text: a clause for people.
+/// Why a PE is added, restarted or removed. Its text is a clause for people.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub enum Reason {
     /// Added: it holds these operators.
@@ -51,7 +51,7 @@ pub enum Reason {
     InOtherElements(SomeOperators),
 }
 
-/// Operators: the names of the first, not those of all of a thousand.
+/// Operators: the names of the first ones, and the number of all.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
 pub struct SomeOperators {
     first: Vec<String>,
@@ -99,16 +99,16 @@ impl Display for Reason {
 
 impl Reason {
     /// A reason as text; no text where there is none.
-    pub fn in_words(reason: Option<&Self>) -> String {
+    pub fn describe(reason: Option<&Self>) -> String {
         reason.map_or_else(String::new, Self::to_string)
     }
 
-    /// Why there is a PE with operators of these names.
+    /// Why a PE with operators of these names is added.
     pub(super) fn of_added(operators: &[String]) -> Self {
         Self::Holds(SomeOperators::new(operators.iter().map(String::as_str)))
     }
 
-    /// Why the PE of this id restarts. None if it is not in both.
+    /// Why the PE of this id restarts. None if one of the generations does not have it.
     pub(super) fn of_restarted(before: &Compiled, now: &Elements, id: u64) -> Option<Self> {
         let (old, new) = (before.elements().find(id)?, now.find(id)?);
         let (then, today) = (before.topology(), now.topology());
@@ -151,7 +151,7 @@ impl Reason {
         Some(Self::of_peers(before, now, old, new).unwrap_or(Self::DocumentChanged))
     }
 
-    /// Operators of other PEs that this one is connected to, or is not any more.
+    /// The operators of other PEs that this PE is newly connected to, or is not connected to any more.
     fn of_peers(before: &Compiled, now: &Elements, old: Pe, new: Pe) -> Option<Self> {
         let (had, has) = (connected(before.elements(), old), connected(now, new));
         let without = |all: &[(u32, &str)], index: u32| all.binary_search_by_key(&index, |(index, _)| *index).is_err();

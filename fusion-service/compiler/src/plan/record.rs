@@ -1,9 +1,10 @@
-//! The layout of a compiled job: what it says, as it is recorded.
+//! Makes the layout of a compiled job.
 //!
-//! Made when it is asked for. A replica that has the job itself goes on from that.
+//! The layout is made when a caller asks for it. A replica that has the job itself starts from the job and needs no
+//! layout.
 
 use super::Compiled;
-use super::layout::{Element, InputPort, Layout, OutputPort, SplitterTree};
+use super::layout::{Layout, LayoutElement, LayoutInputPort, LayoutOutputPort, SplitterTree};
 use crate::elements::Elements;
 use crate::fuser::Pe;
 use crate::topology::{Node, Numbering, Splitter, Topology};
@@ -14,7 +15,7 @@ impl Compiled {
     pub fn layout(&self) -> Layout {
         let elements = &self.elements;
         let topology = elements.topology();
-        let list = elements.pes().iter().zip(&self.plan.elements).map(|(&pe, planned)| Element {
+        let list = elements.pes().iter().zip(&self.plan.elements).map(|(&pe, planned)| LayoutElement {
             id: planned.id,
             content_id: planned.content_id,
             runtime_id: planned.runtime_id,
@@ -27,7 +28,7 @@ impl Compiled {
             adl: self.plan.adl,
             request: self.request.digest(),
             compiler: self.plan.compiler.clone(),
-            automatic: self.automatic_count,
+            automatic_count: self.automatic_count,
             widths: topology.regions.iter().map(|region| (region.index, region.width)).collect(),
             numbering: Numbering::of(topology),
             splitter_trees: splitter_trees(topology),
@@ -41,8 +42,8 @@ fn index(elements: &Elements, node: Node) -> u32 {
 }
 
 /// Input ports of a PE.
-pub(super) fn inputs(elements: &Elements, pe: Pe) -> Vec<InputPort> {
-    let port = |(id, port): (u32, crate::fuser::PeInput)| InputPort {
+pub(super) fn inputs(elements: &Elements, pe: Pe) -> Vec<LayoutInputPort> {
+    let port = |(id, port): (u32, crate::fuser::PeInput)| LayoutInputPort {
         operator: index(elements, port.operator),
         port: port.port,
         id,
@@ -51,8 +52,8 @@ pub(super) fn inputs(elements: &Elements, pe: Pe) -> Vec<InputPort> {
 }
 
 /// Output ports of a PE.
-pub(super) fn outputs(elements: &Elements, pe: Pe) -> Vec<OutputPort> {
-    let port = |(id, port): (u32, crate::fuser::PeOutput)| OutputPort {
+pub(super) fn outputs(elements: &Elements, pe: Pe) -> Vec<LayoutOutputPort> {
+    let port = |(id, port): (u32, crate::fuser::PeOutput)| LayoutOutputPort {
         operator: index(elements, port.operator),
         port: port.port,
         via: port.via,
@@ -61,7 +62,7 @@ pub(super) fn outputs(elements: &Elements, pe: Pe) -> Vec<OutputPort> {
     elements.output_ports(pe).map(port).collect()
 }
 
-/// Trees of which some splitter carries no connection itself: [`Numbering`] does not have these.
+/// Trees with a splitter that carries no connection itself. [`Numbering`] does not have such splitters.
 fn splitter_trees(topology: &Topology) -> Vec<SplitterTree> {
     let mut trees = Vec::new();
     for (node, operator) in &topology.operators {

@@ -1,10 +1,10 @@
-//! What is compiled: an application and what a job adds to it.
+//! The input of a compilation: an application, and what a job adds to it.
 
 use super::{Digest, Warning};
 use crate::adl;
 use crate::budget::Budget;
 use crate::error::{Error, excerpt};
-use crate::fuser::{Automatic, Cpus, Fusion, FusionType, Graph, automatic};
+use crate::fuser::{AutomaticFusion, Cpus, Fusion, FusionType, Graph, automatic};
 use crate::logical::Application;
 use crate::logical::submission::{Bindings, bind};
 use crate::topology::{self, Configuration, Parameters, Topology};
@@ -23,7 +23,11 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads an ADL document. Errors at stage `logical-model`.
+    /// Reads an ADL document.
+    ///
+    /// # Errors
+    ///
+    /// Stage `logical-model`, as for [`crate::adl::parse`].
     pub fn parse(document: &[u8], budget: &Budget) -> Result<Self, Error> {
         let application = Arc::new(adl::parse(document, budget)?);
         Ok(Self { application, digest: Sha256::digest(document).into() })
@@ -50,13 +54,17 @@ pub struct Request {
 }
 
 impl Request {
-    /// Says what is wrong whatever the application is. Errors at stage `fusion-option`.
+    /// Checks the parts of the request that do not depend on the application.
+    ///
+    /// # Errors
+    ///
+    /// Stage `fusion-option`: the number of PEs is invalid.
     pub fn check(&self) -> Result<(), Error> {
         self.fusion.check(self.fusion_type, None).map(|_| ())
     }
 
-    /// Digest of what shows in the documents besides widths and PEs (rule layout-5). Layouts keep it, so it must stay
-    /// the same from release to release: what is new is only added where a job has it.
+    /// Digest of everything in the request that documents show, apart from widths and PEs (rule layout-5). Layouts keep
+    /// it, so it must stay the same from release to release. A new field is only hashed if the job sets it.
     pub(super) fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
         let mut add = |key: &str, text: &str| {
@@ -90,21 +98,21 @@ impl Request {
 /// How operators are grouped, as asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FusionOption {
-    /// Only what must be together is.
+    /// Only operators that must be together share a PE.
     #[default]
     Legacy,
-    /// This many PEs; fewer than one is a user error.
+    /// This many PEs. A number below 1 is a problem of the job.
     Manual(i128),
-    /// A number that follows from the application and the cluster.
+    /// As many PEs as automatic fusion computes from the application and the cluster.
     Automatic {
         /// What the cluster has.
         cpus: Cpus,
-        /// The number that was found at the submission; it stays the same.
-        resolved: Option<u64>,
+        /// The number of PEs that was computed at the submission, if there was one. It stays the same.
+        count: Option<u64>,
     },
 }
 
-/// A fusion option that is not wrong in itself.
+/// A valid fusion option.
 pub(super) enum CheckedFusion {
     Known(ResolvedFusion),
     Automatic(Cpus, FusionType),
@@ -114,10 +122,10 @@ pub(super) enum CheckedFusion {
 #[derive(Clone, Copy)]
 pub(super) struct ResolvedFusion {
     pub(super) fusion: Fusion,
-    /// The number of PEs, if it is to be the same at every resize of this job.
+    /// The number of PEs that automatic fusion computed, now or before. It is the same at every resize of the job.
     pub(super) automatic_count: Option<u32>,
-    /// How it was found.
-    pub(super) automatic: Option<Automatic>,
+    /// The figures of automatic fusion, if it computed the number now.
+    pub(super) automatic: Option<AutomaticFusion>,
 }
 
 impl ResolvedFusion {
@@ -128,12 +136,15 @@ impl ResolvedFusion {
 
 impl FusionOption {
     /// `automatic_count` is the number of PEs that automatic fusion gave the job, if it has done so (rule fusion-23).
-    /// Errors at stage `fusion-option`.
+    ///
+    /// # Errors
+    ///
+    /// Stage `fusion-option`: the number of PEs is invalid.
     pub(super) fn check(&self, kind: FusionType, automatic_count: Option<u32>) -> Result<CheckedFusion, Error> {
         Ok(match self {
             Self::Legacy => CheckedFusion::Known(ResolvedFusion::known(Fusion::Legacy)),
             Self::Manual(count) => CheckedFusion::Known(ResolvedFusion::known(Fusion::manual(*count, kind)?)),
-            Self::Automatic { cpus, resolved } => match resolved.or(automatic_count.map(u64::from)) {
+            Self::Automatic { cpus, count } => match count.or(automatic_count.map(u64::from)) {
                 Some(count) => CheckedFusion::Known(ResolvedFusion {
                     automatic_count: Some(u32::try_from(count).unwrap_or(u32::MAX)),
                     ..ResolvedFusion::known(Fusion::manual(i128::from(count), kind)?)
@@ -145,7 +156,7 @@ impl FusionOption {
 }
 
 impl CheckedFusion {
-    /// Counts PEs where the application has to be known for it.
+    /// Computes the number of PEs for automatic fusion, unless it is known.
     pub(super) fn resolve(&self, graph: &Graph<'_>) -> Result<ResolvedFusion, Error> {
         match self {
             Self::Known(fusion) => Ok(*fusion),
@@ -159,19 +170,27 @@ impl CheckedFusion {
 }
 
 /// A request whose submission-time values are bound.
-pub(super) struct Bound {
+pub(super) struct BoundRequest {
     pub(super) bindings: Bindings,
     pub(super) configuration: Configuration,
 }
 
-impl Bound {
-    /// Errors at stage `logical-model`.
+impl BoundRequest {
+    /// Binds the submission-time values of a request.
+    ///
+    /// # Errors
+    ///
+    /// Stage `logical-model`, as for [`crate::logical::submission::bind`].
     pub(super) fn new(source: &Source, request: &Request) -> Result<Self, Error> {
         let bindings = bind(&source.application, &request.submission_values)?;
         Ok(Self { bindings, configuration: request.configuration.clone() })
     }
 
-    /// The application as it runs with these widths. Errors at stage `topology`.
+    /// Expands the application for these widths.
+    ///
+    /// # Errors
+    ///
+    /// As for [`topology::expand`].
     pub(super) fn expand(
         &self,
         source: &Source,
@@ -181,7 +200,7 @@ impl Bound {
         topology::expand(&source.application, &self.parameters(widths), budget)
     }
 
-    /// The same with the numbers of the application as it runs.
+    /// Expands the application for other widths and keeps the numbers of `before`.
     pub(super) fn expand_again(
         &self,
         before: &Topology,
@@ -196,8 +215,7 @@ impl Bound {
     }
 }
 
-/// What of a request had no effect, as far as it is known: without a topology nothing is said about regions
-/// (rule layout-16).
+/// Warns of parts of the request without effect. Without a topology, it does not check regions (rule layout-16).
 pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<&Topology>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for name in bindings.ignored() {

@@ -1,13 +1,13 @@
-//! Other widths for a job that exists.
+//! Compiles a job that exists for other widths.
 
 use super::Compiled;
 use super::assemble::{Assembled, Grouping};
 use super::change::{Predecessor, Prior};
-use super::request::{Bound, Request, ResolvedFusion, Source};
+use super::request::{BoundRequest, Request, ResolvedFusion, Source};
 use crate::budget::Budget;
 use crate::elements::{Elements, InUse, KeptPorts};
 use crate::error::{Error, Problems};
-use crate::fuser::{self, Graph, Identified, Running};
+use crate::fuser::{self, Graph, PartitionWithIds, RunningJob};
 use crate::topology::{self, Generations, Numbering, find_region, relabel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,10 +22,12 @@ pub enum Policy {
     Rebalance,
 }
 
-/// Compiles a job for other widths: pattern of one region -> width. Numbers are kept as far as things exist
-/// (rule layout-7).
+/// Compiles a job for other widths. `widths` maps patterns, each of which must match one region, to widths. Everything
+/// that still exists keeps its number (rule layout-7).
 ///
-/// Errors, besides those of a submission, at stage `transfer`: a pattern that matches no region, or several.
+/// # Errors
+///
+/// As for [`super::submit`]. Stage `transfer`: a pattern matches no region, or several.
 pub fn resize(
     prior: &Compiled,
     widths: &[(String, i128)],
@@ -50,7 +52,7 @@ pub fn resize(
         }
     }
     problems.into_result()?;
-    let bound = Bound { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
+    let bound = BoundRequest { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
     let generations = Generations::new(before, &topology);
@@ -61,13 +63,13 @@ pub fn resize(
         Policy::Sticky => {
             let pe = |node| prior.elements.pe(node);
             let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
-            // They hold an operator that is gone or sees other neighbours (rule fusion-25).
+            // These PEs hold an operator that is gone or has other neighbours (rule fusion-25).
             let changed = changes.changed.iter().filter_map(|&node| generations.earlier(node));
             let restarting = changed.chain(changes.removed.iter().copied());
             let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
             let (ids, taken) = (prior.elements.ids(), &in_use.elements);
-            let running = Running { pe_of: &pe_of, ids, restarting: &restarting, taken };
-            let Identified { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
+            let running = RunningJob { pe_of: &pe_of, ids, restarting: &restarting, taken };
+            let PartitionWithIds { partition, ids } = fuser::fuse_sticky(&graph, &fusion, running, budget)?;
             Grouping { partition, ids, automatic_count, automatic }
         }
         Policy::Rebalance => {
@@ -83,13 +85,13 @@ pub fn resize(
     let open = predecessor.unchanged.others(&elements);
     let ports = KeptPorts { before: &prior.elements, generations: &generations };
     elements.number(&open, &graph, Some(&ports), in_use, budget)?;
-    // What follows takes memory of its own.
+    // The stages that follow need the memory.
     drop(graph);
     let assembled = Assembled { bound, elements, automatic_count, automatic, prior: Prior::Job(predecessor) };
     assembled.finish(source, request, budget)
 }
 
-/// A resize alone, with a prior state given from outside (rule layout-17).
+/// A resize alone, from a state that the caller describes (rule layout-17).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Pattern of the region that is resized.
@@ -105,10 +107,12 @@ pub struct Replay {
 /// Replays a resize: fusion from scratch on the topology with the prior numbers; a PE with exactly the operators of a
 /// previous one takes its id. The widths of the request are not used.
 ///
-/// Errors as for [`resize`].
+/// # Errors
+///
+/// As for [`resize`].
 pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: &Budget) -> Result<Compiled, Error> {
     let fusion = request.fusion.check(request.fusion_type, None)?;
-    let bound = Bound::new(source, request)?;
+    let bound = BoundRequest::new(source, request)?;
     let before = bound.expand(source, existing(source, &replay.prior_widths), budget)?;
     let fresh = bound.expand(source, existing(source, &replay.current_widths), budget)?;
     find_region(&fresh.regions, &replay.region)?;
@@ -125,7 +129,7 @@ pub fn replay(source: &Source, request: &Arc<Request>, replay: &Replay, budget: 
     grouping.assemble(bound, &topology, &graph, prior, None, budget)?.finish(source, request, budget)
 }
 
-/// The widths of regions that there are; others are ignored.
+/// The widths of regions that exist. Others are ignored.
 fn existing(source: &Source, widths: &[(String, i128)]) -> Vec<(String, i128)> {
     let names: BTreeSet<&str> = super::restore::region_names(&source.application).into_values().collect();
     widths.iter().filter(|(name, _)| names.contains(name.as_str())).cloned().collect()

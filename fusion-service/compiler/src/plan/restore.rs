@@ -1,11 +1,11 @@
-//! A compiled job from its layout alone: on another replica, after a crash, for a resize.
+//! Restores a compiled job from its layout: on another replica, after a crash, or for a resize.
 
 use super::Compiled;
 use super::assemble::Grouping;
 use super::change::Prior;
 use super::layout::{Layout, LayoutError};
 use super::record::pre_order;
-use super::request::{Bound, Request, Source};
+use super::request::{BoundRequest, Request, Source};
 use crate::aadl::{Measure, Writer};
 use crate::budget::Budget;
 use crate::elements::PriorPorts;
@@ -21,18 +21,21 @@ use std::sync::Arc;
 /// Why a job cannot be restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestoreError {
-    /// The layout is at fault.
+    /// The layout is damaged or belongs to another job.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The application or the budget is.
+    /// The application or the request has problems, or the budget ended.
     #[error(transparent)]
     Compilation(#[from] Error),
 }
 
-/// Makes the job of a layout again. Its documents are the same to the byte if the request and the compiler are; the ids
-/// and sizes are taken from the layout. In the plan, every PE counts as added (rule layout-6).
+/// Restores the job that a layout was made from. Its documents are the same to the byte if the request and the version
+/// of the compiler are the same. Their ids and sizes come from the layout. In the plan, every PE counts as added
+/// (rule layout-6).
 ///
-/// Refuses a layout that does not belong to the application (rule layout-5).
+/// # Errors
+///
+/// The layout is damaged or does not belong to the application and the request (rule layout-5), or a stage fails.
 pub fn restore(
     source: &Source,
     request: &Arc<Request>,
@@ -47,29 +50,29 @@ pub fn restore(
         return Err(foreign("it was made for another job, or with other submission-time values or settings"));
     }
     request.check()?;
-    let bound = Bound::new(source, request)?;
+    let bound = BoundRequest::new(source, request)?;
     let names = region_names(&source.application);
     let widths: Vec<(String, i128)> = (layout.widths.iter())
         .map(|(region, width)| Some(((*names.get(region)?).to_owned(), i128::from(*width))))
         .collect::<Option<_>>()
         .ok_or_else(|| foreign("it has an unknown parallel region"))?;
     let fresh = bound.expand(source, widths, budget)?;
-    // Not every region of the application is in force: of several around one operator, one is.
+    // Not every region of the application is in force: of several for one operator, one is.
     if !fresh.regions.iter().map(|region| (region.index, region.width)).eq(layout.widths.iter().copied()) {
         return Err(foreign("it has other parallel regions"));
     }
     let topology = Arc::new(numbered(fresh, &layout)?);
     let (partition, ids) = grouping(&topology, &layout)?;
     let graph = Graph::from_topology(&topology).map_err(Error::from)?;
-    let grouping = Grouping { partition, ids, automatic: None, automatic_count: layout.automatic };
-    let ports = Recorded { layout: &layout, topology: &topology };
+    let grouping = Grouping { partition, ids, automatic: None, automatic_count: layout.automatic_count };
+    let ports = LayoutPorts { layout: &layout, topology: &topology };
     let assembled = grouping.assemble(bound, &topology, &graph, Prior::None, Some(&ports), budget)?;
     let writer = Writer::new(&assembled.elements, &request.job_name, request.job_id, None, budget)?;
     let measures: Vec<Measure> = (layout.elements.iter())
         .map(|e| Measure { content_id: e.content_id, runtime_id: e.runtime_id, bytes: e.bytes })
         .collect();
     let mut compiled = assembled.with_measures(source, request, writer, &measures, budget)?;
-    // Everything that the layout says has been found again, ports included.
+    // Checks that the restored job has everything that the layout has, ports included.
     compiled.plan.compiler.clone_from(&layout.compiler);
     if compiled.layout() != layout {
         return Err(foreign("it has other PE ports"));
@@ -78,12 +81,12 @@ pub fn restore(
 }
 
 /// The ports of a layout.
-struct Recorded<'a> {
+struct LayoutPorts<'a> {
     layout: &'a Layout,
     topology: &'a Topology,
 }
 
-impl PriorPorts for Recorded<'_> {
+impl PriorPorts for LayoutPorts<'_> {
     fn input(&self, pe: PeId, port: PeInput) -> Option<u32> {
         let ports = &self.layout.element(pe)?.inputs;
         let key = (self.topology.operators[port.operator].index, port.port);
@@ -103,7 +106,7 @@ fn foreign(what: &str) -> RestoreError {
     LayoutError::Foreign(what.to_owned()).into()
 }
 
-/// The fresh topology with exactly the numbers of the layout.
+/// Gives the fresh topology exactly the numbers of the layout.
 fn numbered(fresh: Topology, layout: &Layout) -> Result<Topology, RestoreError> {
     let known = &layout.numbering.operators;
     let exists = |identity: &Identity| known.binary_search_by(|(other, _)| other.cmp(identity)).is_ok();

@@ -1,4 +1,4 @@
-//! Texts of annotations: as written, or the submission-time value that they refer to.
+//! Resolves the texts of annotations: a text as written, or the submission-time value that it refers to.
 
 use crate::error::{Problem, Stage, excerpt};
 use crate::logical;

@@ -1,46 +1,47 @@
 //! Annotations as the AADL has them (rule expansion-20).
 //!
-//! Order: the operator's own in the order of the ADL, then `consistentRegionEntry` if it is in a region, then
-//! `threading` if a model applies. Values that refer to submission-time values are resolved. `eventTimeContext` keeps
-//! the triples of the ADL: they name operators by ADL index, and the operators' own indexes are only final after a
-//! resize has given them; the AADL stage puts them in.
+//! The operator's own annotations come first, in the order of the ADL, then `consistentRegionEntry` if it is in a
+//! region, then `threading` if a model applies. Values that refer to submission-time values are resolved.
+//! `eventTimeContext` keeps the triples of the ADL, which name operators by ADL index. Operator indexes are only final
+//! after a resize has carried them over, so the AADL stage puts them in.
 
 use super::annotation_text::resolve;
 use super::consistent::Membership;
 use super::shape::Shape;
-use super::texts::Texts;
-use super::{Annotation, AnnotationValue, Channel, Parameters, names, threading};
+use super::texts::TextBudget;
+use super::{AnnotationValue, Channel, Parameters, ResolvedAnnotation, names, threading};
 use crate::error::{Error, Problems};
 use crate::logical::OperatorId;
 use get_size2::GetSize;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The annotations of one operator, but for its membership in a consistent region.
+/// The annotations of one operator, apart from that of its consistent region.
 #[derive(Debug, GetSize)]
 pub(super) struct Annotations {
-    own: Vec<Own>,
-    threading: Option<Annotation>,
+    own: Vec<OwnAnnotation>,
+    threading: Option<ResolvedAnnotation>,
     varies: bool,
 }
 
-/// Annotations of one operator that were made already.
+/// The annotations of one operator that were made so far.
 #[derive(Clone, Default)]
-pub(super) struct Made {
-    /// By the channel of the composite around it where a view needs it, and the membership in a consistent region.
-    all: HashMap<(u32, Option<u64>), Arc<[Annotation]>>,
-    /// What was asked for last: mostly the same again.
-    last: Option<((u32, Option<u64>), Arc<[Annotation]>)>,
+pub(super) struct AnnotationCache {
+    /// By the channel of the composite around the operator, if a view needs it, and by consistent region.
+    all: HashMap<(u32, Option<u64>), Arc<[ResolvedAnnotation]>>,
+    /// The annotations that were returned last. The next call mostly needs the same.
+    last: Option<((u32, Option<u64>), Arc<[ResolvedAnnotation]>)>,
 }
 
 #[derive(Debug, GetSize)]
-enum Own {
-    Same(Annotation),
+enum OwnAnnotation {
+    Same(ResolvedAnnotation),
     View { before: Vec<(String, AnnotationValue)>, name: String, after: Vec<(String, AnnotationValue)>, tag: String },
 }
 
 impl Annotations {
-    /// Resolves what does not depend on the channel. Nothing if there are problems; all of them are told.
+    /// Resolves everything that does not depend on the channel. Returns nothing if there are problems, and adds all of
+    /// them to `problems`.
     pub(super) fn of(
         shape: &Shape<'_>,
         id: OperatorId,
@@ -74,11 +75,13 @@ impl Annotations {
                     varies = true;
                     let after = values.split_off(at + 1);
                     match values.pop() {
-                        Some((_, AnnotationValue::Text(name))) => Own::View { before: values, name, after, tag },
-                        _ => Own::Same(Annotation { tag, values: after }),
+                        Some((_, AnnotationValue::Text(name))) => {
+                            OwnAnnotation::View { before: values, name, after, tag }
+                        }
+                        _ => OwnAnnotation::Same(ResolvedAnnotation { tag, values: after }),
                     }
                 }
-                None => Own::Same(Annotation { tag, values }),
+                None => OwnAnnotation::Same(ResolvedAnnotation { tag, values }),
             });
         }
         let threading = threading::model(shape, id, parameters).map_err(|problem| problems.push(problem)).ok()?;
@@ -106,9 +109,9 @@ impl Annotations {
         id: OperatorId,
         channels: &[Channel],
         membership: Option<&Membership>,
-        made: &mut Made,
-        texts: &mut Texts,
-    ) -> Result<Arc<[Annotation]>, Error> {
+        made: &mut AnnotationCache,
+        texts: &mut TextBudget,
+    ) -> Result<Arc<[ResolvedAnnotation]>, Error> {
         let outer = channels.get(usize::from(shape.region_of[id].is_some()));
         let channel = if self.varies { outer.map_or(0, |channel| channel.global) } else { 0 };
         let key = (channel, membership.map(|membership| membership.region));
@@ -122,31 +125,35 @@ impl Annotations {
         let mut all = Vec::with_capacity(self.own.len() + 2);
         for own in &self.own {
             all.push(match own {
-                Own::Same(annotation) => annotation.clone(),
-                Own::View { before, name, after, tag } => {
+                OwnAnnotation::Same(annotation) => annotation.clone(),
+                OwnAnnotation::View { before, name, after, tag } => {
                     let scope = names::scope_of(shape, id).fill(channels);
                     let logical = names::logical_scope_of(shape.application, id);
                     let mut values = before.clone();
                     values.push(("name".to_owned(), AnnotationValue::Text(format!("{scope}{name}"))));
                     values.push(("logicalName".to_owned(), AnnotationValue::Text(format!("{logical}{name}"))));
                     values.extend(after.iter().cloned());
-                    Annotation { tag: tag.clone(), values }
+                    ResolvedAnnotation { tag: tag.clone(), values }
                 }
             });
         }
         all.extend(membership.map(|membership| membership.annotation.clone()));
         all.extend(self.threading.clone());
         charge(&all, texts)?;
-        let all: Arc<[Annotation]> = all.into();
+        let all: Arc<[ResolvedAnnotation]> = all.into();
         made.all.insert(key, all.clone());
         made.last = Some((key, all.clone()));
         Ok(all)
     }
 }
 
-impl Made {
-    /// Takes note of annotations that all channels have, outside consistent regions. They are charged for once.
-    pub(super) fn take_over(&mut self, annotations: &Arc<[Annotation]>, texts: &mut Texts) -> Result<(), Error> {
+impl AnnotationCache {
+    /// Takes over annotations that all channels outside consistent regions have. Charges for them once.
+    pub(super) fn take_over(
+        &mut self,
+        annotations: &Arc<[ResolvedAnnotation]>,
+        texts: &mut TextBudget,
+    ) -> Result<(), Error> {
         if self.last.is_none() {
             charge(annotations, texts)?;
             self.last = Some(((0, None), annotations.clone()));
@@ -155,17 +162,17 @@ impl Made {
     }
 }
 
-/// Asks for the texts of annotations.
-fn charge(annotations: &[Annotation], texts: &mut Texts) -> Result<(), Error> {
+/// Charges for the texts of annotations.
+fn charge(annotations: &[ResolvedAnnotation], texts: &mut TextBudget) -> Result<(), Error> {
     annotations.iter().try_for_each(|annotation| texts.charge(size(annotation)))
 }
 
 /// Bytes of an annotation, roughly.
-fn size(annotation: &Annotation) -> usize {
+fn size(annotation: &ResolvedAnnotation) -> usize {
     fn of(value: &AnnotationValue) -> usize {
         match value {
             AnnotationValue::Text(text) => text.len(),
-            // Two levels at most: nothing here nests deeper.
+            // Annotation values have at most two levels.
             AnnotationValue::List(list) => list.iter().map(of).sum(),
             AnnotationValue::Tuple(values) => values.iter().map(|(key, value)| key.len() + of(value)).sum(),
         }
@@ -179,7 +186,7 @@ fn view_attributes(text: &str) -> AnnotationValue {
     AnnotationValue::List(entries.map(AnnotationValue::Text).collect())
 }
 
-/// `{k="v",...}` as a tuple. What has no `=` is a key without text.
+/// `{k="v",...}` as a tuple. An entry without `=` is a key without text.
 fn view_filter(text: &str) -> AnnotationValue {
     let entries = without_ends(text).split(',').map(|entry| {
         let mut parts = entry.split('=');

@@ -1,8 +1,8 @@
 //! Connections and splitters of output ports (rules expansion-15 and expansion-16).
 //!
-//! For every copy of a port the ends that [`super::links`] found are turned into connections between copies: a splitter
-//! adds a digit to the global channel, a merger takes one away. The order matters: of two paths between the same two
-//! ports the last one counts, and splitters are numbered in pre-order.
+//! [`super::links`] has found the ends that each port reaches. This module turns them into connections for every copy
+//! of the port: a splitter adds a digit to the global channel, a merger removes one. The order matters. Of two paths
+//! between the same two ports the last one counts, and splitters are numbered in pre-order.
 
 use super::copies::Copies;
 use super::links::{End, Links, Reach};
@@ -16,24 +16,24 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::sync::Arc;
 
-/// Per output port, per connection of the ADL: what is behind it.
+/// For each output port and each of its connections in the ADL: what lies behind it.
 pub(super) type Outputs = Vec<Vec<Reach>>;
 
-/// What is behind the output ports of all primitives, and before their input ports.
-pub(super) struct Ports {
+/// What lies behind the output ports of all primitives, and the mergers before their input ports.
+pub(super) struct ReachedPorts {
     /// Output ports by operator.
     pub(super) outputs: SecondaryMap<OperatorId, Outputs>,
     /// Mergers before input ports, by operator.
     pub(super) mergers: SecondaryMap<OperatorId, Vec<Arc<[Merger]>>>,
-    /// By splitter: it is fed by a merger.
+    /// Whether each splitter is fed by a merger.
     drop_window_punctuation: SecondaryMap<SplitterId, bool>,
     /// Number of connections, duplicates included.
     pub(super) connections: u64,
 }
 
-impl Ports {
-    /// Follows all ports of real operators that have copies, and counts what will come of it. Problems: connections
-    /// that lead astray, or more than the limit.
+impl ReachedPorts {
+    /// Follows all ports of primitive operators that have copies, and counts their connections and splitters. Adds
+    /// connections that cannot be followed, and counts above the limit, to the problems.
     pub(super) fn follow(
         shape: &Shape<'_>,
         links: &mut Links<'_, '_>,
@@ -69,7 +69,7 @@ impl Ports {
             }
         }
         if !problems.is_empty() {
-            // Upstream would only be found what has been found downstream.
+            // Following links upstream would only find the same problems again.
             return Ok(ports);
         }
         for (id, operator) in shape.application.operators.iter() {
@@ -92,37 +92,42 @@ impl Ports {
     }
 }
 
-/// Makes the connections of one output port after the other.
+/// Makes the connections of output ports, one port after the other.
 pub(super) struct Connector<'r, 's, 'a> {
     shape: &'s Shape<'a>,
     links: &'r Links<'s, 'a>,
-    ports: &'r Ports,
+    ports: &'r ReachedPorts,
     copies: &'r Copies,
     /// All connections so far.
     pub(super) connections: Vec<Connection>,
-    /// The port at work.
+    /// The port that is being connected.
     source: (Node, u32),
-    /// Splitters of the port at work, in pre-order, with the splitter and channel that each hangs under.
+    /// Splitters of that port, in pre-order, with the splitter and channel that each is nested in.
     splitters: Vec<(Splitter, Option<(usize, u32)>)>,
-    work: Vec<Work>,
+    work: Vec<PendingWork>,
 }
 
-/// What is still to be done for a port.
-enum Work {
+/// A step that is still to be done for a port.
+enum PendingWork {
     /// Number the splitters behind an end.
     Split { end: End, channel: u32, under: Option<(usize, u32)> },
     /// Connect a channel of a splitter and those after it.
     Channel { splitter: SplitterId, number: usize, channel: u32, next: u32 },
 }
 
-/// The connected port: its outermost splitters, and the Export behind it with its global channel.
+/// The result for one port: its outermost splitters, and the Export behind it with its global channel.
 pub(super) struct Connected {
     pub(super) splitters: Vec<Splitter>,
     pub(super) export: Option<(OperatorId, u32)>,
 }
 
 impl<'r, 's, 'a> Connector<'r, 's, 'a> {
-    pub(super) fn new(shape: &'s Shape<'a>, links: &'r Links<'s, 'a>, ports: &'r Ports, copies: &'r Copies) -> Self {
+    pub(super) fn new(
+        shape: &'s Shape<'a>,
+        links: &'r Links<'s, 'a>,
+        ports: &'r ReachedPorts,
+        copies: &'r Copies,
+    ) -> Self {
         Self {
             shape,
             links,
@@ -149,7 +154,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                 export = found.or(export);
             }
             if reach.splitters > 0 {
-                let split = |end: &End| Work::Split { end: *end, channel, under: None };
+                let split = |end: &End| PendingWork::Split { end: *end, channel, under: None };
                 self.work.extend(reach.ends.iter().rev().map(split));
                 self.split();
             }
@@ -158,7 +163,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         Connected { splitters: self.assemble(), export }
     }
 
-    /// Connects what is reached without a splitter. Tells the first Export.
+    /// Makes the connections that need no splitter. Returns the first Export.
     fn destinations(&mut self, ends: &[End], channel: u32, via: Option<Via>) -> Option<(OperatorId, u32)> {
         let mut export = None;
         let mut stack: Vec<(End, u32)> = Vec::new();
@@ -198,19 +203,19 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Makes the splitters that were asked for, and those below them.
+    /// Makes the pending splitters and those nested in them.
     fn split(&mut self) {
         while let Some(work) = self.work.pop() {
             match work {
-                Work::Split { end: End::Merger(id), channel, under } => {
+                PendingWork::Split { end: End::Merger(id), channel, under } => {
                     let reach = self.links.merger(id);
                     if reach.splitters > 0 {
                         let channel = channel / self.shape.width(self.shape.mergers[id].region);
-                        let split = |end: &End| Work::Split { end: *end, channel, under };
+                        let split = |end: &End| PendingWork::Split { end: *end, channel, under };
                         self.work.extend(reach.ends.iter().rev().map(split));
                     }
                 }
-                Work::Split { end: End::Splitter(id), channel, under } => {
+                PendingWork::Split { end: End::Splitter(id), channel, under } => {
                     let splitter = &self.shape.splitters[id];
                     let width = self.shape.width(splitter.region);
                     if splitter.kind == SplitterKind::Broadcast {
@@ -218,7 +223,7 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                         if reach.splitters > 0 {
                             for local in (0..width).rev() {
                                 let channel = channel * width + local;
-                                let split = |end: &End| Work::Split { end: *end, channel, under };
+                                let split = |end: &End| PendingWork::Split { end: *end, channel, under };
                                 self.work.extend(reach.ends.iter().rev().map(split));
                             }
                         }
@@ -227,23 +232,25 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
                         self.splitters.push((self.splitter(id, number, width), under));
                         let reach = self.links.splitter(id);
                         if reach.connections > 0 || reach.splitters > 0 {
-                            self.work.push(Work::Channel { splitter: id, number, channel, next: 0 });
+                            self.work.push(PendingWork::Channel { splitter: id, number, channel, next: 0 });
                         }
                     }
                 }
-                Work::Split { end: End::Port(..) | End::Export(_), .. } => {}
-                Work::Channel { splitter, number, channel, next } => self.channels(splitter, number, channel, next),
+                PendingWork::Split { end: End::Port(..) | End::Export(_), .. } => {}
+                PendingWork::Channel { splitter, number, channel, next } => {
+                    self.channels(splitter, number, channel, next)
+                }
             }
         }
     }
 
-    /// Connects channels of a splitter from `next` on, up to one with splitters below it.
+    /// Connects the channels of a splitter from `next` on, up to the first channel with nested splitters.
     fn channels(&mut self, splitter: SplitterId, number: usize, channel: u32, next: u32) {
         let width = self.shape.width(self.shape.splitters[splitter].region);
         let reach = self.links.splitter(splitter);
         let index = u32::try_from(number).unwrap_or(u32::MAX);
         if let [End::Port(id, port)] = reach.ends.as_slice() {
-            // Nearly always: each channel begins with one port of one operator.
+            // The usual case: each channel begins with one port of one operator.
             let targets = self.copies.from(*id, channel * width).iter().zip(0..width);
             let connection = |(target, channel): (&PackedOption<Node>, u32)| {
                 let via = Via { splitter: index, channel };
@@ -256,9 +263,9 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
             let inside = channel * width + local;
             self.destinations(&reach.ends, inside, Some(Via { splitter: index, channel: local }));
             if reach.splitters > 0 {
-                self.work.push(Work::Channel { splitter, number, channel, next: local + 1 });
+                self.work.push(PendingWork::Channel { splitter, number, channel, next: local + 1 });
                 let under = Some((number, local));
-                let split = |end: &End| Work::Split { end: *end, channel: inside, under };
+                let split = |end: &End| PendingWork::Split { end: *end, channel: inside, under };
                 self.work.extend(reach.ends.iter().rev().map(split));
                 return;
             }
@@ -279,8 +286,8 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Sorts the connections of the port at work, those from `start` on; of several between the same ports the last one
-    /// stays.
+    /// Sorts the connections of the current port, which are those from `start` on. Of several between the same ports,
+    /// keeps the last one.
     fn finish_port(&mut self, start: usize) {
         let target = |connection: &Connection| (connection.target, connection.target_port);
         let sorted = self.connections.get(start..).unwrap_or_default().is_sorted_by(|a, b| target(a) < target(b));
@@ -293,10 +300,11 @@ impl<'r, 's, 'a> Connector<'r, 's, 'a> {
         }
     }
 
-    /// Hangs the splitters of a port under each other.
+    /// Nests the splitters of a port.
     fn assemble(&mut self) -> Vec<Splitter> {
         let mut top = Vec::new();
-        // Those below a splitter come after it, so from the end every splitter is complete when its turn comes.
+        // Nested splitters come after the splitter around them. So, from the end, each splitter is complete when it is
+        // taken.
         while let Some((mut splitter, under)) = self.splitters.pop() {
             splitter.nested.reverse();
             match under.and_then(|(number, channel)| Some((self.splitters.get_mut(number)?, channel))) {

@@ -1,21 +1,22 @@
 //! Consistent regions (rules expansion-28 and expansion-29).
 //!
-//! A region is declared by an annotation of a composite and entered by an annotation of each operator. The search takes
-//! start operators in the order of the walk; each global channel of a parallel start operator has a region of its own.
-//! A region is everything that is reached downstream from its start operators, up to end operators and to operators
-//! that take no part. Regions that share an operator are one; the smallest index stays.
+//! An annotation of a composite declares a region, and each operator enters it by an annotation of its own. The search
+//! takes start operators in the order of the walk. Each global channel of a parallel start operator has a region of its
+//! own. A region has all operators that are reached downstream from its start operators, up to end operators and to
+//! autonomous operators. Regions that share an operator are merged and have the smallest of their indexes.
 //!
-//! The search follows no operator twice: a region that reaches an operator again joins the region of that operator, and
-//! with it everything downstream. So the work is linear in the connections, however many channels start. Splitters and
-//! mergers count like operators: streams that meet in one share a region, even if nothing behind it takes part.
+//! The search follows no operator twice. A region that reaches an operator again is merged with the region of that
+//! operator, which has everything downstream already. So the search takes time linear in the connections, however many
+//! channels start. Splitters and mergers count like operators: streams that meet in one share a region, even if all
+//! operators behind it are autonomous.
 
 use super::annotation_text::resolve;
-use super::connect::Ports;
+use super::connect::ReachedPorts;
 use super::copies::Copies;
 use super::links::{End, Links};
 use super::order::{Numbered, Order};
 use super::shape::Shape;
-use super::{Annotation, AnnotationValue, Connection, ConsistentRegion, Node, Parameters};
+use super::{AnnotationValue, Connection, ConsistentRegion, Node, Parameters, ResolvedAnnotation};
 use crate::budget::{Budget, Pace};
 use crate::error::{Error, Place, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
@@ -32,7 +33,7 @@ pub(super) struct Membership {
     /// Index of the region after merging.
     pub(super) region: u64,
     /// Its `consistentRegionEntry`.
-    pub(super) annotation: Annotation,
+    pub(super) annotation: ResolvedAnnotation,
     is_start: bool,
     is_trigger: bool,
 }
@@ -54,7 +55,7 @@ struct Declaration<'a> {
 }
 
 /// A region before merging.
-struct Found {
+struct FoundRegion {
     index: u64,
     /// Position of its declaration.
     declaration: usize,
@@ -65,22 +66,22 @@ struct Found {
 }
 
 /// The state of the search.
-struct Search<'r, 'a> {
+struct RegionSearch<'r, 'a> {
     shape: &'r Shape<'a>,
     parameters: &'r Parameters,
     declarations: Vec<Declaration<'a>>,
-    /// Where Exports are that say they take part in a region.
+    /// Exports with an annotation to take part in a region, and where they are.
     exports: BTreeMap<OperatorId, Place>,
-    found: Vec<Found>,
+    found: Vec<FoundRegion>,
     problems: Problems,
 }
 
-/// What the search walks on, besides the shape.
-pub(super) struct Graph<'r, 's, 'a> {
-    /// What is behind the ports of operators.
+/// What the search reads besides the shape.
+pub(super) struct SearchGraph<'r, 's, 'a> {
+    /// What lies behind the ports of operators.
     pub(super) links: &'r Links<'s, 'a>,
-    /// The same, where it begins.
-    pub(super) ports: &'r Ports,
+    /// What the output ports of primitive operators reach.
+    pub(super) ports: &'r ReachedPorts,
     /// Nodes of operators.
     pub(super) copies: &'r Copies,
     /// The operator and global channel of every node.
@@ -94,16 +95,16 @@ pub(super) fn find(
     shape: &Shape<'_>,
     order: &Order,
     parameters: &Parameters,
-    graph: &Graph<'_, '_, '_>,
+    graph: &SearchGraph<'_, '_, '_>,
     budget: &Budget,
 ) -> Result<ConsistentRegions, Error> {
-    let Graph { copies, numbered, connections, .. } = *graph;
+    let SearchGraph { copies, numbered, connections, .. } = *graph;
     let application = shape.application;
     let takes_part = |id: OperatorId| entry(shape, id).is_some();
     if !application.operators.keys().any(takes_part) {
         return Ok(ConsistentRegions::default());
     }
-    let mut search = Search {
+    let mut search = RegionSearch {
         shape,
         parameters,
         declarations: declarations(application),
@@ -126,7 +127,7 @@ pub(super) fn find(
         first.push(from + rest.iter().take_while(|connection| connection.source.index() < at).count());
     }
     let mut followed: SecondaryMap<Node, bool> = SecondaryMap::new();
-    let mut between = Between::new();
+    let mut between = PassedEnds::new();
     let mut pace = budget.pace();
     for (id, channel, region) in starts {
         let mut stack: Vec<Node> = copies.node(id, channel).into_iter().collect();
@@ -155,8 +156,8 @@ pub(super) fn find(
     search.problems.into_result().map(|()| regions)
 }
 
-/// The region of every splitter and merger that was passed, in each global channel outside of it.
-type Between = HashMap<(End, u32), usize>;
+/// The region of every splitter and merger that the search has passed, by the global channel outside of it.
+type PassedEnds = HashMap<(End, u32), usize>;
 
 fn entry<'a>(shape: &Shape<'a>, id: OperatorId) -> Option<&'a ConsistentEntry> {
     match &shape.application.operators[id].kind {
@@ -192,7 +193,7 @@ fn find_declaration(declarations: &[Declaration<'_>], index: u64) -> Option<usiz
     declarations.binary_search_by_key(&index, |declaration| declaration.index).ok()
 }
 
-/// Says which operators enter regions that nothing declares, whatever else is wrong.
+/// Reports operators that enter regions which nothing declares. It also works for an application with other problems.
 pub(super) fn check(shape: &Shape<'_>, problems: &mut Problems) {
     check_entries(shape, &declarations(shape.application), problems);
 }
@@ -210,7 +211,7 @@ fn check_entries(shape: &Shape<'_>, declarations: &[Declaration<'_>], problems: 
     }
 }
 
-impl<'a> Search<'_, 'a> {
+impl<'a> RegionSearch<'_, 'a> {
     fn declaration(&self, index: u64) -> Option<usize> {
         find_declaration(&self.declarations, index)
     }
@@ -232,7 +233,7 @@ impl<'a> Search<'_, 'a> {
         for (declaration, declared) in self.declarations.iter().enumerate() {
             known.insert((declared.index, 0), self.found.len());
             let merged = self.found.len();
-            self.found.push(Found { index: declared.index, declaration, merged, starts: BTreeSet::new() });
+            self.found.push(FoundRegion { index: declared.index, declaration, merged, starts: BTreeSet::new() });
         }
         let mut next = self.found.len() as u64;
         let mut found = Vec::with_capacity(starts.len());
@@ -243,7 +244,7 @@ impl<'a> Search<'_, 'a> {
                     next += 1;
                 }
                 let merged = self.found.len();
-                self.found.push(Found { index: next, declaration, merged, starts: BTreeSet::new() });
+                self.found.push(FoundRegion { index: next, declaration, merged, starts: BTreeSet::new() });
                 next += 1;
                 merged
             });
@@ -253,7 +254,7 @@ impl<'a> Search<'_, 'a> {
         found
     }
 
-    /// Puts an operator into a region; if it is in another one already, the two become one.
+    /// Puts an operator into a region. If it is in another one already, merges the two.
     fn join(&mut self, region_of: &mut SecondaryMap<Node, Option<usize>>, node: Node, region: usize) {
         match region_of[node] {
             None => region_of[node] = Some(region),
@@ -264,8 +265,8 @@ impl<'a> Search<'_, 'a> {
     /// Puts the splitters and mergers between an operator and what it feeds into its region.
     fn pass(
         &mut self,
-        graph: &Graph<'_, '_, '_>,
-        between: &mut Between,
+        graph: &SearchGraph<'_, '_, '_>,
+        between: &mut PassedEnds,
         node: Node,
         region: usize,
         pace: &mut Pace<'_>,
@@ -290,7 +291,7 @@ impl<'a> Search<'_, 'a> {
                     }
                 };
                 match between.entry((*end, outside)) {
-                    // Whoever came first went on from here.
+                    // The search has followed this splitter or merger before.
                     Entry::Occupied(other) => self.merge(region, *other.get()),
                     Entry::Vacant(unknown) => {
                         unknown.insert(region);
@@ -331,7 +332,7 @@ impl<'a> Search<'_, 'a> {
         self.found[goes].merged = stays;
     }
 
-    /// The region that a region became part of.
+    /// The region that a region was merged into.
     fn root(&mut self, mut region: usize) -> usize {
         while self.found[region].merged != region {
             let next = self.found[region].merged;
@@ -341,23 +342,23 @@ impl<'a> Search<'_, 'a> {
         region
     }
 
-    /// An operator-driven region has one start operator in the program; its channels are one (rule expansion-30).
+    /// An operator-driven region may have one logical start operator, in any number of channels (rule expansion-30).
     fn check_triggers(&mut self) {
         let mut starts: BTreeMap<(bool, u64), (BTreeSet<OperatorId>, bool, usize)> = BTreeMap::new();
         for at in 0..self.found.len() {
             let root = self.root(at);
             let declaration = self.found[at].declaration;
             let driven = self.value(declaration, "trigger").is_some_and(|trigger| trigger == "operatorDriven");
-            // Together with what it was merged with, and with the other channels of the same declaration.
+            // Counts the start operators of all merged regions, and those of all channels of the same declaration.
             for key in [(false, root as u64), (true, self.declarations[declaration].index)] {
                 let (all, any_driven, _) = starts.entry(key).or_insert((BTreeSet::new(), false, declaration));
                 all.extend(&self.found[at].starts);
                 *any_driven |= driven;
             }
         }
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for (starts, driven, declaration) in starts.into_values() {
-            if !driven || starts.len() < 2 || !told.insert(declaration) {
+            if !driven || starts.len() < 2 || !reported.insert(declaration) {
                 continue;
             }
             let declaration = &self.declarations[declaration];
@@ -468,7 +469,7 @@ impl<'a> Search<'_, 'a> {
                 entry.autonomous_inputs.iter().map(|port| resolved(port).map(AnnotationValue::Text)).collect();
             values.push(("autonomousInputPort".to_owned(), AnnotationValue::List(ports?)));
         }
-        let annotation = Annotation { tag: annotation.tag, values };
+        let annotation = ResolvedAnnotation { tag: annotation.tag, values };
         Some(Membership { region: index, annotation, is_start: entry.is_start, is_trigger })
     }
 }

@@ -1,6 +1,6 @@
-//! The copies of each operator as written: which operator of a topology stands in which channel.
+//! Maps each logical operator to its copies: the operator of the topology in each channel.
 //!
-//! A copy is named by the operator and its global channel, as everywhere in [`super::shape`].
+//! A copy is identified by the logical operator and its global channel, as in [`super::shape`].
 
 use super::Node;
 use super::order::Numbered;
@@ -15,7 +15,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// The copies whose numbers these are; nodes are positions among them.
+    /// Makes the map for operators with these numbers. Nodes are positions in this list.
     pub(super) fn new(numbered: &Numbered) -> Self {
         let mut nodes: SecondaryMap<OperatorId, Vec<PackedOption<Node>>> = SecondaryMap::new();
         for (at, (_, id, channel)) in numbered.iter().enumerate() {

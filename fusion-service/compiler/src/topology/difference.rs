@@ -1,7 +1,7 @@
-//! What a resize does to operators (rule expansion-34).
+//! Finds the operators that a resize adds, changes or removes (rule expansion-34).
 //!
-//! Compares two topologies of one application whose numbers agree, as [`super::relabel()`] and [`super::expand_again`]
-//! give them: an operator index that both have belongs to the same operator.
+//! The two topologies must be of one application, with the numbers of the first carried over to the second by
+//! [`super::relabel()`] or [`super::expand_again`]. Then an operator index that both have belongs to the same operator.
 
 use super::{Generations, Node, Topology};
 use crate::logical::OperatorId;
@@ -10,35 +10,35 @@ use get_size2::GetSize;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
-/// What a resize does to operators.
+/// The operators that a resize adds, changes or removes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct ChangedOperators {
     /// Operators of channels that are new; of the topology after.
     pub added: Vec<Node>,
-    /// Operators that are inside a region that is resized, or see other neighbours; of the topology after.
+    /// Operators inside a resized region, or with other neighbours; of the topology after.
     pub changed: Vec<Node>,
     /// Operators of channels that are gone; of the topology before.
     pub removed: Vec<Node>,
 }
 
-/// The same by name, sorted: removed operators as they were, others as they are.
+/// The names of [`ChangedOperators`], sorted. Removed operators have their old names, others their new ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
-pub struct Difference {
+pub struct ChangedOperatorNames {
     /// Operators of channels that are new.
     pub added: Vec<String>,
-    /// Operators that are inside the region, or see other neighbours.
+    /// Operators inside a resized region, or with other neighbours.
     pub changed: Vec<String>,
     /// Operators of channels that are gone.
     pub removed: Vec<String>,
 }
 
-/// What becomes of operators when a topology is replaced by one with other widths (rule expansion-34). Nothing when the
-/// widths are the same.
-pub fn changes(generations: &Generations<'_>) -> Changes {
+/// Compares a topology with one for other widths (rule expansion-34). If the widths are the same, no operator is
+/// listed.
+pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
     let (before, after) = (generations.before(), generations.now());
     let both = before.regions.iter().zip(&after.regions);
     let resized: BTreeSet<u64> = both.filter(|(old, new)| old.width != new.width).map(|(old, _)| old.index).collect();
-    let mut changes = Changes::default();
+    let mut changes = ChangedOperators::default();
     if resized.is_empty() {
         return changes;
     }
@@ -73,15 +73,15 @@ pub fn changes(generations: &Generations<'_>) -> Changes {
     changes
 }
 
-impl Changes {
-    /// The same by name.
-    pub fn names(&self, before: &Topology, after: &Topology) -> Difference {
+impl ChangedOperators {
+    /// The names of these operators.
+    pub fn names(&self, before: &Topology, after: &Topology) -> ChangedOperatorNames {
         let names = |nodes: &[Node], topology: &Topology| {
             let mut names: Vec<String> = nodes.iter().map(|&node| topology.operators[node].name.clone()).collect();
             names.sort_unstable();
             names
         };
-        Difference {
+        ChangedOperatorNames {
             added: names(&self.added, after),
             changed: names(&self.changed, after),
             removed: names(&self.removed, before),
@@ -89,7 +89,7 @@ impl Changes {
     }
 }
 
-/// [`changes`] by name.
-pub fn difference(before: &Topology, after: &Topology) -> Difference {
+/// The names of the operators that [`changes`] finds.
+pub fn difference(before: &Topology, after: &Topology) -> ChangedOperatorNames {
     changes(&Generations::new(before, after)).names(before, after)
 }

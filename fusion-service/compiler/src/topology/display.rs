@@ -1,6 +1,6 @@
-//! A topology as text, one line per thing, for people and for comparisons.
+//! Writes a topology as text, one line per region, pool, operator, port and connection, for people and for comparisons.
 
-use super::{AnnotationValue, Connection, Operator, Splitter, Topology};
+use super::{AnnotationValue, Connection, PhysicalOperator, Splitter, Topology};
 use crate::logical::{Primitive, SplitterKind};
 use std::fmt::{self, Formatter};
 
@@ -29,9 +29,9 @@ impl fmt::Display for Topology {
 }
 
 impl Topology {
-    fn operator(&self, f: &mut Formatter<'_>, operator: &Operator, connections: &[Connection]) -> fmt::Result {
+    fn operator(&self, f: &mut Formatter<'_>, operator: &PhysicalOperator, connections: &[Connection]) -> fmt::Result {
         let logical = &self.application.operators[operator.logical];
-        let Operator { index, name, .. } = operator;
+        let PhysicalOperator { index, name, .. } = operator;
         write!(f, "node {index} logical={} name={name} lname={}", logical.index, logical.logical_name)?;
         for (at, channel) in operator.channels.iter().enumerate() {
             write!(f, "{}", if at == 0 { " regions=[" } else { ", " })?;
@@ -87,7 +87,7 @@ impl Topology {
         Ok(())
     }
 
-    fn inputs(&self, f: &mut Formatter<'_>, operator: &Operator, primitive: &Primitive) -> fmt::Result {
+    fn inputs(&self, f: &mut Formatter<'_>, operator: &PhysicalOperator, primitive: &Primitive) -> fmt::Result {
         for (position, (port, written)) in operator.inputs.iter().zip(&primitive.inputs).enumerate() {
             let mergers: Vec<String> = port.mergers.iter().map(|m| format!("{}:r{}", m.index, m.region)).collect();
             write!(f, "    in{position} name={} mergers={}", written.port.name, List(&mergers))?;
@@ -110,7 +110,8 @@ impl Topology {
     }
 }
 
-/// Splitters, each with its channels and those below it. The stack is our own: a tree may be deep.
+/// Writes splitters, each with its channels and nested splitters. It uses a stack of its own, because a tree may be
+/// deep.
 fn tree(f: &mut Formatter<'_>, splitters: &[Splitter]) -> fmt::Result {
     enum Line<'a> {
         Splitter(&'a Splitter, usize),

@@ -6,23 +6,23 @@
 //!             --operators, connect, imports, locations, consistent, annotations--> Topology
 //! ```
 //!
-//! Everything up to `links` costs what the document weighs, whatever the widths; limits are checked there.
+//! Everything up to `links` takes time linear in the document, whatever the widths. Limits are checked there.
 
-use super::annotations::Made;
-use super::connect::{Connector, Ports};
+use super::annotations::AnnotationCache;
+use super::connect::{Connector, ReachedPorts};
 use super::consistent::{self, ConsistentRegions};
 use super::copies::Copies;
-use super::imports::{self, Imported};
+use super::imports::{self, ImportsOfPorts};
 use super::links::Links;
 use super::locations::{HostPools, may_replicate};
-use super::operators::Resolved;
+use super::operators::ResolvedPrimitives;
 use super::order::{Numbered, Order};
-use super::regrow::Previous;
 use super::relabel::{Numbering, relabel};
+use super::reuse::Previous;
 use super::shape::{ScopeId, Shape};
-use super::texts::Texts;
+use super::texts::TextBudget;
 use super::widths::Overrides;
-use super::{Connection, Node, Operator, Parameters, Region, Topology, WidthIndependent};
+use super::{Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
@@ -39,8 +39,8 @@ pub fn expand(application: &Arc<Application>, parameters: &Parameters, budget: &
     make(application, parameters, None, budget)
 }
 
-/// Expands the application of a topology once more, for other widths in force and else the same parameters. What exists
-/// already keeps its numbers, as [`relabel`] says; operators that no changed region concerns are shared.
+/// Expands the application of a topology again, for other widths and otherwise the same parameters. Everything that
+/// existed keeps its numbers, as with [`relabel`]. Operators that no changed region concerns are shared.
 ///
 /// # Errors
 ///
@@ -61,11 +61,11 @@ fn make(
     let width_independent = before.map(|before| &before.width_independent);
     let wiring = width_independent.map(|width_independent| Arc::clone(&width_independent.wiring));
     let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);
-    let mut texts = Texts::new(&budget.limits);
+    let mut texts = TextBudget::new(&budget.limits);
     let order = if problems.is_empty() { problems.keep(Order::new(&shape, &budget.limits))? } else { None };
     let Some(order) = order else { return Err(refuse(&shape, parameters, texts, problems)) };
     let mut links = Links::new(&shape, &budget.limits);
-    let ports = Ports::follow(&shape, &mut links, budget, &mut problems)?;
+    let ports = ReachedPorts::follow(&shape, &mut links, budget, &mut problems)?;
     let numbered = if problems.is_empty() { problems.keep(order.numbered(&shape))? } else { None };
     let Some(mut numbered) = numbered else { return Err(refuse(&shape, parameters, texts, problems)) };
     let mut running = before.and_then(|before| Previous::new(&shape, before, &mut numbered));
@@ -73,7 +73,7 @@ fn make(
     let imported = imports::imports(&shape, &order, &mut links, &copies, &mut texts, budget, &mut problems)?;
     let resolved = match width_independent {
         Some(WidthIndependent { resolved, .. }) => resolved.charge(&mut texts).map(|()| Arc::clone(resolved)),
-        None => Resolved::new(&shape, parameters, &mut texts, &mut problems).map(Arc::new),
+        None => ResolvedPrimitives::new(&shape, parameters, &mut texts, &mut problems).map(Arc::new),
     };
     let Some(resolved) = problems.keep(resolved)?.filter(|_| problems.is_empty()) else {
         consistent::check(&shape, &mut problems);
@@ -81,7 +81,7 @@ fn make(
     };
     check_names(&shape, &resolved, budget)?;
 
-    let counted = Counted {
+    let counted = CheckedApplication {
         shape: &shape,
         links: &links,
         ports: &ports,
@@ -90,13 +90,13 @@ fn make(
         resolved: &resolved,
     };
     let copied = counted.copy(imported, running.as_mut(), &mut texts, &mut problems, budget)?;
-    let Copied { mut operators, connections, taken_over } = copied;
+    let CopiedOperators { mut operators, connections, taken_over } = copied;
     let host_pools = replicate_host_pools(&shape, &order, &taken_over, &mut operators, &mut texts, &mut problems)?;
     if !problems.is_empty() {
         consistent::check(&shape, &mut problems);
         return Err(Error::Rejected(problems.into_vec()));
     }
-    let graph = consistent::Graph {
+    let graph = consistent::SearchGraph {
         links: &links,
         ports: &ports,
         copies: &copies,
@@ -105,7 +105,7 @@ fn make(
     };
     let regions = consistent::find(&shape, &order, parameters, &graph, budget)?;
     let had_regions = before.is_some_and(|before| !before.consistent_regions.is_empty());
-    // With no consistent region, before or now, what was taken over has its annotations.
+    // Without consistent regions before and now, operators that were taken over have their annotations already.
     let complete = if regions.regions.is_empty() && !had_regions { Some(&taken_over) } else { None };
     counted.annotate(&mut operators, &regions, complete, &mut texts)?;
     drop(links);
@@ -130,40 +130,40 @@ fn make(
     })
 }
 
-/// An application of which everything is counted and checked, so that it can be copied.
-struct Counted<'r, 's, 'a> {
+/// An application after all counts and checks. Its operators can be copied.
+struct CheckedApplication<'r, 's, 'a> {
     shape: &'s Shape<'a>,
     links: &'r Links<'s, 'a>,
-    ports: &'r Ports,
+    ports: &'r ReachedPorts,
     numbered: &'r Numbered,
     copies: &'r Copies,
-    resolved: &'r Resolved,
+    resolved: &'r ResolvedPrimitives,
 }
 
 /// The copies of all operators, without host pools of their own and annotations.
-struct Copied {
-    operators: PrimaryMap<Node, Shared<Operator>>,
+struct CopiedOperators {
+    operators: PrimaryMap<Node, Shared<PhysicalOperator>>,
     connections: Vec<Connection>,
-    /// Which operators are those of the topology before.
+    /// Whether each operator was taken over from the topology before.
     taken_over: PrimaryMap<Node, bool>,
 }
 
-impl<'s, 'a> Counted<'_, 's, 'a> {
-    /// Makes all operators with their connections, or takes them over.
+impl<'s, 'a> CheckedApplication<'_, 's, 'a> {
+    /// Makes all operators with their connections, or takes them over from the topology before.
     fn copy(
         &self,
-        imported: Imported,
+        imported: ImportsOfPorts,
         mut running: Option<&mut Previous<'_>>,
-        texts: &mut Texts,
+        texts: &mut TextBudget,
         problems: &mut Problems,
         budget: &Budget,
-    ) -> Result<Copied, Error> {
+    ) -> Result<CopiedOperators, Error> {
         let Self { shape, links, ports, numbered, copies, resolved } = *self;
         let unchanged = running.as_ref().map_or_else(SecondaryMap::new, |running| {
             running.unchanged(shape, links, ports, resolved, (numbered, &imported))
         });
         let mut connector = Connector::new(shape, links, ports, copies);
-        let mut operators: PrimaryMap<Node, Shared<Operator>> = PrimaryMap::with_capacity(numbered.len());
+        let mut operators: PrimaryMap<Node, Shared<PhysicalOperator>> = PrimaryMap::with_capacity(numbered.len());
         let mut taken_over: PrimaryMap<Node, bool> = PrimaryMap::with_capacity(numbered.len());
         let mut pace = budget.pace();
         let mut imported = imported.into_iter().peekable();
@@ -197,18 +197,18 @@ impl<'s, 'a> Counted<'_, 's, 'a> {
             }
             operators.push(Shared::new(operator));
         }
-        Ok(Copied { operators, connections: connector.connections, taken_over })
+        Ok(CopiedOperators { operators, connections: connector.connections, taken_over })
     }
 
-    /// Gives operators their annotations and the consistent regions that they are in. Those of `complete` have them.
+    /// Gives operators their annotations and consistent regions. Operators of `complete` have theirs already.
     fn annotate(
         &self,
-        operators: &mut PrimaryMap<Node, Shared<Operator>>,
+        operators: &mut PrimaryMap<Node, Shared<PhysicalOperator>>,
         regions: &ConsistentRegions,
         complete: Option<&PrimaryMap<Node, bool>>,
-        texts: &mut Texts,
+        texts: &mut TextBudget,
     ) -> Result<(), Error> {
-        let mut made: SecondaryMap<OperatorId, Made> = SecondaryMap::new();
+        let mut made: SecondaryMap<OperatorId, AnnotationCache> = SecondaryMap::new();
         for ((node, operator), (_, id, _)) in operators.iter_mut().zip(self.numbered) {
             if complete.is_some_and(|complete| complete[node]) {
                 made[*id].take_over(&operator.annotations, texts)?;
@@ -230,11 +230,11 @@ impl<'s, 'a> Counted<'_, 's, 'a> {
     }
 }
 
-/// Refuses an application whose parts do not fit together, and tells what is wrong with the parts in themselves as well
+/// Makes the error for an application whose parts do not fit together. It also has the problems of each part in itself
 /// (rule expansion-32).
-fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut problems: Problems) -> Error {
+fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: TextBudget, mut problems: Problems) -> Error {
     imports::check_expressions(shape.application, &mut problems);
-    let resolved = Resolved::new(shape, parameters, &mut texts, &mut problems);
+    let resolved = ResolvedPrimitives::new(shape, parameters, &mut texts, &mut problems);
     match problems.keep(resolved) {
         Ok(_) => consistent::check(shape, &mut problems),
         Err(ended) => return ended,
@@ -244,7 +244,7 @@ fn refuse(shape: &Shape<'_>, parameters: &Parameters, mut texts: Texts, mut prob
 
 /// Refuses an application whose names alone are more than all documents may have, before the names are made
 /// (rule expansion-33).
-fn check_names(shape: &Shape<'_>, resolved: &Resolved, budget: &Budget) -> Result<(), Error> {
+fn check_names(shape: &Shape<'_>, resolved: &ResolvedPrimitives, budget: &Budget) -> Result<(), Error> {
     let mut bytes = 0_u64;
     for (id, written) in resolved.iter() {
         let copies = u64::from(shape.scopes[shape.scope_of[id]].channels);
@@ -280,13 +280,13 @@ fn replicate_host_pools(
     shape: &Shape<'_>,
     order: &Order,
     taken_over: &PrimaryMap<Node, bool>,
-    operators: &mut PrimaryMap<Node, Shared<Operator>>,
-    texts: &mut Texts,
+    operators: &mut PrimaryMap<Node, Shared<PhysicalOperator>>,
+    texts: &mut TextBudget,
     problems: &mut Problems,
 ) -> Result<Vec<HostPool>, Error> {
     let mut pools = HostPools::new(&shape.application.host_pools);
     let mut walk = Vec::new();
-    // What is taken over is in no such pool.
+    // Operators that were taken over are in no such pool.
     for (node, operator) in operators.iter().filter(|(node, _)| !taken_over[*node]) {
         if may_replicate(shape, operator.logical, &operator.resources) {
             let channel = operator.channels.first().map_or(0, |channel| channel.global);

@@ -1,13 +1,14 @@
-//! Two generations of a job: which operator of the one is which of the other, and which are the same.
+//! Compares two generations of a job: which operators exist in both, and which of these are the same.
 //!
-//! A resize computes this once, when it has made the new topology. Every later stage asks it, and nothing else, what it
-//! can take over from the generation before: fusion the PEs of operators, [`crate::elements`] numbers and whole PEs,
-//! [`crate::aadl`] pieces of text.
+//! A resize makes this comparison once, when it has made the new topology. Every later stage uses it, and nothing else,
+//! to decide what it can take over from the generation before: fusion takes over the PEs of operators,
+//! [`crate::elements`] numbers and whole PEs, [`crate::aadl`] fragments of text.
 //!
 //! Knows: two topologies of one application. Must not know: how the second was made, PEs, documents.
 //!
-//! Invariant: the numbers of the two agree, as [`super::relabel()`] and [`super::expand_again`] give them. So an
-//! operator index that both have belongs to the same operator, and what both have is in the same order in both.
+//! Invariant: [`super::relabel()`] or [`super::expand_again`] has carried the numbers of the first over to the second.
+//! So an operator index that both have belongs to the same operator, and the operators that both have are in the same
+//! order in both.
 
 use super::{Node, Topology};
 use cranelift_entity::PrimaryMap;
@@ -18,11 +19,11 @@ use cranelift_entity::packed_option::PackedOption;
 pub struct Generations<'g> {
     before: &'g Topology,
     now: &'g Topology,
-    /// By operator of `now`: what it was.
+    /// By operator of `now`: the same operator in `before`.
     earlier: PrimaryMap<Node, PackedOption<Node>>,
-    /// By operator of `before`: what it has become.
+    /// By operator of `before`: the same operator in `now`.
     later: PrimaryMap<Node, PackedOption<Node>>,
-    /// By operator of `now`: whether it is equal to what it was.
+    /// By operator of `now`: whether its value is equal to the one in `before`.
     equal: PrimaryMap<Node, bool>,
 }
 
@@ -41,7 +42,7 @@ impl<'g> Generations<'g> {
                 later[was] = node.into();
             }
             earlier.push(was.into());
-            // Whole values, whatever they are for: a field that is new counts before anybody has thought of it.
+            // Compares whole values, so that a new field of the type counts at once.
             equal.push(was.is_some_and(|was| before.operators[was] == now.operators[node]));
         }
         Self { before, now, earlier, later, equal }
@@ -57,17 +58,17 @@ impl<'g> Generations<'g> {
         self.now
     }
 
-    /// What an operator of the second was, if it was there.
+    /// The operator of the first that an operator of the second was, if it existed.
     pub fn earlier(&self, node: Node) -> Option<Node> {
         self.earlier.get(node)?.expand()
     }
 
-    /// What has become of an operator of the first, if it is still there.
+    /// The operator of the second that an operator of the first has become, if it still exists.
     pub fn later(&self, earlier: Node) -> Option<Node> {
         self.later.get(earlier)?.expand()
     }
 
-    /// What an operator of the second was, if it is the same. Its connections may be others.
+    /// The operator of the first, if an operator of the second is equal to it. Its connections may differ.
     pub fn same(&self, node: Node) -> Option<Node> {
         self.earlier(node).filter(|_| self.equal[node])
     }
@@ -77,8 +78,8 @@ impl<'g> Generations<'g> {
         self.later.iter().filter(|(_, later)| later.is_none()).map(|(earlier, _)| earlier)
     }
 
-    /// Whether the two have in common what every PE of a job repeats.
-    pub fn share_surroundings(&self) -> bool {
-        self.before.has_surroundings_of(self.now)
+    /// Whether the parts that every document of a job repeats are the same in both.
+    pub fn share_repeated_parts(&self) -> bool {
+        self.before.has_repeated_parts_of(self.now)
     }
 }

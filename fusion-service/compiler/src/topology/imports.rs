@@ -1,17 +1,17 @@
 //! Imports and exports of each channel (rules expansion-26 and expansion-27).
 //!
-//! An Import has no node: what it subscribes to is put on every input port that it reaches. An Export has none either:
-//! what it publishes is put on the output port that feeds it. Channel functions in names and property values are
-//! replaced as text; subscriptions and filters are expressions, in which they are replaced by numbers and constants are
-//! folded.
+//! An Import is no node of the topology: its subscription goes to every input port that it reaches. An Export is none
+//! either: its properties go to the output port that feeds it. Channel functions in names and property values are
+//! replaced as text. Subscriptions and filters are expressions: channel functions become numbers in them, and constants
+//! are folded.
 
 use super::copies::Copies;
 use super::links::{End, Links};
 use super::locations::region_channel;
 use super::order::Order;
 use super::shape::Shape;
-use super::texts::Texts;
-use super::{Channel, Export, Imports, NameImport, Node, PropertyImport, names};
+use super::texts::TextBudget;
+use super::{Channel, EvaluatedExport, EvaluatedImports, EvaluatedNameImport, EvaluatedPropertyImport, Node, names};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical;
@@ -23,10 +23,10 @@ use spl_expression::{Expression, Intrinsics, Limits, substitute_intrinsics};
 /// Scope of an import that names none.
 const DEFAULT_SCOPE: &str = "Default";
 
-/// What is imported at each input port that imports: (node, port) -> imports.
-pub(super) type Imported = Vec<((Node, u32), Imports)>;
+/// The imports of each input port that has some: (node, port) -> imports.
+pub(super) type ImportsOfPorts = Vec<((Node, u32), EvaluatedImports)>;
 
-/// Says what is wrong with the expressions of imports, whatever they are connected to.
+/// Checks the expressions of all imports, also of those that are connected to nothing.
 pub(super) fn check_expressions(application: &logical::Application, problems: &mut Problems) {
     for operator in application.operators.values() {
         if let OperatorKind::Import(import) = &operator.kind {
@@ -43,20 +43,20 @@ pub(super) fn imports(
     order: &Order,
     links: &mut Links<'_, '_>,
     copies: &Copies,
-    texts: &mut Texts,
+    texts: &mut TextBudget,
     budget: &Budget,
     problems: &mut Problems,
-) -> Result<Imported, Error> {
-    let mut written: SecondaryMap<OperatorId, Option<Written<'_>>> = SecondaryMap::new();
+) -> Result<ImportsOfPorts, Error> {
+    let mut written: SecondaryMap<OperatorId, Option<ParsedImport<'_>>> = SecondaryMap::new();
     let mut walk = Vec::new();
     for (id, operator) in shape.application.operators.iter() {
         let OperatorKind::Import(import) = &operator.kind else { continue };
-        written[id] = Written::of(shape, id, import, links, budget, problems)?;
+        written[id] = ParsedImport::of(shape, id, import, links, budget, problems)?;
         let channels = 0..shape.scopes[shape.scope_of[id]].channels;
         walk.extend(channels.map(|channel| (order.walk_position(shape, id, channel), id, channel)));
     }
     walk.sort_unstable();
-    let mut imported: std::collections::BTreeMap<(Node, u32), Imports> = std::collections::BTreeMap::new();
+    let mut imported: std::collections::BTreeMap<(Node, u32), EvaluatedImports> = std::collections::BTreeMap::new();
     let mut pace = budget.pace();
     for (_, id, channel) in walk {
         let Some(import) = &written[id] else { continue };
@@ -64,7 +64,7 @@ pub(super) fn imports(
             Ok(evaluated) => evaluated,
             Err(problem) => {
                 problems.push(problem);
-                // Other channels have nothing to add.
+                // Other channels would only report the same problem.
                 written[id] = None;
                 continue;
             }
@@ -90,7 +90,7 @@ fn expressions(import: &logical::Import) -> [(Option<&str>, &'static str); 2] {
     [(subscription, "subscription"), (import.filter.as_deref(), "filter")]
 }
 
-/// An expression of an Import; an empty one is none. The outer nothing is a problem.
+/// Parses an expression of an Import. An empty text is no expression. Returns nothing at all if there is a problem.
 fn parse(
     operator: &logical::Operator,
     text: Option<&str>,
@@ -104,7 +104,7 @@ fn parse(
 
 /// An Import as written, its expressions parsed.
 #[derive(Clone)]
-struct Written<'a> {
+struct ParsedImport<'a> {
     import: &'a logical::Import,
     subscription: Option<Expression>,
     filter: Option<Expression>,
@@ -113,13 +113,13 @@ struct Written<'a> {
 }
 
 /// An Import in one channel.
-struct Evaluated {
+struct EvaluatedImport {
     filter: Option<String>,
-    by_name: Vec<NameImport>,
-    by_properties: Option<PropertyImport>,
+    by_name: Vec<EvaluatedNameImport>,
+    by_properties: Option<EvaluatedPropertyImport>,
 }
 
-impl<'a> Written<'a> {
+impl<'a> ParsedImport<'a> {
     fn of(
         shape: &Shape<'_>,
         id: OperatorId,
@@ -153,7 +153,7 @@ impl<'a> Written<'a> {
         Ok(Some(Self { import, subscription, filter, name, targets }))
     }
 
-    fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<Evaluated, Problem> {
+    fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<EvaluatedImport, Problem> {
         let operator = &shape.application.operators[id];
         let channels = channels(shape, id, channel);
         let intrinsics = intrinsics(&channels);
@@ -166,7 +166,7 @@ impl<'a> Written<'a> {
         };
         let operator_name = self.name.fill(&channels);
         let scope = |scope: &Option<String>| scope.clone().unwrap_or_else(|| DEFAULT_SCOPE.to_owned());
-        let mut evaluated = Evaluated { filter: None, by_name: Vec::new(), by_properties: None };
+        let mut evaluated = EvaluatedImport { filter: None, by_name: Vec::new(), by_properties: None };
         if self.import.filter.is_some() {
             evaluated.filter = Some(fold(&self.filter, "filter")?);
         }
@@ -174,7 +174,7 @@ impl<'a> Written<'a> {
             ImportedStreams::ByName(names) => {
                 evaluated.by_name = names
                     .iter()
-                    .map(|name| NameImport {
+                    .map(|name| EvaluatedNameImport {
                         operator_name: operator_name.clone(),
                         application_name: name.application_name.clone(),
                         application_scope: scope(&name.application_scope),
@@ -183,7 +183,7 @@ impl<'a> Written<'a> {
                     .collect();
             }
             ImportedStreams::ByProperties { application_scope, index, .. } => {
-                evaluated.by_properties = Some(PropertyImport {
+                evaluated.by_properties = Some(EvaluatedPropertyImport {
                     operator_name,
                     application_scope: scope(application_scope),
                     subscription: fold(&self.subscription, "subscription")?,
@@ -201,10 +201,10 @@ fn bad_expression(operator: &logical::Operator, what: &str, error: &spl_expressi
     Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(operator.place)
 }
 
-impl Evaluated {
+impl EvaluatedImport {
     fn bytes(&self) -> usize {
         let names = self.by_name.iter().map(|import| {
-            let NameImport { operator_name, application_name, application_scope, stream_name } = import;
+            let EvaluatedNameImport { operator_name, application_name, application_scope, stream_name } = import;
             operator_name.len() + application_name.len() + application_scope.len() + stream_name.len()
         });
         let properties = self.by_properties.iter().map(|import| import.subscription.len() + import.operator_name.len());
@@ -213,7 +213,7 @@ impl Evaluated {
 
     /// Imports by name accumulate, the last one by properties wins, and so does the last filter; an Import without
     /// filter clears none (rule expansion-26).
-    fn add_to(&self, imports: &mut Imports) {
+    fn add_to(&self, imports: &mut EvaluatedImports) {
         imports.by_name.extend(self.by_name.iter().cloned());
         if self.by_properties.is_some() {
             imports.by_properties.clone_from(&self.by_properties);
@@ -229,8 +229,8 @@ pub(super) fn export(
     shape: &Shape<'_>,
     id: OperatorId,
     channel: u32,
-    texts: &mut Texts,
-) -> Result<Option<Export>, Error> {
+    texts: &mut TextBudget,
+) -> Result<Option<EvaluatedExport>, Error> {
     let OperatorKind::Export(export) = &shape.application.operators[id].kind else { return Ok(None) };
     let channels = channels(shape, id, channel);
     let intrinsics = intrinsics(&channels);
@@ -245,7 +245,7 @@ pub(super) fn export(
             })
             .collect::<Vec<_>>()
     });
-    let evaluated = Export {
+    let evaluated = EvaluatedExport {
         operator_name: names::operator(shape, id, 0).fill(&channels),
         name: export.stream_name.as_ref().map(&text),
         allow_filter: export.allow_filter,
@@ -254,7 +254,7 @@ pub(super) fn export(
     };
     let values = evaluated.properties.iter().flatten().flat_map(|property| &property.values);
     let names = [Some(&evaluated.operator_name), evaluated.name.as_ref()].into_iter().flatten();
-    texts.charge(values.chain(names).map(|text| text.len() + Texts::PER_TEXT).sum())?;
+    texts.charge(values.chain(names).map(|text| text.len() + TextBudget::PER_TEXT).sum())?;
     Ok(Some(evaluated))
 }
 

@@ -1,15 +1,15 @@
-//! What a port reaches: links followed through composites, and counted before anything is made of them
-//! (rule expansion-14).
+//! Finds what each port reaches through composites, and counts connections before any are made (rule expansion-14).
 //!
-//! Following is done once per list of links of the shape, not once per copy. Composite ports vanish; what remains
-//! between two real ports are mergers and splitters, which change the channel. For each point on the way the number of
-//! connections and splitters behind it is known, so that a product of widths is refused before memory is spent on it.
+//! Links are followed once per list of links of the shape, not once per copy. Composite ports vanish. Between two ports
+//! of primitive operators only mergers and splitters remain, which change the channel. For each point on the way, the
+//! search counts the connections and splitters behind it. So a product of widths is refused before memory is spent on
+//! it.
 //!
-//! Documents can lie: tables of links may lead in circles or multiply at every step. Circles are found and refused,
-//! products are counted with saturation, and the remembered ends are bounded.
+//! Documents are not trusted: their links may form circles or multiply at every step. The search refuses circles,
+//! counts products with saturation, and bounds the number of ends that it remembers.
 
 use super::shape::{ScopeId, Shape};
-use super::wiring::{Far, Link, MergerId, Side, SplitterId};
+use super::wiring::{Link, LinkTarget, MergerId, Side, SplitterId};
 use crate::budget::{Budget, Limits, Pace};
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::logical::{OperatorId, OperatorKind, PortKind, SplitterKind};
@@ -35,17 +35,17 @@ pub(super) struct Reach {
     pub(super) ends: Vec<End>,
     /// Connections, also through splitters.
     pub(super) connections: u64,
-    /// Destinations that are reached without a splitter; those of a broadcast splitter are.
+    /// Destinations that are reached without a splitter. A broadcast does not count as a splitter here.
     pub(super) destinations: u64,
     /// Splitters of the topology, nested ones too.
     pub(super) splitters: u64,
     /// Splitters below each other.
     pub(super) depth: u32,
-    /// An Export is reached without a splitter.
+    /// Whether an Export is reached without a splitter.
     pub(super) exports: bool,
 }
 
-/// Splitters below each other, at most: a deeper tree serves nobody.
+/// Most splitters that may be nested in each other. No application needs more.
 const DEPTH: u32 = 256;
 
 /// A point from which links are followed: a list of links, the outputs of a splitter, or the output of a merger.
@@ -54,17 +54,17 @@ struct Point(usize);
 
 /// The links of a shape as a graph of points.
 #[derive(Clone, Copy)]
-struct Net<'s, 'a> {
+struct PointGraph<'s, 'a> {
     shape: &'s Shape<'a>,
 }
 
 /// What lies behind every point that matters.
 pub(super) struct Links<'s, 'a> {
     shape: &'s Shape<'a>,
-    net: Net<'s, 'a>,
+    net: PointGraph<'s, 'a>,
     owners: Vec<OperatorId>,
-    downstream: Search<Reach>,
-    upstream: Search<Upstream>,
+    downstream: PointSearch<Reach>,
+    upstream: PointSearch<Upstream>,
     most: u64,
     remembered: u64,
 }
@@ -74,11 +74,11 @@ pub(super) struct Links<'s, 'a> {
 struct Upstream {
     /// Positions of their regions, in order.
     mergers: Vec<usize>,
-    /// A merger is met before anything but composites.
+    /// Whether only composites are before the first merger.
     fed_by_merger: bool,
 }
 
-impl<'s> Net<'s, '_> {
+impl<'s> PointGraph<'s, '_> {
     fn of_splitter(self, id: SplitterId) -> Point {
         Point(self.shape.list_count() + id.number())
     }
@@ -101,9 +101,9 @@ impl<'s> Net<'s, '_> {
     /// The point that a link leads to, if it goes on from there.
     fn next(self, link: Link, downstream: bool) -> Option<Point> {
         match link.to {
-            Far::Splitter(id) => Some(self.of_splitter(id)),
-            Far::Merger(id) => Some(self.of_merger(id)),
-            Far::Operator(id) => match self.shape.application.operators[id].kind {
+            LinkTarget::Splitter(id) => Some(self.of_splitter(id)),
+            LinkTarget::Merger(id) => Some(self.of_merger(id)),
+            LinkTarget::Operator(id) => match self.shape.application.operators[id].kind {
                 OperatorKind::Composite(_) => {
                     // Into an input port from outside, or out of an output port; upstream the other way round.
                     let side = if (link.kind == PortKind::Input) == downstream { Side::Inside } else { Side::Outside };
@@ -120,16 +120,16 @@ impl<'s, 'a> Links<'s, 'a> {
         let points = shape.list_count() + shape.splitters.len() + shape.mergers.len();
         Self {
             shape,
-            net: Net { shape },
+            net: PointGraph { shape },
             owners: shape.owners(shape.application),
-            downstream: Search::new(points),
-            upstream: Search::new(points),
+            downstream: PointSearch::new(points),
+            upstream: PointSearch::new(points),
             most: limits.connections,
             remembered: 0,
         }
     }
 
-    /// What is behind an output port of a primitive or import: per connection of the ADL, in order.
+    /// What lies behind each connection of an output port of a primitive or import, in the order of the ADL.
     pub(super) fn follow_output(
         &mut self,
         id: OperatorId,
@@ -187,7 +187,7 @@ impl<'s, 'a> Links<'s, 'a> {
             return (shape.scope_of[owner], owner);
         };
         let blame = |link: &Link| match link.to {
-            Far::Operator(id) => id,
+            LinkTarget::Operator(id) => id,
             _ => main,
         };
         if let Some(splitter) = shape.splitters.get(SplitterId::new(splitter)) {
@@ -237,7 +237,7 @@ impl<'s, 'a> Links<'s, 'a> {
         };
         let crosses = || inconsistent("a connection crosses the border of a parallel region");
         match link.to {
-            Far::Operator(id) => {
+            LinkTarget::Operator(id) => {
                 if shape.scope_of[id] != scope {
                     return Err(crosses());
                 }
@@ -265,14 +265,14 @@ impl<'s, 'a> Links<'s, 'a> {
                     }
                 }
             }
-            Far::Merger(id) => {
+            LinkTarget::Merger(id) => {
                 if shape.inside(shape.mergers[id].region) != scope {
                     return Err(crosses());
                 }
                 reach.ends.push(End::Merger(id));
                 reach.merge(self.merger(id), 1, true);
             }
-            Far::Splitter(id) => {
+            LinkTarget::Splitter(id) => {
                 let splitter = &shape.splitters[id];
                 if shape.scopes[shape.inside(splitter.region)].parent != scope {
                     return Err(crosses());
@@ -309,8 +309,8 @@ impl<'s, 'a> Links<'s, 'a> {
             for link in self.net.links(Point(point), false) {
                 upstream.mergers.append(&mut self.before(*link));
                 upstream.fed_by_merger |= match (link.to, self.net.next(*link, false)) {
-                    (Far::Merger(_), _) => true,
-                    (Far::Operator(_), Some(point)) => self.upstream.value(point.0).fed_by_merger,
+                    (LinkTarget::Merger(_), _) => true,
+                    (LinkTarget::Operator(_), Some(point)) => self.upstream.value(point.0).fed_by_merger,
                     _ => false,
                 };
             }
@@ -326,7 +326,7 @@ impl<'s, 'a> Links<'s, 'a> {
     /// Regions of the mergers on the way upstream from a link (rule expansion-19).
     fn before(&self, link: Link) -> Vec<usize> {
         let mut mergers = Vec::new();
-        if let Far::Merger(id) = link.to {
+        if let LinkTarget::Merger(id) = link.to {
             mergers.push(self.shape.mergers[id].region);
         }
         if let Some(point) = self.net.next(link, false) {
@@ -335,10 +335,10 @@ impl<'s, 'a> Links<'s, 'a> {
         mergers
     }
 
-    fn circle(&self, stopped: Stopped) -> Error {
+    fn circle(&self, stopped: SearchFailure) -> Error {
         match stopped {
-            Stopped::Budget(error) => error,
-            Stopped::Circle(point) => {
+            SearchFailure::Budget(error) => error,
+            SearchFailure::Circle(point) => {
                 let operator = &self.shape.application.operators[self.context(Point(point)).1];
                 let name = excerpt(&operator.logical_name);
                 let message = format!("{name}: connections between composites lead in a circle");
@@ -369,12 +369,12 @@ impl Reach {
 }
 
 /// Depth-first search over points, with a memory.
-struct Search<T> {
-    states: Vec<State<T>>,
+struct PointSearch<T> {
+    states: Vec<PointState<T>>,
     nothing: T,
 }
 
-enum State<T> {
+enum PointState<T> {
     Unknown,
     /// On the path of the search.
     Open,
@@ -383,27 +383,27 @@ enum State<T> {
     Known(T),
 }
 
-/// Why a search found no order. Points that were on its path count as having nothing behind them, so that each circle
-/// is found once.
-enum Stopped {
+/// Why a search ended early. It marks the points on its path as having nothing behind them, so that each circle is
+/// reported once.
+enum SearchFailure {
     Circle(usize),
     Budget(Error),
 }
 
-impl<T: Default> Search<T> {
+impl<T: Default> PointSearch<T> {
     fn new(points: usize) -> Self {
-        Self { states: std::iter::repeat_with(|| State::Unknown).take(points).collect(), nothing: T::default() }
+        Self { states: std::iter::repeat_with(|| PointState::Unknown).take(points).collect(), nothing: T::default() }
     }
 
     fn set(&mut self, point: usize, value: T) {
         if let Some(state) = self.states.get_mut(point) {
-            *state = State::Known(value);
+            *state = PointState::Known(value);
         }
     }
 
     fn value(&self, point: usize) -> &T {
         match self.states.get(point) {
-            Some(State::Known(value)) => value,
+            Some(PointState::Known(value)) => value,
             _ => &self.nothing,
         }
     }
@@ -414,28 +414,28 @@ impl<T: Default> Search<T> {
         start: usize,
         mut successors: impl FnMut(usize, &mut Vec<usize>),
         pace: &mut Pace<'_>,
-    ) -> Result<Vec<usize>, Stopped> {
+    ) -> Result<Vec<usize>, SearchFailure> {
         let mut order = Vec::new();
         let mut stack = vec![(start, false)];
         let mut next = Vec::new();
         while let Some((point, left)) = stack.pop() {
-            pace.step().map_err(Stopped::Budget)?;
+            pace.step().map_err(SearchFailure::Budget)?;
             let Some(state) = self.states.get_mut(point) else { continue };
             if left {
-                *state = State::Ready;
+                *state = PointState::Ready;
                 order.push(point);
-            } else if let State::Unknown = state {
-                *state = State::Open;
+            } else if let PointState::Unknown = state {
+                *state = PointState::Open;
                 stack.push((point, true));
                 successors(point, &mut next);
                 for point in next.drain(..).rev() {
                     match self.states.get(point) {
-                        Some(State::Unknown) => stack.push((point, false)),
-                        Some(State::Open) => {
-                            for state in self.states.iter_mut().filter(|state| matches!(state, State::Open)) {
-                                *state = State::Ready;
+                        Some(PointState::Unknown) => stack.push((point, false)),
+                        Some(PointState::Open) => {
+                            for state in self.states.iter_mut().filter(|state| matches!(state, PointState::Open)) {
+                                *state = PointState::Ready;
                             }
-                            return Err(Stopped::Circle(point));
+                            return Err(SearchFailure::Circle(point));
                         }
                         _ => {}
                     }

@@ -2,26 +2,26 @@
 
 use super::Channel;
 use super::shape::Shape;
-use super::texts::Texts;
+use super::texts::TextBudget;
 use crate::error::{Error, Problem, Problems, Stage, code, excerpt};
 use crate::heap::share;
-use crate::logical::{HostPool, OperatorId, Partition, PoolLocation, Primitive, Resources};
+use crate::logical::{HostPool, OperatorId, PartitionConstraints, PoolLocation, Primitive, Resources};
 use get_size2::GetSize;
 use spl_expression::{RegionChannel, substitute_location};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// The locations in one channel, or what is wrong with their placeholders.
-type Filled = Result<(Arc<Resources>, Arc<Partition>), String>;
+/// The locations in one channel, or a message about their placeholders.
+type ChannelLocations = Result<(Arc<Resources>, Arc<PartitionConstraints>), String>;
 
-/// The locations of one operator as written; they are shared by all channels where nothing depends on the channel.
+/// The locations of one logical operator. All channels share them unless they depend on the channel.
 #[derive(Debug, GetSize)]
 pub(super) struct Locations {
     #[get_size(size_fn = share)]
     resources: Arc<Resources>,
     #[get_size(size_fn = share)]
-    partition: Arc<Partition>,
+    partition: Arc<PartitionConstraints>,
     resources_vary: bool,
     partition_varies: bool,
 }
@@ -47,7 +47,7 @@ impl Locations {
     }
 
     /// The locations in one channel. Placeholders are substituted outside all regions too (rule expansion-23).
-    pub(super) fn fill(&self, channels: &[Channel], texts: &mut Texts) -> Result<Filled, Error> {
+    pub(super) fn fill(&self, channels: &[Channel], texts: &mut TextBudget) -> Result<ChannelLocations, Error> {
         if !self.resources_vary && !self.partition_varies {
             return Ok(Ok((self.resources.clone(), self.partition.clone())));
         }
@@ -62,7 +62,7 @@ impl Locations {
             let mut all = |texts: &[String]| texts.iter().map(&mut text).collect::<Result<Vec<String>, String>>();
             let (mut resources, mut partition) = (self.resources.clone(), self.partition.clone());
             if self.partition_varies {
-                partition = Arc::new(Partition {
+                partition = Arc::new(PartitionConstraints {
                     co_locations: all(&self.partition.co_locations)?,
                     ex_locations: all(&self.partition.ex_locations)?,
                     isolation: self.partition.isolation,
@@ -96,7 +96,7 @@ pub(super) fn region_channel(channel: &Channel) -> RegionChannel {
 
 /// The host pools of an application with the copies that its channels need.
 pub(super) struct HostPools {
-    /// Pools of the ADL, then copies in the order in which they were first needed.
+    /// Pools of the ADL, then copies in the order in which channels first needed them.
     pub(super) pools: Vec<HostPool>,
     /// Number of pools of the ADL.
     declared: usize,
@@ -119,7 +119,7 @@ impl HostPools {
         id: OperatorId,
         location: PoolLocation,
         channels: &[Channel],
-        texts: &mut Texts,
+        texts: &mut TextBudget,
         problems: &mut Problems,
     ) -> Result<PoolLocation, Error> {
         let declared = self.pools.get(..self.declared).unwrap_or_default();
@@ -159,7 +159,7 @@ impl HostPools {
             ..pool.clone()
         };
         let strings = copy.hosts.iter().chain(&copy.tags);
-        texts.charge(copy.name.len() + strings.map(|text| text.len() + Texts::PER_TEXT).sum::<usize>())?;
+        texts.charge(copy.name.len() + strings.map(|text| text.len() + TextBudget::PER_TEXT).sum::<usize>())?;
         self.pools.push(copy);
         self.next = next + 1;
         self.copies.insert(key, next);
@@ -167,8 +167,8 @@ impl HostPools {
     }
 }
 
-/// Whether an operator asks for a pool in a region that has replicated tags. An unknown pool is a problem there and
-/// only there; elsewhere it is found when PEs are composed.
+/// Whether an operator asks for a pool in a region that has replicated tags. Only there does the expansion report an
+/// unknown pool; elsewhere fusion reports it.
 pub(super) fn may_replicate(shape: &Shape<'_>, id: OperatorId, resources: &Resources) -> bool {
     resources.pool.is_some() && !replicated_tags(shape, id).is_empty()
 }

@@ -1,11 +1,11 @@
-//! Operators and ports by their ADL index. Indexes of well-formed documents are dense and positions of ports are their
-//! indexes; documents where it is otherwise cost no more than a table.
+//! Finds operators and ports by their ADL index. In well-formed documents, indexes are dense and the position of a port
+//! is its index. For other documents, a table is made.
 
 use crate::error::{Problem, Problems, Stage, code};
 use crate::logical::{Application, OperatorId, OperatorKind, PortKind};
 use std::collections::HashMap;
 
-/// Operators by ADL index; one that occurs twice is a problem.
+/// Maps ADL indexes to operators. An index that occurs twice is a problem.
 pub(super) fn operators_by_index(application: &Application, problems: &mut Problems) -> HashMap<u64, OperatorId> {
     let mut index = HashMap::with_capacity(application.operators.len());
     for (id, operator) in application.operators.iter() {
@@ -18,16 +18,16 @@ pub(super) fn operators_by_index(application: &Application, problems: &mut Probl
 }
 
 /// Finds ports by operator and ADL index.
-pub(super) struct Ports<'a> {
-    /// The application that they are of.
+pub(super) struct PortLookup<'a> {
+    /// The application.
     pub(super) application: &'a Application,
     /// Operators by ADL index.
     pub(super) operators: &'a HashMap<u64, OperatorId>,
-    /// Ports of operators where some port does not stand where its index says.
+    /// Ports of operators with a port whose position is not its index.
     unusual: HashMap<(OperatorId, PortKind), HashMap<u64, u32>>,
 }
 
-impl<'a> Ports<'a> {
+impl<'a> PortLookup<'a> {
     pub(super) fn new(application: &'a Application, operators: &'a HashMap<u64, OperatorId>) -> Self {
         Self { application, operators, unusual: HashMap::new() }
     }
@@ -37,7 +37,7 @@ impl<'a> Ports<'a> {
         let direct = usize::try_from(index).ok();
         let key = (id, kind);
         let indexes: Vec<u64> = match (&self.application.operators[id].kind, kind) {
-            // Their ports have no index of their own (rule model-5).
+            // Ports of imports and exports have no index of their own (rule model-5).
             (OperatorKind::Import(_) | OperatorKind::Export(_), _) => return Some(0),
             (OperatorKind::Composite(composite), _) => {
                 let ports = if kind == PortKind::Input { &composite.inputs } else { &composite.outputs };

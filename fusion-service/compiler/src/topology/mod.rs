@@ -7,8 +7,8 @@
 //!
 //! Knows: the logical application, widths, submission-time values. Must not know: PEs, fusion modes, XML.
 //!
-//! [`expand()`] makes a topology in two halves. The first costs what the document weighs, whatever the widths, and
-//! holds all limits:
+//! [`expand()`] makes a topology in two halves. The first takes time linear in the document, whatever the widths, and
+//! checks all limits:
 //!
 //! * `wiring`: splitters and mergers are put into the links of the application, once for all channels (`lookup` finds
 //!   operators and ports);
@@ -16,23 +16,23 @@
 //! * `order`: the number of each copy of an operator, as a sum of offsets;
 //! * `links`: what each port reaches, through composites, and how often.
 //!
-//! The second makes what is asked for: `operators` (found by channel in `copies`) with their `names`, `locations`,
-//! `annotations` (their texts: `annotation_text`) and `threading`, `connect`ions and splitters, `imports` and exports,
-//! `consistent` regions. The numbers of channels, local and global, are computed by `imports::channels`
+//! The second makes the parts of the topology: `operators` (found by channel in `copies`) with their `names`,
+//! `locations`, `annotations` (their texts: `annotation_text`) and `threading`, `connect`ions and splitters, `imports`
+//! and exports, `consistent` regions. The numbers of channels, local and global, are computed by `imports::channels`
 //! (rules expansion-4 and expansion-5).
 //!
-//! A resize goes the same way, but takes over what it leaves as it is (`regrow`), and what no width changes:
-//! [`expand_again`]. `generations` says which operators of the two generations are the same.
+//! A resize calls [`expand_again`]. It does the same, but takes over operators that it leaves as they are (`reuse`)
+//! and everything that depends on no width. `generations` says which operators of the two generations are the same.
 //!
-//! Beside it: [`relabel()`] carries numbers over from a running generation (those of splitters: `splitter_numbers`),
-//! [`difference()`] tells what a resize does to operators, [`verify()`] checks the invariants, a topology prints itself
-//! (`display`), and `parameters` are what a job adds to an application.
+//! Other modules: [`relabel()`] carries numbers over from a running generation (those of splitters:
+//! `splitter_numbers`), [`difference()`] finds the operators that a resize changes, [`verify()`] checks the invariants,
+//! `display` writes a topology as text, and `parameters` are what a job adds to an application.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
-//! * [`Topology::operators`] is sorted by [`Operator::index`]; indexes are unique. In a submission they are `0..n`;
-//!   after a resize they may have gaps.
-//! * The numbers that a topology has beside its operators are those of the operators.
-//! * An operator is identified across widths by [`Operator::identity`] (rule expansion-7).
+//! * [`Topology::operators`] is sorted by [`PhysicalOperator::index`]; indexes are unique. In a submission they are
+//!   `0..n`; after a resize they may have gaps.
+//! * The list of numbers that a topology keeps beside its operators agrees with the operators.
+//! * An operator is identified across widths by [`PhysicalOperator::identity`] (rule expansion-7).
 //! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports;
 //!   operators are positions in the arena. A splitter that a connection names exists on the source port and has that
 //!   channel.
@@ -54,8 +54,8 @@ mod names;
 mod operators;
 mod order;
 mod parameters;
-mod regrow;
 mod relabel;
+mod reuse;
 mod shape;
 mod splitter_numbers;
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod verify;
 mod widths;
 mod wiring;
 
-pub use difference::{Changes, Difference, changes, difference};
+pub use difference::{ChangedOperatorNames, ChangedOperators, changes, difference};
 pub use expand::{expand, expand_again};
 pub use generations::Generations;
 pub use parameters::{Configuration, Parameters};
@@ -80,13 +80,14 @@ use crate::logical::{SplitterKind, TraceLevel};
 use crate::shared::Shared;
 use cranelift_entity::{PrimaryMap, entity_impl};
 use get_size2::GetSize;
-use operators::Resolved;
+use operators::ResolvedPrimitives;
 use order::Numbered;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use wiring::Wiring;
 
-/// A physical operator, by position in [`Topology::operators`]. Not its operator index: see [`Operator::index`].
+/// A physical operator, by position in [`Topology::operators`]. Not its operator index: see
+/// [`PhysicalOperator::index`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, GetSize)]
 pub struct Node(u32);
 entity_impl!(Node, "node");
@@ -109,13 +110,13 @@ pub struct Topology {
     pub consistent_regions: Vec<ConsistentRegion>,
     /// Operators, ascending operator index.
     #[get_size(size_fn = primary_map)]
-    pub operators: PrimaryMap<Node, Shared<Operator>>,
+    pub operators: PrimaryMap<Node, Shared<PhysicalOperator>>,
     /// Connections, sorted.
     pub connections: Vec<Connection>,
     /// Index, operator as written and global channel of every operator. They are in `operators` as well; a resize reads
     /// them here, where they lie close together, without waiting for memory each time.
     numbered: Numbered,
-    /// What an expansion for other widths begins with.
+    /// What an expansion for other widths reuses.
     width_independent: WidthIndependent,
 }
 
@@ -125,7 +126,7 @@ struct WidthIndependent {
     #[get_size(size_fn = share)]
     wiring: Arc<Wiring>,
     #[get_size(size_fn = share)]
-    resolved: Arc<Resolved>,
+    resolved: Arc<ResolvedPrimitives>,
 }
 
 /// A parallel region with the width in force.
@@ -158,7 +159,7 @@ pub struct Channel {
 
 /// A physical operator.
 #[derive(Clone, Debug, PartialEq, GetSize)]
-pub struct Operator {
+pub struct PhysicalOperator {
     /// Operator index: `operInstance/@index`.
     pub index: u32,
     /// The operator as written, in `application.operators`; always a primitive.
@@ -169,13 +170,13 @@ pub struct Operator {
     pub channels: SmallVec<[Channel; 2]>,
     /// Annotations as the AADL has them, in order; shared between channels where equal.
     #[get_size(size_fn = share)]
-    pub annotations: Arc<[Annotation]>,
+    pub annotations: Arc<[ResolvedAnnotation]>,
     /// Host placement, placeholders substituted.
     #[get_size(size_fn = share)]
     pub resources: Arc<logical::Resources>,
     /// Fusion constraints, placeholders substituted.
     #[get_size(size_fn = share)]
-    pub partition: Arc<logical::Partition>,
+    pub partition: Arc<logical::PartitionConstraints>,
     /// Index of the (merged) consistent region it is in.
     pub consistent_region: Option<u64>,
     /// Resolved threading model: value of the key `model` (rule expansion-21).
@@ -188,9 +189,9 @@ pub struct Operator {
     #[get_size(size_fn = share)]
     pub runtime_constants: Arc<[(String, Option<String>)]>,
     /// Per input port, in the order of the ADL.
-    pub inputs: SmallVec<[InputPort; 1]>,
+    pub inputs: SmallVec<[PhysicalInputPort; 1]>,
     /// Per output port, in the order of the ADL.
-    pub outputs: SmallVec<[OutputPort; 1]>,
+    pub outputs: SmallVec<[PhysicalOutputPort; 1]>,
 }
 
 /// What makes an operator the same operator at different widths (rule expansion-7).
@@ -204,7 +205,7 @@ pub struct Identity {
 
 /// A resolved annotation.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
-pub struct Annotation {
+pub struct ResolvedAnnotation {
     /// Tag.
     pub tag: String,
     /// Keys and values, in order.
@@ -224,9 +225,9 @@ pub enum AnnotationValue {
 
 /// What differs between channels at an input port.
 #[derive(Clone, Debug, Default, PartialEq, GetSize)]
-pub struct InputPort {
+pub struct PhysicalInputPort {
     /// Imports that feed it.
-    pub imports: Option<Box<Imports>>,
+    pub imports: Option<Box<EvaluatedImports>>,
     /// Region (ADL index) and position of each merger passed on the way upstream (rule expansion-19).
     #[get_size(size_fn = share)]
     pub mergers: Arc<[Merger]>,
@@ -243,18 +244,18 @@ pub struct Merger {
 
 /// Imports of an input port, evaluated (rule expansion-26).
 #[derive(Clone, Debug, Default, PartialEq, Eq, GetSize)]
-pub struct Imports {
+pub struct EvaluatedImports {
     /// Filter.
     pub filter: Option<String>,
     /// By name, in order; a key is the position.
-    pub by_name: Vec<NameImport>,
+    pub by_name: Vec<EvaluatedNameImport>,
     /// By properties; the last one wins.
-    pub by_properties: Option<PropertyImport>,
+    pub by_properties: Option<EvaluatedPropertyImport>,
 }
 
 /// An import by name.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
-pub struct NameImport {
+pub struct EvaluatedNameImport {
     /// Physical name of the Import.
     pub operator_name: String,
     /// Exporting application.
@@ -267,7 +268,7 @@ pub struct NameImport {
 
 /// An import by properties.
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
-pub struct PropertyImport {
+pub struct EvaluatedPropertyImport {
     /// Physical name of the Import.
     pub operator_name: String,
     /// Scope of the exporting application.
@@ -280,18 +281,18 @@ pub struct PropertyImport {
 
 /// What differs between channels at an output port.
 #[derive(Clone, Debug, Default, PartialEq, GetSize)]
-pub struct OutputPort {
+pub struct PhysicalOutputPort {
     /// Physical stream name.
     pub stream_name: String,
     /// Export of the stream.
-    pub export: Option<Box<Export>>,
+    pub export: Option<Box<EvaluatedExport>>,
     /// Outermost splitters, in order; nested ones hang under channels.
     pub splitters: Vec<Splitter>,
 }
 
 /// An export of an output port, evaluated (rule expansion-27).
 #[derive(Clone, Debug, PartialEq, Eq, GetSize)]
-pub struct Export {
+pub struct EvaluatedExport {
     /// Physical name of the Export.
     pub operator_name: String,
     /// Name of the exported stream.
@@ -387,14 +388,14 @@ pub struct ConsistentRegion {
 }
 
 impl Topology {
-    /// Whether what every PE repeats of its job is the same.
-    fn has_surroundings_of(&self, other: &Self) -> bool {
+    /// Whether the parts that every document of a job repeats are the same.
+    fn has_repeated_parts_of(&self, other: &Self) -> bool {
         let Self {
             application,
             data_directory,
             display,
             host_pools,
-            // PEs have these by their operators only.
+            // Documents only have these as far as their operators show them.
             regions: _,
             consistent_regions: _,
             operators: _,
@@ -409,7 +410,7 @@ impl Topology {
     }
 }
 
-impl Operator {
+impl PhysicalOperator {
     /// Its channel counted over all copies of the innermost region around it; 0 outside regions.
     fn global_channel(&self) -> u32 {
         self.channels.first().map_or(0, |channel| channel.global)

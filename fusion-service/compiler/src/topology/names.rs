@@ -13,9 +13,9 @@ use std::fmt::Write;
 /// A name with holes for channels.
 #[derive(Clone, Debug, Default, GetSize)]
 pub(super) struct Template {
-    /// Text, and the level of the region whose channel follows; 0 is the innermost.
+    /// Texts, each with the channel that follows it. Level 0 is the innermost region.
     parts: Vec<(String, Hole)>,
-    /// What comes last.
+    /// The text behind the last channel.
     tail: String,
 }
 

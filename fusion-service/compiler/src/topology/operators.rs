@@ -1,12 +1,13 @@
-//! Physical operators: what all channels share is resolved once, the rest is filled in per channel (rule expansion-6).
+//! Makes physical operators. It resolves what all channels share once, and fills in the rest for each channel
+//! (rule expansion-6).
 
 use super::annotations::Annotations;
 use super::imports::channels;
 use super::locations::Locations;
 use super::names::{self, Template};
 use super::shape::Shape;
-use super::texts::Texts;
-use super::{InputPort, Operator, OutputPort, Parameters};
+use super::texts::TextBudget;
+use super::{Parameters, PhysicalInputPort, PhysicalOperator, PhysicalOutputPort};
 use crate::error::{Error, Problem, Problems, Stage, excerpt};
 use crate::heap::{primary_map, share_if_any};
 use crate::logical::submission::Literal;
@@ -20,16 +21,16 @@ type Constants = Arc<[(String, Option<String>)]>;
 
 /// What all channels of each primitive share, resolved. It is the same for all generations of a job.
 #[derive(Debug, GetSize)]
-pub(super) struct Resolved {
+pub(super) struct ResolvedPrimitives {
     #[get_size(size_fn = primary_map)]
-    operators: PrimaryMap<OperatorId, Option<Written>>,
-    /// Bytes that were charged for.
+    operators: PrimaryMap<OperatorId, Option<ResolvedPrimitive>>,
+    /// Bytes of texts that were charged.
     texts: usize,
 }
 
 /// What all channels of a primitive share, resolved.
 #[derive(Debug, GetSize)]
-pub(super) struct Written {
+pub(super) struct ResolvedPrimitive {
     name: Template,
     streams: Vec<Template>,
     inputs: usize,
@@ -42,13 +43,13 @@ pub(super) struct Written {
     runtime_constants: Constants,
 }
 
-impl Resolved {
-    /// Resolves all primitives; other operators have nothing. Problems: unknown definitions and submission-time values,
-    /// streams of scopes that are not around their operator.
+impl ResolvedPrimitives {
+    /// Resolves all primitives. Adds to the problems: unknown definitions and submission-time values, and streams of
+    /// scopes that are not around their operator.
     pub(super) fn new(
         shape: &Shape<'_>,
         parameters: &Parameters,
-        texts: &mut Texts,
+        texts: &mut TextBudget,
         problems: &mut Problems,
     ) -> Result<Self, Error> {
         let before = texts.charged();
@@ -57,31 +58,31 @@ impl Resolved {
             let mut one = None;
             if let OperatorKind::Primitive(primitive) = &operator.kind {
                 let constants = constants(shape, id, primitive, parameters, texts, problems)?;
-                one = Written::of(shape, id, primitive, parameters, constants, problems);
+                one = ResolvedPrimitive::of(shape, id, primitive, parameters, constants, problems);
             }
             operators.push(one);
         }
         Ok(Self { operators, texts: texts.charged() - before })
     }
 
-    /// Asks once more for the texts that were asked for when this was made.
-    pub(super) fn charge(&self, texts: &mut Texts) -> Result<(), Error> {
+    /// Charges again for the texts that were charged when this value was made.
+    pub(super) fn charge(&self, texts: &mut TextBudget) -> Result<(), Error> {
         texts.charge(self.texts)
     }
 
     /// What the channels of a primitive share.
-    pub(super) fn get(&self, id: OperatorId) -> Option<&Written> {
+    pub(super) fn get(&self, id: OperatorId) -> Option<&ResolvedPrimitive> {
         self.operators.get(id)?.as_ref()
     }
 
     /// All primitives.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (OperatorId, &Written)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (OperatorId, &ResolvedPrimitive)> {
         self.operators.iter().filter_map(|(id, written)| Some((id, written.as_ref()?)))
     }
 }
 
-impl Written {
-    /// Nothing if there are problems; all of them are told.
+impl ResolvedPrimitive {
+    /// Resolves a primitive. Returns nothing if there are problems, and adds all of them to `problems`.
     fn of(
         shape: &Shape<'_>,
         id: OperatorId,
@@ -101,7 +102,7 @@ impl Written {
         let streams = primitive.outputs.iter().map(|port| names::stream(shape, id, &port.stream_name));
         let streams: Option<Vec<Template>> = streams
             .map(|stream| stream.map_err(|problem| problems.push(problem)).ok())
-            // All of them, so that every problem is told.
+            // Resolves all streams before it stops, so that every problem is reported.
             .collect::<Vec<_>>()
             .into_iter()
             .collect();
@@ -133,9 +134,9 @@ impl Written {
         &self,
         shape: &Shape<'_>,
         (index, id, channel): (u32, OperatorId, u32),
-        texts: &mut Texts,
+        texts: &mut TextBudget,
         problems: &mut Problems,
-    ) -> Result<Operator, Error> {
+    ) -> Result<PhysicalOperator, Error> {
         let channels = channels(shape, id, channel);
         let (resources, partition) = match self.locations.fill(&channels, texts)? {
             Ok(filled) => filled,
@@ -146,8 +147,11 @@ impl Written {
                 Default::default()
             }
         };
-        let output = |stream: &Template| OutputPort { stream_name: stream.fill(&channels), ..OutputPort::default() };
-        Ok(Operator {
+        let output = |stream: &Template| PhysicalOutputPort {
+            stream_name: stream.fill(&channels),
+            ..PhysicalOutputPort::default()
+        };
+        Ok(PhysicalOperator {
             index,
             logical: id,
             name: self.name.fill(&channels),
@@ -158,7 +162,7 @@ impl Written {
             threading_model: self.threading_model.clone(),
             trace_level: self.trace_level,
             runtime_constants: self.runtime_constants.clone(),
-            inputs: std::iter::repeat_with(InputPort::default).take(self.inputs).collect(),
+            inputs: std::iter::repeat_with(PhysicalInputPort::default).take(self.inputs).collect(),
             outputs: self.streams.iter().map(output).collect(),
             channels,
         })
@@ -171,7 +175,7 @@ fn constants(
     id: OperatorId,
     primitive: &Primitive,
     parameters: &Parameters,
-    texts: &mut Texts,
+    texts: &mut TextBudget,
     problems: &mut Problems,
 ) -> Result<Constants, Error> {
     let mut constants = Vec::with_capacity(primitive.runtime_constants.len());

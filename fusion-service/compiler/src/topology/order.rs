@@ -1,9 +1,9 @@
-//! Which copy of an operator gets which number, computed without copying anything (rule expansion-9).
+//! Computes the number of each copy of an operator without copying anything (rule expansion-9).
 //!
-//! An operator of the ADL keeps its index. Copies are numbered channel by channel. Within a copy of a composite its
-//! nested composites come before its primitives, and each of these two lists begins with the operators as written. A
-//! copy's number is therefore a sum of offsets along its path, and so is its place in the walk over the expanded
-//! application (rule expansion-24).
+//! An operator in channel 0 keeps the index of the ADL. Other copies are numbered channel by channel. Within a copy of
+//! a composite its nested composites come before its primitives, and each of these two lists begins with the operators
+//! as written. A copy's number is therefore a sum of offsets along its path. So is its position in the walk over the
+//! expanded application (rule expansion-24).
 
 use super::shape::{ScopeId, Shape};
 use crate::budget::Limits;
@@ -181,7 +181,7 @@ impl Order {
     }
 }
 
-/// Sorted. Numbers mostly have no gaps, and then each says itself where it belongs.
+/// Sorts by number. Numbers mostly have no gaps, and then each number is its own position.
 fn in_order(mut numbered: Numbered) -> Numbered {
     let mut places = vec![None; numbered.len()];
     for one in &numbered {

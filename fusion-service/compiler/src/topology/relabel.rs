@@ -1,21 +1,20 @@
-//! Numbers carried over from the running generation (rules expansion-10, expansion-17 and expansion-25).
+//! Carries numbers over from the running generation (rules expansion-10, expansion-17 and expansion-25).
 //!
-//! A fresh expansion numbers operators, splitters and copies of host pools from the beginning. [`relabel`] gives
-//! whatever existed before the number it had, as a [`Numbering`] remembers it, and new things numbers that nothing else
-//! has. The structure is that of the fresh topology; only numbers change, so what is not renumbered is equal to before,
-//! text and all.
+//! A fresh expansion numbers operators, splitters and copies of host pools from the beginning. [`relabel`] gives those
+//! that existed before the number that a [`Numbering`] recorded, and gives new ones a number that no other has. It
+//! changes nothing but numbers.
 
 use super::copies::Copies;
 use super::order::Numbered;
 use super::splitter_numbers::{SplitterEnd, ends_of, renumber_splitters};
-use super::{Channel, Identity, Node, Operator, Topology};
+use super::{Channel, Identity, Node, PhysicalOperator, Topology};
 use crate::logical::{self, OperatorId};
 use crate::shared::Shared;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The numbers of a generation: plain data, so that it can be stored.
+/// The numbers of a generation, as plain data that a layout can store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbering {
     /// Operator indexes, sorted by identity.
@@ -26,8 +25,8 @@ pub struct Numbering {
     pub host_pools: Vec<(String, u64)>,
 }
 
-/// The number of a splitter. A splitter is recognised by where a connection through it ends: of all ends the one with
-/// the least channels, because that one exists as long as the splitter does, whatever the widths.
+/// The number of a splitter. A splitter is recognised by the end of a connection through it. Of all ends, the one with
+/// the lowest channels is recorded, because it exists as long as the splitter does, whatever the widths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NumberedSplitter {
     /// Operator that the splitter is on.
@@ -48,7 +47,7 @@ impl Numbering {
         let application = &topology.application;
         let identities: PrimaryMap<Node, Identity> =
             topology.operators.values().map(|operator| operator.identity(application)).collect();
-        // Copies by channel are nearly in order already, which makes sorting them cheap.
+        // Copies by channel are nearly sorted, which makes sorting them cheap.
         let mut operators = Vec::with_capacity(identities.len());
         let copies = Copies::new(&topology.numbered);
         for (_, id) in by_adl_index(application) {
@@ -115,7 +114,7 @@ impl<'t> ByIdentity<'t> {
 struct CopiesOf<'t> {
     copies: &'t Copies,
     id: OperatorId,
-    /// Of one of them.
+    /// The channels of one of them.
     channels: &'t [Channel],
 }
 
@@ -135,8 +134,8 @@ impl CopiesOf<'_> {
     }
 }
 
-/// Indexes of operators that are new: what a fresh expansion gives them, or one above all others if an operator had
-/// that before.
+/// Gives indexes to new operators: the index of a fresh expansion, or one above all others if an operator had that
+/// index before.
 pub(super) struct NewIndexes {
     /// Ascending.
     taken: Vec<u32>,
@@ -160,8 +159,8 @@ impl NewIndexes {
     }
 }
 
-/// The fresh topology with the numbers of `prior` where things are the same. The index of a new operator is one that no
-/// operator had.
+/// Gives operators, splitters and host pools of the fresh topology that existed before the numbers of `prior`. A new
+/// operator gets an index that no operator had.
 pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
     let known = ByIdentity::new(&fresh);
     let splitters = prior.splitters.iter().filter_map(|splitter| {
@@ -201,12 +200,12 @@ pub fn relabel(mut fresh: Topology, prior: &Numbering) -> Topology {
 }
 
 /// What is in [`Topology::numbered`], from operators in order.
-fn numbered(operators: &PrimaryMap<Node, Shared<Operator>>) -> Numbered {
-    let numbered = |operator: &Shared<Operator>| (operator.index, operator.logical, operator.global_channel());
+fn numbered(operators: &PrimaryMap<Node, Shared<PhysicalOperator>>) -> Numbered {
+    let numbered = |operator: &Shared<PhysicalOperator>| (operator.index, operator.logical, operator.global_channel());
     operators.values().map(numbered).collect()
 }
 
-/// Puts the arena in order of operator index again.
+/// Sorts the arena by operator index again.
 fn sort_by_index(topology: Topology) -> Topology {
     let Topology { operators, mut connections, mut consistent_regions, .. } = topology;
     let mut order: Vec<Node> = operators.keys().collect();
@@ -219,8 +218,9 @@ fn sort_by_index(topology: Topology) -> Topology {
     for (position, node) in order.iter().enumerate() {
         position_of[*node] = Node::new(position);
     }
-    let mut by_old: Vec<Option<Shared<Operator>>> = operators.into_iter().map(|(_, operator)| Some(operator)).collect();
-    let operators: PrimaryMap<Node, Shared<Operator>> =
+    let mut by_old: Vec<Option<Shared<PhysicalOperator>>> =
+        operators.into_iter().map(|(_, operator)| Some(operator)).collect();
+    let operators: PrimaryMap<Node, Shared<PhysicalOperator>> =
         order.iter().filter_map(|node| by_old.get_mut(node.index()).and_then(Option::take)).collect();
     for connection in &mut connections {
         connection.source = position_of[connection.source];
@@ -236,7 +236,7 @@ fn sort_by_index(topology: Topology) -> Topology {
     Topology { operators, connections, consistent_regions, ..topology }
 }
 
-/// A pool keeps the number that its name had; exactly the fresh pools are there (rule expansion-25).
+/// A pool keeps the number that a pool of its name had. No pool is added or removed (rule expansion-25).
 pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)]) {
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
     let largest = prior.iter().map(|(_, index)| *index).chain(fresh.host_pools.iter().map(|p| p.index)).max();
@@ -252,7 +252,7 @@ pub(super) fn renumber_host_pools(fresh: &mut Topology, prior: &[(String, u64)])
     for pool in &fresh.host_pools {
         let known = by_name.get_mut(pool.name.as_str()).and_then(VecDeque::pop_front);
         let in_the_way = by_index.get(&pool.index).is_some_and(|name| *name != pool.name);
-        // A number is used up even if the name then turns out to have had one, as in the reference implementation.
+        // The new number stays used even if the name turns out to have had one, as in the reference implementation.
         if in_the_way && known.is_none_or(|index| index > pool.index) {
             map.insert(pool.index, next);
             next = next.saturating_add(1);

@@ -1,13 +1,13 @@
 //! The shape of an application: its [`super::wiring`] at the widths in force, before anything is copied.
 //!
-//! All channels of a region look alike, so the shape holds each of them once, as channel 0. A copy of an operator is
-//! named by the operator and its *global channel*: a number with one digit per region around it, innermost least
-//! significant (rule expansion-5). Passing a splitter into channel `p` of a region of width `w` turns the global
-//! channel `g` into `g * w + p`; passing a merger out of it turns `g` into `g / w`. This is all that expansion needs:
-//! nothing is copied until operators are made.
+//! All channels of a region have the same structure, so the shape holds it once, as channel 0. A copy of an operator is
+//! identified by the operator and its *global channel*: a number with one digit per region around it, innermost least
+//! significant (rule expansion-5). A splitter into channel `p` of a region of width `w` turns the global channel `g`
+//! into `g * w + p`. A merger out of the region turns `g` into `g / w`. The expansion needs no more than that: nothing
+//! is copied until operators are made.
 //!
-//! Invariants of a shape that was built without problems: those of its wiring; scopes of links agree (checked by
-//! [`super::links`]).
+//! Invariants of a shape that was built without problems: those of its wiring. [`super::links`] checks that the scopes
+//! of links agree.
 
 use super::widths::{self, Overrides};
 use super::wiring::{ListId, Side, Wiring};
@@ -49,7 +49,7 @@ pub(super) struct Shape<'a> {
     pub(super) scopes: PrimaryMap<ScopeId, Scope>,
     /// The context of each operator; that of a parallel operator is its own region.
     pub(super) scope_of: SecondaryMap<OperatorId, ScopeId>,
-    /// By region: its context, once it is processed.
+    /// By region: its context, once the walk has entered it.
     pub(super) scope_of_region: Vec<Option<ScopeId>>,
 }
 
@@ -62,9 +62,9 @@ impl Deref for Shape<'_> {
 }
 
 impl<'a> Shape<'a> {
-    /// Builds the shape for the widths in force, from a wiring that was made before without problems, if there is one.
-    /// With problems (everything that is wrong with operators' indexes, connections, regions and widths) it is good for
-    /// names and contexts of operators, not for following links.
+    /// Builds the shape for the widths in force. It reuses the wiring of an earlier expansion that had no problems, if
+    /// there is one. It adds all problems of indexes, connections, regions and widths. A shape with problems has the
+    /// names and contexts of operators, but its links must not be followed.
     pub(super) fn build(
         application: &'a Application,
         wiring: Option<Arc<Wiring>>,
@@ -73,7 +73,7 @@ impl<'a> Shape<'a> {
         limits: &Limits,
         problems: &mut Problems,
     ) -> Self {
-        // What the walk finds is told before what is found where links are followed (rule expansion-32).
+        // Problems that the walk finds are reported before those of links (rule expansion-32).
         let mut found = Problems::default();
         let mut resolved: Vec<Option<u32>> = vec![None; application.regions.len()];
         let mut resolve = |id: OperatorId, position: usize, problems: &mut Problems| {

@@ -1,12 +1,13 @@
-//! Numbers of splitters, carried over to another generation (rule expansion-17).
+//! Carries the numbers of splitters over to another generation (rule expansion-17).
 //!
-//! A splitter is recognised by a connection that goes through it. One that carries none is recognised by its place on
-//! its port. Only the generation before itself tells that place, so without it such a splitter is numbered afresh.
+//! A splitter is recognised by a connection that goes through it. A splitter without connections is recognised by its
+//! path from its port. A layout does not record that path. So if only the layout of the generation before is known,
+//! such a splitter gets a new number.
 //!
-//! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised; whoever asks
-//! says which operator is which.
+//! Knows: connections and the trees of splitters on a port. Must not know: how operators are recognised, which callers
+//! decide.
 
-use super::{Connection, Node, Operator, Splitter, Topology, Via};
+use super::{Connection, Node, PhysicalOperator, Splitter, Topology, Via};
 use crate::shared::Shared;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +29,12 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
     let compare = |a: &Connection, b: &Connection| {
         let [one, other] = [a, b].map(|connection| &topology.operators[connection.target]);
         let channels = one.channels.iter().map(|c| c.local).cmp(other.channels.iter().map(|c| c.local));
-        let rest =
-            |operator: &Operator, connection: &Connection| (written[operator.logical].index, connection.target_port);
+        let rest = |operator: &PhysicalOperator, connection: &Connection| {
+            (written[operator.logical].index, connection.target_port)
+        };
         channels.then_with(|| rest(one, a).cmp(&rest(other, b)))
     };
-    // Per splitter of the port: its end with the least channels.
+    // For each splitter of the port: its end with the lowest channels.
     let mut ends: BTreeMap<u32, Connection> = BTreeMap::new();
     for connection in run {
         let Some(via) = connection.via() else { continue };
@@ -54,13 +56,13 @@ pub(super) fn ends_of(topology: &Topology, run: &[Connection]) -> impl Iterator<
 pub(super) fn renumber_splitters(fresh: &mut Topology, known: &[SplitterEnd]) {
     for known in known.chunk_by(|a, b| (a.source, a.source_port) == (b.source, b.source_port)) {
         let Some(first) = known.first() else { continue };
-        let numbers = carrying(fresh, known.iter().copied());
-        give_numbers(fresh, (first.source, first.source_port), numbers);
+        let numbers = numbers_by_connection(fresh, known.iter().copied());
+        set_numbers(fresh, (first.source, first.source_port), numbers);
     }
 }
 
-/// The numbers of splitters by which connections go, and the numbers that they had.
-pub(super) fn carrying(fresh: &Topology, known: impl Iterator<Item = SplitterEnd>) -> BTreeMap<u32, u32> {
+/// Maps the numbers of splitters with connections to the numbers that they had.
+pub(super) fn numbers_by_connection(fresh: &Topology, known: impl Iterator<Item = SplitterEnd>) -> BTreeMap<u32, u32> {
     let number = |known: SplitterEnd| {
         let (source, target) = ((known.source, known.source_port), (known.target, known.target_port));
         via_of(&fresh.connections, source, target).map(|via| (via.splitter, known.index))
@@ -68,8 +70,8 @@ pub(super) fn carrying(fresh: &Topology, known: impl Iterator<Item = SplitterEnd
     known.filter_map(number).collect()
 }
 
-/// Gives splitters of a port their numbers; one in the way moves behind all others.
-pub(super) fn give_numbers(fresh: &mut Topology, (source, port): (Node, u32), numbers: BTreeMap<u32, u32>) {
+/// Gives splitters of a port their numbers. A splitter that has one of these numbers already moves behind all others.
+pub(super) fn set_numbers(fresh: &mut Topology, (source, port): (Node, u32), numbers: BTreeMap<u32, u32>) {
     let mut map: BTreeMap<u32, u32> = numbers.into_iter().filter(|(is, was)| is != was).collect();
     if map.is_empty() {
         return;
@@ -121,18 +123,19 @@ fn visit(splitters: &mut [Splitter], f: &mut impl FnMut(&mut u32)) {
         open.extend(splitter.nested.iter_mut().map(|(_, nested)| nested));
     }
 }
-/// Adds splitters that are not known by what they carry, but by where they are: the number of each, and that of the one
-/// that was in its place. Most carry connections. Those that do not would get other numbers than before when a width
-/// grows and shrinks back.
-pub(super) fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
-    let is = places(is);
+
+/// Adds splitters that are recognised by their path: the number of each, and that of the splitter before with the same
+/// path. Without this, splitters that carry no connection would get other numbers than before when a width grows and
+/// shrinks back.
+pub(super) fn add_by_path(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u32, u32>) {
+    let is = paths(is);
     if is.len() == known.len() {
         return;
     }
-    let was: BTreeMap<Place, u32> = places(was).into_iter().collect();
+    let was: BTreeMap<SplitterPath, u32> = paths(was).into_iter().collect();
     let mut taken: BTreeSet<u32> = known.values().copied().collect();
-    for (place, index) in is {
-        if let Some(earlier) = was.get(&place).filter(|_| !known.contains_key(&index))
+    for (path, index) in is {
+        if let Some(earlier) = was.get(&path).filter(|_| !known.contains_key(&index))
             && taken.insert(*earlier)
         {
             known.insert(index, *earlier);
@@ -140,26 +143,27 @@ pub(super) fn by_place(was: &[Splitter], is: &[Splitter], known: &mut BTreeMap<u
     }
 }
 
-/// Where a splitter is: the way to it from its port. Each step has the channel that it hangs under, its region, the
-/// input port that it feeds, and how many of that kind hang there before it, as behind a broadcast.
-type Place = SmallVec<[(u32, u64, u64, u32); 2]>;
+/// The path to a splitter from its port. Each step has the channel around the splitter, its region, the input port that
+/// it feeds, and the number of equal splitters before it, which a broadcast may cause.
+type SplitterPath = SmallVec<[(u32, u64, u64, u32); 2]>;
 
-/// The places of all splitters of a port, with their numbers.
-fn places(splitters: &[Splitter]) -> Vec<(Place, u32)> {
-    let mut places = Vec::new();
-    let mut siblings: BTreeMap<Place, u32> = BTreeMap::new();
+/// The paths of all splitters of a port, with their numbers.
+fn paths(splitters: &[Splitter]) -> Vec<(SplitterPath, u32)> {
+    let mut paths = Vec::new();
+    let mut siblings: BTreeMap<SplitterPath, u32> = BTreeMap::new();
     // Depth is bounded by the nesting of regions in the ADL.
-    let mut open: Vec<(Place, u32, &Splitter)> = splitters.iter().rev().map(|one| (Place::new(), 0, one)).collect();
-    while let Some((mut place, channel, splitter)) = open.pop() {
-        place.push((channel, splitter.region, splitter.input_port, 0));
-        let before = siblings.entry(place.clone()).or_default();
-        if let Some((.., nth)) = place.last_mut() {
+    let mut open: Vec<(SplitterPath, u32, &Splitter)> =
+        splitters.iter().rev().map(|one| (SplitterPath::new(), 0, one)).collect();
+    while let Some((mut path, channel, splitter)) = open.pop() {
+        path.push((channel, splitter.region, splitter.input_port, 0));
+        let before = siblings.entry(path.clone()).or_default();
+        if let Some((.., nth)) = path.last_mut() {
             *nth = *before;
         }
         *before += 1;
         let nested = splitter.nested.iter().rev();
-        open.extend(nested.map(|(channel, nested)| (place.clone(), *channel, nested)));
-        places.push((place, splitter.index));
+        open.extend(nested.map(|(channel, nested)| (path.clone(), *channel, nested)));
+        paths.push((path, splitter.index));
     }
-    places
+    paths
 }

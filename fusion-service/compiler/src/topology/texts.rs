@@ -1,19 +1,20 @@
-//! How much text an expansion may write (rule expansion-33).
+//! Bounds the texts that an expansion makes (rule expansion-33).
 //!
-//! Constants, subscriptions, locations and views are written once per channel, so a small document can ask for a lot of
-//! memory. Each such text is charged when it is made. (Names are counted before any is made.)
+//! Constants, subscriptions, locations and views exist once per channel, so a small document can need a lot of memory.
+//! The expansion charges for each such text when it makes it. (Names are counted before any is made.)
 
 use crate::budget::Limits;
 use crate::error::{Error, Problem, Stage};
 
-/// What is left of the texts of one topology.
-pub(super) struct Texts {
+/// The bytes that one topology may still use for texts.
+pub(super) struct TextBudget {
     left: u64,
     most: u64,
 }
 
-impl Texts {
-    /// What these texts may be of all documents: far more than programs have, far less than a process.
+impl TextBudget {
+    /// The texts of a topology may have one in this many of the bytes that all documents may have. Applications need
+    /// far less.
     const SHARE: u64 = 8;
 
     pub(super) fn new(limits: &Limits) -> Self {
@@ -21,10 +22,10 @@ impl Texts {
         Self { left: most, most }
     }
 
-    /// What a text costs besides its bytes.
+    /// Bytes that are charged for a text besides its own.
     pub(super) const PER_TEXT: usize = 64;
 
-    /// Asks for texts of so many bytes.
+    /// Charges for texts of this many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         match self.left.checked_sub(bytes as u64) {
             Some(left) => {
@@ -38,7 +39,7 @@ impl Texts {
         }
     }
 
-    /// Bytes that were asked for so far.
+    /// Bytes that were charged so far.
     pub(super) fn charged(&self) -> usize {
         usize::try_from(self.most - self.left).unwrap_or(usize::MAX)
     }

@@ -1,12 +1,12 @@
 //! Threading models (rule expansion-21).
 //!
-//! The model of an operator is that of the nearest composite around it which has one, as an instance or by its
-//! definition. The job's configuration is the model of the main composite, if the program gives that one none. All
-//! channels of a parallel composite have the composite's model.
+//! An operator has the model of the nearest composite around it that has one, from its instance or from its definition.
+//! If the application gives the main composite no model, it has that of the job's configuration. All channels of a
+//! parallel composite have the composite's model.
 
 use super::annotation_text::resolve;
 use super::shape::Shape;
-use super::{Annotation, AnnotationValue, Parameters};
+use super::{AnnotationValue, Parameters, ResolvedAnnotation};
 use crate::error::{Problem, Stage, excerpt};
 use crate::logical;
 use crate::logical::{DefinitionThreading, OperatorId, OperatorKind};
@@ -15,7 +15,11 @@ use crate::logical::{DefinitionThreading, OperatorId, OperatorKind};
 const KEYS: [&str; 3] = ["model", "threads", "elastic"];
 
 /// The resolved `threading` annotation of an operator.
-pub(super) fn model(shape: &Shape<'_>, id: OperatorId, parameters: &Parameters) -> Result<Option<Annotation>, Problem> {
+pub(super) fn model(
+    shape: &Shape<'_>,
+    id: OperatorId,
+    parameters: &Parameters,
+) -> Result<Option<ResolvedAnnotation>, Problem> {
     let application = shape.application;
     let mut at = application.operators[id].owner;
     while let Some(id) = at {
@@ -41,12 +45,12 @@ pub(super) fn model(shape: &Shape<'_>, id: OperatorId, parameters: &Parameters) 
         let values = [Some(model), configuration.thread_count.as_ref(), configuration.elastic.as_ref()];
         let values = KEYS.iter().zip(values).filter_map(|(key, value)| Some((*key, value?)));
         let values = values.map(|(key, value)| (key.to_owned(), AnnotationValue::Text(value.clone())));
-        Annotation { tag: "threading".to_owned(), values: values.collect() }
+        ResolvedAnnotation { tag: "threading".to_owned(), values: values.collect() }
     }))
 }
 
-/// A model of the program; of equal keys the last one counts.
-fn written(annotation: &logical::Annotation, parameters: &Parameters) -> Result<Annotation, Problem> {
+/// The model that an annotation of the application gives. Of equal keys the last one counts.
+fn written(annotation: &logical::Annotation, parameters: &Parameters) -> Result<ResolvedAnnotation, Problem> {
     let mut values = Vec::new();
     for key in KEYS {
         if let Some((_, text)) = annotation.values.iter().rev().find(|(other, _)| other == key) {
@@ -54,5 +58,5 @@ fn written(annotation: &logical::Annotation, parameters: &Parameters) -> Result<
             values.push((key.to_owned(), AnnotationValue::Text(text)));
         }
     }
-    Ok(Annotation { tag: annotation.tag.clone(), values })
+    Ok(ResolvedAnnotation { tag: annotation.tag.clone(), values })
 }

@@ -1,7 +1,7 @@
-//! The invariants of a [`Topology`], checked for tests and fuzzing. Later stages rely on them, so a violation is a
+//! Checks the invariants of a [`Topology`], for tests and fuzzing. Later stages rely on them, so a violation is a
 //! defect of this crate.
 
-use super::{Node, OutputPort, Splitter, Topology, Via};
+use super::{Node, PhysicalOutputPort, Splitter, Topology, Via};
 use cranelift_entity::EntityRef;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,7 @@ fn connections(topology: &Topology) -> Result<(), String> {
 }
 
 /// The splitters of a port by index, with their widths.
-fn splitters(port: &OutputPort) -> Result<BTreeMap<u32, u32>, String> {
+fn splitters(port: &PhysicalOutputPort) -> Result<BTreeMap<u32, u32>, String> {
     let mut widths = BTreeMap::new();
     let mut open: Vec<&Splitter> = port.splitters.iter().collect();
     while let Some(splitter) = open.pop() {

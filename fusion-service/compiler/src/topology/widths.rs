@@ -31,7 +31,7 @@ pub fn find_region<'a>(regions: &'a [Region], pattern: &str) -> Result<&'a Regio
     }
 }
 
-/// What is wrong with a pattern.
+/// The problem of a pattern with another character.
 fn refused(unexpected: &UnexpectedCharacter) -> Problem {
     let UnexpectedCharacter { pattern, character } = unexpected;
     let message = format!("region pattern \"{}\": unexpected character {character:?}", excerpt(pattern));
@@ -75,8 +75,8 @@ pub enum WidthSource<'a> {
     SubmissionValue(u64),
 }
 
-/// Where the width of a region comes from at a submission with these widths, and what it is there. Nothing where a
-/// submission would fail.
+/// Where the width of a region comes from at a submission with these widths, and the width. Nothing if a submission
+/// would fail.
 pub fn width_source<'a>(
     region: &ParallelRegion,
     name: &str,

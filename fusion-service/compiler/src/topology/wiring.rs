@@ -1,14 +1,14 @@
-//! The links of an application with splitters and mergers put in, once for all channels (rule expansion-13).
+//! Puts splitters and mergers into the links of an application, once for all channels (rule expansion-13).
 //!
 //! Knows: the application as written. Must not know: widths. So all generations of a job have the same wiring.
 //!
 //! Invariant of a wiring that was made without problems: every link leads to a port that exists; every connection at
 //! the border of a region goes through a splitter or merger.
 
-use super::lookup::{Ports, operators_by_index};
+use super::lookup::{PortLookup, operators_by_index};
 use crate::error::{Problem, Problems, Stage, code, excerpt};
 use crate::heap::{flat_secondary_map, primary_map, share};
-use crate::logical::{Application, Connection, OperatorId, OperatorKind, PortKind, SplitterKind};
+use crate::logical::{Application, ConnectionEnd, OperatorId, OperatorKind, PortKind, SplitterKind};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use get_size2::GetSize;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ entity_impl!(MergerId, "merger");
 
 /// What a link leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
-pub(super) enum Far {
+pub(super) enum LinkTarget {
     /// A port of an operator as written.
     Operator(OperatorId),
     /// The input of a splitter, or one of its outputs.
@@ -40,7 +40,7 @@ pub(super) enum Far {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub(super) struct Link {
     /// The other end.
-    pub(super) to: Far,
+    pub(super) to: LinkTarget,
     /// Position of its port.
     pub(super) port: u32,
     /// Kind of that port.
@@ -49,7 +49,7 @@ pub(super) struct Link {
 
 /// Splits what arrives at an input port of a parallel operator.
 #[derive(Debug, GetSize)]
-pub(super) struct Splitter {
+pub(super) struct WiredSplitter {
     /// Position of the region.
     pub(super) region: usize,
     /// ADL index of the input port.
@@ -67,7 +67,7 @@ pub(super) struct Splitter {
 
 /// Merges what leaves an output port of a parallel operator.
 #[derive(Debug, GetSize)]
-pub(super) struct Merger {
+pub(super) struct WiredMerger {
     /// Position of the region.
     pub(super) region: usize,
     /// What feeds it, in each channel.
@@ -76,7 +76,7 @@ pub(super) struct Merger {
     pub(super) output: Link,
 }
 
-/// Which side of a composite's port.
+/// A side of a composite's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// Towards the siblings. Primitives have only this one.
@@ -97,9 +97,9 @@ pub(super) struct Wiring {
     /// Parallel operators in the order of rule expansion-8.
     pub(super) parallel: Vec<OperatorId>,
     #[get_size(size_fn = primary_map)]
-    pub(super) splitters: PrimaryMap<SplitterId, Splitter>,
+    pub(super) splitters: PrimaryMap<SplitterId, WiredSplitter>,
     #[get_size(size_fn = primary_map)]
-    pub(super) mergers: PrimaryMap<MergerId, Merger>,
+    pub(super) mergers: PrimaryMap<MergerId, WiredMerger>,
     links: Vec<Link>,
     lists: Vec<Range<usize>>,
     #[get_size(size_fn = flat_secondary_map)]
@@ -107,9 +107,9 @@ pub(super) struct Wiring {
 }
 
 impl Wiring {
-    /// Reads the links. `visit` is called for each parallel operator with the position of its region, before splitters
-    /// and mergers are put around it. Problems: everything that is wrong with operators' indexes and connections; those
-    /// of `found` are told after all others.
+    /// Reads the links. Calls `visit` for each parallel operator with the position of its region, before it puts
+    /// splitters and mergers around the operator. Adds all problems of indexes and connections. Those of `found` come
+    /// after all others.
     pub(super) fn new(
         application: &Application,
         problems: &mut Problems,
@@ -191,7 +191,7 @@ impl Wiring {
     }
 
     fn read_links(&mut self, application: &Application, index: &HashMap<u64, OperatorId>, problems: &mut Problems) {
-        let index = &mut Ports::new(application, index);
+        let index = &mut PortLookup::new(application, index);
         for (id, operator) in application.operators.iter() {
             self.first_list[id] = u32::try_from(self.lists.len()).unwrap_or(u32::MAX);
             match &operator.kind {
@@ -225,17 +225,17 @@ impl Wiring {
         }
     }
 
-    fn read_list(&mut self, list: &[Connection], index: &mut Ports<'_>, problems: &mut Problems) {
+    fn read_list(&mut self, list: &[ConnectionEnd], index: &mut PortLookup<'_>, problems: &mut Problems) {
         let start = self.links.len();
         for connection in list {
-            let Connection { operator, port, kind, place } = *connection;
+            let ConnectionEnd { operator, port, kind, place } = *connection;
             let Some(id) = index.operators.get(&operator) else {
                 let message = format!("a connection leads to operator {operator}, which does not exist");
                 problems.push(Problem::new(Stage::Topology, message).code(code::INCONSISTENT).at(place));
                 continue;
             };
             match index.position(*id, kind, port) {
-                Some(port) => self.links.push(Link { to: Far::Operator(*id), port, kind }),
+                Some(port) => self.links.push(Link { to: LinkTarget::Operator(*id), port, kind }),
                 None => {
                     let kind = if kind == PortKind::Input { "input" } else { "output" };
                     let name = excerpt(&index.application.operators[*id].logical_name);
@@ -267,8 +267,8 @@ impl Wiring {
         order
     }
 
-    /// Puts splitters in front of a parallel operator and mergers behind it (rule expansion-13). What is `missing` only
-    /// matters where links are followed.
+    /// Puts splitters in front of a parallel operator and mergers behind it (rule expansion-13). Problems in `missing`
+    /// only matter if links are followed.
     fn insert(
         &mut self,
         application: &Application,
@@ -303,33 +303,33 @@ impl Wiring {
             let attributes: Arc<[String]> = declared.map_or_else(Default::default, |s| s.attributes.as_slice().into());
             for at in range {
                 let input = self.links[at];
-                let splitter = self.splitters.push(Splitter {
+                let splitter = self.splitters.push(WiredSplitter {
                     region,
                     input_port,
                     kind: declared.map_or(SplitterKind::RoundRobin, |s| s.kind),
                     attributes: attributes.clone(),
                     input,
-                    output: Link { to: Far::Operator(id), port, kind: PortKind::Input },
+                    output: Link { to: LinkTarget::Operator(id), port, kind: PortKind::Input },
                 });
-                let new = Link { to: Far::Splitter(splitter), port: 0, kind: PortKind::Input };
+                let new = Link { to: LinkTarget::Splitter(splitter), port: 0, kind: PortKind::Input };
                 self.relink(application, input, (id, port), new, problems);
-                self.links[at] = Link { to: Far::Splitter(splitter), port: 0, kind: PortKind::Output };
+                self.links[at] = Link { to: LinkTarget::Splitter(splitter), port: 0, kind: PortKind::Output };
             }
         }
         for position in 0..outputs {
             let port = u32::try_from(position).unwrap_or(u32::MAX);
             for at in self.lists[self.list(application, (id, PortKind::Output, position), Side::Outside)].clone() {
                 let output = self.links[at];
-                let input = Link { to: Far::Operator(id), port, kind: PortKind::Output };
-                let merger = self.mergers.push(Merger { region, input, output });
-                let new = Link { to: Far::Merger(merger), port: 0, kind: PortKind::Output };
+                let input = Link { to: LinkTarget::Operator(id), port, kind: PortKind::Output };
+                let merger = self.mergers.push(WiredMerger { region, input, output });
+                let new = Link { to: LinkTarget::Merger(merger), port: 0, kind: PortKind::Output };
                 self.relink(application, output, (id, port), new, problems);
-                self.links[at] = Link { to: Far::Merger(merger), port: 0, kind: PortKind::Input };
+                self.links[at] = Link { to: LinkTarget::Merger(merger), port: 0, kind: PortKind::Input };
             }
         }
     }
 
-    /// Makes the far end of a connection point to the splitter or merger that now stands in it.
+    /// Makes the far end of a connection lead to the splitter or merger that was put into the connection.
     fn relink(
         &mut self,
         application: &Application,
@@ -338,9 +338,9 @@ impl Wiring {
         new: Link,
         problems: &mut Problems,
     ) {
-        let is_old = |link: &Link| link.to == Far::Operator(old.0) && link.port == old.1;
+        let is_old = |link: &Link| link.to == LinkTarget::Operator(old.0) && link.port == old.1;
         let far = match end.to {
-            Far::Splitter(splitter) => {
+            LinkTarget::Splitter(splitter) => {
                 let link = &mut self.splitters[splitter].input;
                 if is_old(link) {
                     *link = new;
@@ -348,7 +348,7 @@ impl Wiring {
                 }
                 None
             }
-            Far::Merger(merger) => {
+            LinkTarget::Merger(merger) => {
                 let merger = &mut self.mergers[merger];
                 let link = if end.kind == PortKind::Input { &mut merger.input } else { &mut merger.output };
                 if is_old(link) {
@@ -357,7 +357,7 @@ impl Wiring {
                 }
                 None
             }
-            Far::Operator(id) => Some(id),
+            LinkTarget::Operator(id) => Some(id),
         };
         let operator = &application.operators[old.0];
         let name = excerpt(&operator.logical_name);

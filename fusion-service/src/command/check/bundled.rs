@@ -1,20 +1,20 @@
 //! Translates places in the compiled ADL into places in the ADL of the bundle.
 //!
-//! The two differ: a submission sets attributes of the application element. Messages name places in the bundle, because
-//! that is where people look. An element begins before or behind the attributes that were set, never within one.
+//! The two differ, because a submission sets attributes of the application element. Messages name places in the bundle,
+//! because people look there. An element begins before or behind these attributes, never within one.
 
 use super::excerpt::Lines;
 use std::collections::BTreeMap;
 use streams_compiler::error::Place;
 
 /// The lines of both texts, and how many bytes they share at the beginning and at the end.
-pub(super) struct Edited<'d> {
+pub(super) struct BundlePlaces<'d> {
     compiled: Lines<'d>,
     bundled: Lines<'d>,
     shared: BTreeMap<u32, (usize, usize)>,
 }
 
-impl<'d> Edited<'d> {
+impl<'d> BundlePlaces<'d> {
     /// Prepares for these places in the compiled text.
     pub(super) fn new(compiled: &'d [u8], bundled: &'d [u8], places: impl Iterator<Item = Place> + Clone) -> Self {
         Self {
@@ -53,9 +53,9 @@ mod tests {
         let compiled = b"<set><app id='4711' dir='/tmp/x'/><op/>\n<op/></set>";
         let places: Vec<Place> =
             [(1, 1), (1, 6), (1, 35), (2, 1), (2, 6)].map(|(line, column)| Place { line, column }).into();
-        let mut edited = Edited::new(compiled, bundled, places.iter().copied());
+        let mut places_in_bundle = BundlePlaces::new(compiled, bundled, places.iter().copied());
         let moved: Vec<_> =
-            places.into_iter().map(|place| edited.in_bundle(place)).map(|p| (p.line, p.column)).collect();
+            places.into_iter().map(|place| places_in_bundle.in_bundle(place)).map(|p| (p.line, p.column)).collect();
         assert_eq!(moved, [(1, 1), (1, 6), (1, 26), (2, 1), (2, 6)]);
     }
 }

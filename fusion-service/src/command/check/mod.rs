@@ -1,7 +1,7 @@
 //! `fusion-service check`: everything that is wrong with an application, with places and excerpts.
 //!
-//! `excerpt` cuts lines out of the document, `bundled` knows the ADL of a bundle as it is there. What a check is,
-//! [`streams_compiler::plan::check`] says.
+//! [`streams_compiler::plan::check`] finds the problems. `excerpt` cuts lines out of the document, `bundled` finds
+//! places in the ADL of a bundle.
 
 mod bundled;
 mod excerpt;
@@ -9,8 +9,8 @@ mod excerpt;
 use super::application::{Application, ApplicationArguments};
 use super::options::{OutputArguments, OutputFormat};
 use super::terminal::printable;
-use super::{Failure, exit};
-use bundled::Edited;
+use super::{CommandFailure, exit};
+use bundled::BundlePlaces;
 use excerpt::{Excerpt, Lines};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     exit(checked(arguments))
 }
 
-fn checked(arguments: &Arguments) -> Result<bool, Failure> {
+fn checked(arguments: &Arguments) -> Result<bool, CommandFailure> {
     let application = arguments.application.read()?;
     let mut findings = Findings::of(&application)?;
     let document = application.document.as_deref().unwrap_or_default();
@@ -65,18 +65,18 @@ fn checked(arguments: &Arguments) -> Result<bool, Failure> {
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Nobody reads on.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandFailure::new(error)),
         _ => Ok(findings.problems.is_empty()),
     }
 }
 
-/// What is wrong with the submission and the resizes after it.
+/// The problems and warnings of the submission and of the resizes after it.
 #[derive(Default)]
 struct Findings {
-    /// With the step: 0 is the submission.
+    /// Each problem has its step: 0 is the submission.
     problems: Vec<(StepLabel, Problem)>,
     warnings: Vec<(StepLabel, Warning)>,
-    /// Operators and PEs, if the submission is good.
+    /// Numbers of operators and PEs, if the submission has no problems.
     size: Option<(usize, usize)>,
 }
 
@@ -85,13 +85,13 @@ struct Findings {
 struct StepLabel(usize, String);
 
 impl Findings {
-    fn of(application: &Application) -> Result<Self, Failure> {
+    fn of(application: &Application) -> Result<Self, CommandFailure> {
         let mut findings = Self::default();
-        // The fusion option is the first stage of all; the document may have more to say.
+        // A wrong configuration is only one problem. The request without it may show others.
         let configuration = application.request.as_ref().err();
         let request = application.request.as_ref().unwrap_or(&application.unconfigured);
         let checked = match &application.document {
-            Ok(document) => plan::check(document, request, &application.budget).map_err(Failure::new)?,
+            Ok(document) => plan::check(document, request, &application.budget).map_err(CommandFailure::new)?,
             Err(bundle) => {
                 let option = request.check().err();
                 let problems = option.iter().chain([bundle]).flat_map(Error::problems).cloned().collect();
@@ -115,7 +115,7 @@ impl Findings {
                 Ok(resized) => current = resized,
                 // A failed resize leaves everything as it was.
                 Err(error) => match error.problems() {
-                    [] => return Err(Failure::new(error)),
+                    [] => return Err(CommandFailure::new(error)),
                     problems => findings.problems.extend(problems.iter().map(|p| (step.clone(), p.clone()))),
                 },
             }
@@ -127,8 +127,7 @@ impl Findings {
         self.problems.iter().filter_map(|(_, problem)| problem.place)
     }
 
-    /// Whether every stage listed all of its problems. A stage stops at a number of problems that is more than anybody
-    /// reads.
+    /// Whether every stage listed all of its problems. A stage stops at a maximal number of problems.
     fn complete(&self) -> bool {
         let mut counts: BTreeMap<(usize, Stage), usize> = BTreeMap::new();
         self.problems.iter().for_each(|(step, problem)| *counts.entry((step.0, problem.stage)).or_default() += 1);
@@ -137,9 +136,9 @@ impl Findings {
 
     /// Turns the places of the compiled document into those of the bundle.
     fn look_into_bundle(&mut self, document: &[u8], bundled: &[u8]) {
-        let mut edited = Edited::new(document, bundled, self.places());
+        let mut places_in_bundle = BundlePlaces::new(document, bundled, self.places());
         for (_, problem) in &mut self.problems {
-            problem.place = problem.place.map(|place| edited.in_bundle(place));
+            problem.place = problem.place.map(|place| places_in_bundle.in_bundle(place));
         }
     }
 
@@ -178,7 +177,7 @@ impl Findings {
         text
     }
 
-    fn json(&self, name: &str, lines: &Lines<'_>) -> Result<String, Failure> {
+    fn json(&self, name: &str, lines: &Lines<'_>) -> Result<String, CommandFailure> {
         let problems = self.problems.iter().map(|(step, problem)| ListedProblem {
             step: step.0,
             stage: problem.stage.name(),
@@ -202,7 +201,7 @@ impl Findings {
             operators: self.size.map(|(operators, _)| operators),
             processing_elements: self.size.map(|(_, elements)| elements),
         };
-        let mut text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
+        let mut text = serde_json::to_string_pretty(&report).map_err(CommandFailure::new)?;
         text.push('\n');
         Ok(text)
     }

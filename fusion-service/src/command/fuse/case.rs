@@ -1,6 +1,6 @@
 //! The JSON form of a case (rule service-25).
 
-use super::Malformed;
+use super::MalformedCase;
 use cranelift_entity::EntityRef;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use streams_compiler::budget::Limits;
 use streams_compiler::error::{Problem, Stage, excerpt};
 use streams_compiler::fuser::{
-    Fusion, FusionType, Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading,
-    Traits,
+    Fusion, FusionHostPool, FusionOperator, FusionType, Graph, InputPortTraits, Label, Operators, OutputPortTraits,
+    Symbol, Symbols, Threading, Traits,
 };
 use streams_compiler::logical::PoolLocation;
 use streams_compiler::topology::{Connection, Node, Via};
@@ -19,7 +19,7 @@ use streams_compiler::topology::{Connection, Node, Via};
 pub(super) struct Case<'a> {
     mode: Mode,
     #[serde(borrow)]
-    topology: Topology<'a>,
+    topology: TopologyForm<'a>,
 }
 
 /// `legacy` or `manual:N`.
@@ -45,79 +45,79 @@ impl TryFrom<String> for Mode {
 /// A text of the line, not copied.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct CaseText<'a>(#[serde(borrow)] Cow<'a, str>);
 
-type Texts<'a> = Box<[Text<'a>]>;
+type CaseTexts<'a> = Box<[CaseText<'a>]>;
 
 #[derive(Deserialize)]
-struct Topology<'a> {
+struct TopologyForm<'a> {
     #[serde(borrow)]
     nodes: Vec<NodeForm<'a>>,
-    pools: Vec<Pool<'a>>,
+    pools: Vec<PoolForm<'a>>,
 }
 
 #[derive(Deserialize)]
 struct NodeForm<'a> {
     idx: u32,
     #[serde(borrow)]
-    name: Text<'a>,
-    r#in: Box<[Input]>,
-    out: Box<[Output]>,
-    coloc: Texts<'a>,
-    exloc: Texts<'a>,
+    name: CaseText<'a>,
+    r#in: Box<[InputForm]>,
+    out: Box<[OutputForm]>,
+    coloc: CaseTexts<'a>,
+    exloc: CaseTexts<'a>,
     iso: bool,
-    prov: BTreeMap<Text<'a>, Texts<'a>>,
-    softseg: BTreeMap<Text<'a>, Texts<'a>>,
-    host: Option<Text<'a>>,
+    prov: BTreeMap<CaseText<'a>, CaseTexts<'a>>,
+    softseg: BTreeMap<CaseText<'a>, CaseTexts<'a>>,
+    host: Option<CaseText<'a>>,
     pool: Option<(u64, Option<u64>)>,
-    hcol: Texts<'a>,
-    hex: Texts<'a>,
+    hcol: CaseTexts<'a>,
+    hex: CaseTexts<'a>,
     hiso: bool,
     rst: bool,
     rloc: bool,
     #[serde(rename = "stOut")]
     st_out: bool,
-    thr: Texts<'a>,
+    thr: CaseTexts<'a>,
 }
 
 #[derive(Deserialize)]
-struct Input {
+struct InputForm {
     i: u32,
     tp: bool,
     imp: bool,
-    c: Box<[Link]>,
+    c: Box<[LinkForm]>,
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct OutputForm {
     i: u32,
     exp: bool,
-    c: Box<[Link]>,
+    c: Box<[LinkForm]>,
 }
 
 /// Source operator and port, destination operator and port, splitter, channel.
-type Link = (u32, u32, u32, u32, Option<u32>, Option<u32>);
+type LinkForm = (u32, u32, u32, u32, Option<u32>, Option<u32>);
 
 #[derive(Deserialize)]
-struct Pool<'a> {
+struct PoolForm<'a> {
     idx: u64,
     excl: bool,
     #[serde(borrow)]
-    hosts: Texts<'a>,
+    hosts: CaseTexts<'a>,
 }
 
-fn malformed(message: impl Into<String>) -> Malformed {
-    Malformed { column: None, message: message.into() }
+fn malformed(message: impl Into<String>) -> MalformedCase {
+    MalformedCase { column: None, message: message.into() }
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, MalformedCase> {
         const MOST: usize = 200;
         serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
             let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
             let message = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-            Malformed { column: Some(error.column()), message }
+            MalformedCase { column: Some(error.column()), message }
         })
     }
 
@@ -142,17 +142,17 @@ impl<'a> Case<'a> {
     }
 
     /// The graph.
-    pub(super) fn graph(&self) -> Result<Graph<'_>, Malformed> {
+    pub(super) fn graph(&self) -> Result<Graph<'_>, MalformedCase> {
         let mut symbols = Symbols::default();
         let mut nodes: Vec<&NodeForm> = self.topology.nodes.iter().collect();
         nodes.sort_by_key(|node| node.idx);
         let mut operators = Operators::with_capacity(nodes.len());
         for node in &nodes {
             let traits = operators.add_traits(traits(node, &mut symbols)?);
-            operators.push(Operator { index: node.idx, name: &node.name.0, channels: &[] }, traits);
+            operators.push(FusionOperator { index: node.idx, name: &node.name.0, channels: &[] }, traits);
         }
-        let mut pools: Vec<HostPool> = (self.topology.pools.iter())
-            .map(|pool| HostPool {
+        let mut pools: Vec<FusionHostPool> = (self.topology.pools.iter())
+            .map(|pool| FusionHostPool {
                 index: pool.idx,
                 exclusive: pool.excl,
                 hosts: pool.hosts.iter().map(|host| symbols.intern(&host.0)).collect(),
@@ -164,18 +164,18 @@ impl<'a> Case<'a> {
     }
 }
 
-fn traits(node: &NodeForm, symbols: &mut Symbols) -> Result<Traits, Malformed> {
+fn traits(node: &NodeForm, symbols: &mut Symbols) -> Result<Traits, MalformedCase> {
     let in_order = |ports: &mut dyn Iterator<Item = u32>| ports.zip(0..).all(|(index, position)| index == position);
     if !in_order(&mut node.r#in.iter().map(|port| port.i)) || !in_order(&mut node.out.iter().map(|port| port.i)) {
         return Err(malformed(format!("operator {}: ports do not count from 0", node.idx)));
     }
     let mut threading = Threading::default();
     node.thr.iter().for_each(|model| threading.add(&model.0));
-    let mut set = |texts: &[Text]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(&text.0)).collect() };
+    let mut set = |texts: &[CaseText]| -> Box<[Symbol]> { texts.iter().map(|text| symbols.intern(&text.0)).collect() };
     let (co_locations, ex_locations) = (set(&node.coloc), set(&node.exloc));
     let (host_co_locations, host_ex_locations) = (set(&node.hcol), set(&node.hex));
-    let mut labels = |sets: &BTreeMap<Text, Texts>| -> Box<[Label]> {
-        let label = |(key, values): (&Text, &Texts)| Label {
+    let mut labels = |sets: &BTreeMap<CaseText, CaseTexts>| -> Box<[Label]> {
+        let label = |(key, values): (&CaseText, &CaseTexts)| Label {
             key: symbols.intern(&key.0),
             value: symbols.intern_set(values.iter().map(|value| &*value.0)),
         };
@@ -183,8 +183,8 @@ fn traits(node: &NodeForm, symbols: &mut Symbols) -> Result<Traits, Malformed> {
     };
     let (provisional, soft_segregated) = (labels(&node.prov), labels(&node.softseg));
     Ok(Traits {
-        inputs: node.r#in.iter().map(|port| InputPort { threaded: port.tp, imported: port.imp }).collect(),
-        outputs: node.out.iter().map(|port| OutputPort { exported: port.exp }).collect(),
+        inputs: node.r#in.iter().map(|port| InputPortTraits { threaded: port.tp, imported: port.imp }).collect(),
+        outputs: node.out.iter().map(|port| OutputPortTraits { exported: port.exp }).collect(),
         co_locations,
         ex_locations,
         isolated: node.iso,
@@ -204,7 +204,7 @@ fn traits(node: &NodeForm, symbols: &mut Symbols) -> Result<Traits, Malformed> {
 }
 
 /// The connections that are listed at either end, once each.
-fn connections(nodes: &[&NodeForm]) -> Result<Vec<Connection>, Malformed> {
+fn connections(nodes: &[&NodeForm]) -> Result<Vec<Connection>, MalformedCase> {
     let position = |index: u32, at: u32| {
         let position = nodes.binary_search_by_key(&index, |node| node.idx).map(Node::new);
         position

@@ -65,13 +65,13 @@ fn answer_file(path: &Path, mut output: impl Write, budget: &Budget) -> Result<(
 
 /// Why a line is no case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct MalformedCase {
     /// Column, where it is known.
     column: Option<usize>,
     message: String,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(column) = self.column {
             write!(f, "{column}:")?;
@@ -81,7 +81,7 @@ impl fmt::Display for Malformed {
 }
 
 /// Answers one case.
-pub fn answer(line: &[u8], budget: &Budget) -> Result<Answer, Malformed> {
+pub fn answer(line: &[u8], budget: &Budget) -> Result<Answer, MalformedCase> {
     let case = case::Case::parse(line)?;
     if let Some(problem) = case.over_limit(&budget.limits) {
         return Ok(Answer::refused(&problem));

@@ -4,20 +4,21 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use std::collections::BTreeMap;
 use streams_compiler::plan::{
-    Change, Compiled, ConsistentRegion, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, Reason, RemovedElement,
+    Compiled, ExportedPort, Fate, ImportedPort, Plan, PlannedConsistentRegion, PlannedElement, Reason, RemovedElement,
+    ResizeChange,
 };
 
-/// The file. It is written as it is serialized: lists of labels can be long.
+/// The content of the file. The largest lists are only made while it is serialized, because labels can be many.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Context<'p> {
     kind: &'static str,
     application_name: &'p str,
     application_scope: &'p str,
-    parallel_regions: Vec<Region<'p>>,
+    parallel_regions: Vec<RegionEntry<'p>>,
     parallel_region_widths: BTreeMap<&'p str, u32>,
-    host_pools: Vec<Pool<'p>>,
-    consistent_regions: Vec<Consistent<'p>>,
+    host_pools: Vec<PoolEntry<'p>>,
+    consistent_regions: Vec<ConsistentRegionEntry<'p>>,
     #[serde(flatten)]
     change: Option<ChangeReport<'p>>,
     pes: Elements<'p>,
@@ -27,7 +28,7 @@ pub(super) struct Context<'p> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Region<'p> {
+struct RegionEntry<'p> {
     index: u64,
     name: &'p str,
     width: u32,
@@ -38,7 +39,7 @@ struct Region<'p> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Pool<'p> {
+struct PoolEntry<'p> {
     index: u64,
     name: &'p str,
     membership_mode: &'static str,
@@ -49,7 +50,7 @@ struct Pool<'p> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Consistent<'p> {
+struct ConsistentRegionEntry<'p> {
     index: u64,
     logical_index: u64,
     trigger: &'static str,
@@ -69,12 +70,12 @@ struct ChangeReport<'p> {
     changed_operators: &'p [String],
     added_operators: &'p [String],
     removed_operators: &'p [String],
-    pe_diff: Difference,
+    pe_diff: ElementDifference,
     removed_pes: Vec<Removed>,
 }
 
 #[derive(Serialize)]
-struct Difference {
+struct ElementDifference {
     new: Vec<u64>,
     changed: Vec<u64>,
     unchanged: Vec<u64>,
@@ -90,7 +91,7 @@ struct Removed {
 impl<'p> Context<'p> {
     pub(super) fn new(compiled: &'p Compiled) -> Self {
         let plan = compiled.plan();
-        let regions = plan.regions.iter().map(|planned| Region {
+        let regions = plan.regions.iter().map(|planned| RegionEntry {
             index: planned.region.index,
             name: &planned.region.name,
             width: planned.region.width,
@@ -114,8 +115,8 @@ impl<'p> Context<'p> {
     }
 }
 
-fn pool(pool: &streams_compiler::logical::HostPool) -> Pool<'_> {
-    Pool {
+fn pool(pool: &streams_compiler::logical::HostPool) -> PoolEntry<'_> {
+    PoolEntry {
         index: pool.index,
         name: &pool.name,
         membership_mode: if pool.exclusive { "exclusive" } else { "shared" },
@@ -125,8 +126,8 @@ fn pool(pool: &streams_compiler::logical::HostPool) -> Pool<'_> {
     }
 }
 
-fn consistent(region: &ConsistentRegion) -> Consistent<'_> {
-    Consistent {
+fn consistent(region: &PlannedConsistentRegion) -> ConsistentRegionEntry<'_> {
+    ConsistentRegionEntry {
         index: region.index,
         logical_index: region.logical_index,
         trigger: region.trigger.name(),
@@ -141,13 +142,13 @@ fn consistent(region: &ConsistentRegion) -> Consistent<'_> {
     }
 }
 
-fn changed<'p>(plan: &'p Plan, change: &'p Change) -> ChangeReport<'p> {
+fn changed<'p>(plan: &'p Plan, change: &'p ResizeChange) -> ChangeReport<'p> {
     let with = |fates: &[Fate]| plan.elements.iter().filter(|e| fates.contains(&e.fate)).map(|e| e.id).collect();
     ChangeReport {
         changed_operators: &change.operators.changed,
         added_operators: &change.operators.added,
         removed_operators: &change.operators.removed,
-        pe_diff: Difference {
+        pe_diff: ElementDifference {
             new: with(&[Fate::Added]),
             changed: with(&[Fate::Restarted, Fate::KeptUnobservable]),
             unchanged: with(&[Fate::Kept]),
@@ -158,10 +159,10 @@ fn changed<'p>(plan: &'p Plan, change: &'p Change) -> ChangeReport<'p> {
 }
 
 fn removed(element: &RemovedElement) -> Removed {
-    Removed { id: element.id, reason: Reason::in_words(element.reason.as_ref()) }
+    Removed { id: element.id, reason: Reason::describe(element.reason.as_ref()) }
 }
 
-/// PEs, one at a time.
+/// The PEs. They are serialized one at a time.
 struct Elements<'p> {
     plan: &'p Plan,
     job: u64,
@@ -193,12 +194,12 @@ impl Serialize for Element<'_> {
         map.serialize_entry("bytes", &element.bytes)?;
         if plan.change.is_some() {
             map.serialize_entry("fate", fate(element.fate))?;
-            map.serialize_entry("reason", &Reason::in_words(element.reason.as_deref()))?;
+            map.serialize_entry("reason", &Reason::describe(element.reason.as_deref()))?;
         }
         map.serialize_entry("operators", &element.operators)?;
         map.serialize_entry("operatorIndexes", &element.operator_indexes)?;
         map.serialize_entry("restartable", &element.restartable)?;
-        map.serialize_entry("portLabels", &Labels { job, element })?;
+        map.serialize_entry("portLabels", &PortLabels { job, element })?;
         let exports: Vec<Export<'_>> = element.exports.iter().map(export).collect();
         map.serialize_entry("exports", &exports)?;
         let imports: Vec<Import<'_>> = element.imports.iter().map(import).collect();
@@ -226,28 +227,28 @@ fn fate(fate: Fate) -> &'static str {
     }
 }
 
-struct Labels<'p> {
+struct PortLabels<'p> {
     job: u64,
     element: &'p PlannedElement,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Label {
+struct PortLabelEntry {
     operator_port_label: String,
     pe_port_label: String,
 }
 
-impl Serialize for Labels<'_> {
+impl Serialize for PortLabels<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.element.port_labels.iter().map(|label| Label {
+        serializer.collect_seq(self.element.port_labels.iter().map(|label| PortLabelEntry {
             operator_port_label: label.operator_label(self.job),
             pe_port_label: label.pe_label(self.element.id, self.job),
         }))
     }
 }
 
-/// Quadratic in all, so never held.
+/// The isolation labels of a PE. All together are quadratic in number, so they are never kept in memory.
 struct IsolationLabels<'p> {
     plan: &'p Plan,
     id: u64,

@@ -9,7 +9,7 @@ const MOST_CHARACTERS: usize = 600;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Failure {
+pub(super) struct ErrorFile {
     kind: &'static str,
     stage: &'static str,
     code: Option<&'static str>,
@@ -17,13 +17,13 @@ pub(super) struct Failure {
     line: Option<u32>,
     column: Option<u32>,
     /// All problems that the stage saw, as far as there is room.
-    problems: Vec<Listed>,
+    problems: Vec<ErrorEntry>,
     /// How many there are.
     problem_count: usize,
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct ErrorEntry {
     stage: &'static str,
     code: Option<&'static str>,
     message: String,
@@ -31,14 +31,14 @@ struct Listed {
     column: Option<u32>,
 }
 
-impl Failure {
+impl ErrorFile {
     pub(super) fn new(error: &Error) -> Self {
         let unfinished = [Problem::new(Stage::LogicalModel, error.to_string())];
         let problems = match error.problems() {
             [] => &unfinished,
             problems => problems,
         };
-        let listed: Vec<Listed> = problems.iter().take(MOST_PROBLEMS).map(listed).collect();
+        let listed: Vec<ErrorEntry> = problems.iter().take(MOST_PROBLEMS).map(listed).collect();
         let first = listed.first();
         Self {
             kind: "user-error",
@@ -53,8 +53,8 @@ impl Failure {
     }
 }
 
-fn listed(problem: &Problem) -> Listed {
-    Listed {
+fn listed(problem: &Problem) -> ErrorEntry {
+    ErrorEntry {
         stage: problem.stage.name(),
         code: problem.code,
         message: problem.message.chars().take(MOST_CHARACTERS).collect(),

@@ -1,14 +1,14 @@
 //! `fusion-service plan`: a submission and a chain of resizes, or one resize alone, as files (rule service-21).
 //!
-//! `folder` writes a step, `context` and `failure` are its JSON files.
+//! `folder` writes the files of a step; `context` and `failure` are the forms of its JSON files.
 
 mod context;
 mod failure;
 mod folder;
 
 use super::options::{PolicyName, fusion_type};
-use super::request::{self, Job};
-use super::{Failure, document, exit};
+use super::request::{self, RequestFile};
+use super::{CommandFailure, document, exit};
 use crate::options::LimitArguments;
 use folder::Folder;
 use std::path::PathBuf;
@@ -62,8 +62,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Whether every step gave a plan.
-fn steps(arguments: &Arguments) -> Result<bool, Failure> {
-    let job = Job::read(&arguments.request)?;
+fn steps(arguments: &Arguments) -> Result<bool, CommandFailure> {
+    let job = RequestFile::read(&arguments.request)?;
     let replay = arguments.replay.as_deref().map(request::replay).transpose()?;
     let budget = Budget::with_limits(arguments.limits.limits());
     let document = document::read(&arguments.adl, &budget)?.adl;
@@ -97,7 +97,7 @@ fn steps(arguments: &Arguments) -> Result<bool, Failure> {
     Ok(good)
 }
 
-fn write(folder: &Folder, result: Result<&Compiled, &Error>, budget: &Budget) -> Result<bool, Failure> {
+fn write(folder: &Folder, result: Result<&Compiled, &Error>, budget: &Budget) -> Result<bool, CommandFailure> {
     match result {
         Ok(compiled) => folder.plan(compiled, budget).map(|()| true),
         Err(error) => folder.failure(error).map(|()| false),

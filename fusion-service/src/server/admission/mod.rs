@@ -33,18 +33,18 @@ const PATIENCE: u32 = 8;
 
 /// Kinds of work, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Class {
+pub(crate) enum CallClass {
     /// A running job waits for it.
     Resize,
-    /// Short pieces; the second half of a resize, or of a submission.
+    /// Short work: the second half of a resize or of a submission.
     Render,
-    /// Once a job, and the longest.
+    /// Needed once for a job, and the longest work.
     Submit,
-    /// Somebody would like to know; nothing waits for it.
+    /// Nothing waits for it but the caller.
     DryRun,
 }
 
-impl Class {
+impl CallClass {
     pub(crate) const ALL: [Self; 4] = [Self::Resize, Self::Render, Self::Submit, Self::DryRun];
 
     pub(crate) fn name(self) -> &'static str {
@@ -67,26 +67,26 @@ pub(crate) struct PerClass<T> {
 }
 
 impl<T> PerClass<T> {
-    fn of(&self, class: Class) -> &T {
+    fn of(&self, class: CallClass) -> &T {
         match class {
-            Class::Resize => &self.resize,
-            Class::Render => &self.render,
-            Class::Submit => &self.submit,
-            Class::DryRun => &self.dry_run,
+            CallClass::Resize => &self.resize,
+            CallClass::Render => &self.render,
+            CallClass::Submit => &self.submit,
+            CallClass::DryRun => &self.dry_run,
         }
     }
 
-    fn of_mut(&mut self, class: Class) -> &mut T {
+    fn of_mut(&mut self, class: CallClass) -> &mut T {
         match class {
-            Class::Resize => &mut self.resize,
-            Class::Render => &mut self.render,
-            Class::Submit => &mut self.submit,
-            Class::DryRun => &mut self.dry_run,
+            CallClass::Resize => &mut self.resize,
+            CallClass::Render => &mut self.render,
+            CallClass::Submit => &mut self.submit,
+            CallClass::DryRun => &mut self.dry_run,
         }
     }
 }
 
-/// How much may go on at once.
+/// How many threads work and how many requests are accepted at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
     /// Threads that work, at least 1.
@@ -98,10 +98,10 @@ pub(crate) struct Capacity {
 /// Hands out tickets and permits.
 #[derive(Clone)]
 pub(crate) struct Admission {
-    shared: Arc<Shared>,
+    shared: Arc<SharedAdmission>,
 }
 
-struct Shared {
+struct SharedAdmission {
     capacity: Capacity,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
@@ -126,25 +126,29 @@ struct Waiter {
 /// An accepted request. Dropping it gives its place to another request.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    shared: Arc<Shared>,
-    class: Class,
+    shared: Arc<SharedAdmission>,
+    class: CallClass,
 }
 
 /// A worker, until dropped.
 struct Permit {
-    /// `None` once it was taken back without having been used.
-    shared: Option<Arc<Shared>>,
-    class: Class,
+    /// `None` if it was taken back unused.
+    shared: Option<Arc<SharedAdmission>>,
+    class: CallClass,
     since: Instant,
 }
 
 impl Admission {
     pub(crate) fn new(capacity: Capacity, metrics: Arc<Metrics>) -> Self {
-        Self { shared: Arc::new(Shared { capacity, metrics, state: Mutex::default() }) }
+        Self { shared: Arc::new(SharedAdmission { capacity, metrics, state: Mutex::default() }) }
     }
 
-    /// Accepts a request, or says when there is likely to be room again. Never waits.
-    pub(crate) fn enter(&self, class: Class) -> Result<Ticket, Overloaded> {
+    /// Accepts a request. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// All tickets of the class are taken. The error says when there is likely to be room again.
+    pub(crate) fn enter(&self, class: CallClass) -> Result<Ticket, Overloaded> {
         let mut state = self.shared.lock();
         if state.tickets.of(class) >= self.shared.capacity.tickets.of(class) {
             self.shared.metrics.refused(class.name());
@@ -154,11 +158,11 @@ impl Admission {
         Ok(Ticket { shared: Arc::clone(&self.shared), class })
     }
 
-    /// Waits for a worker and has it do `work` on a thread of its own. Ends early if the budget does: then work that
-    /// has not begun never begins, and work that has begun finds out by its budget.
+    /// Waits for a worker and lets it do `work` on a thread of its own. Returns early if the budget ends. Work that has
+    /// not begun then never begins, and work that has begun sees it in its budget.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        class: Class,
+        class: CallClass,
         budget: &CallBudget,
         work: impl FnOnce(&Budget) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
@@ -182,7 +186,7 @@ impl Admission {
         };
         joined.unwrap_or_else(|error| {
             if !error.is_panic() {
-                // The runtime is being torn down.
+                // The runtime is shutting down.
                 return Err(Failure::ShuttingDown);
             }
             let payload = error.into_panic();
@@ -194,10 +198,10 @@ impl Admission {
     }
 
     /// Waits for a worker. Dropping the future leaves the queue.
-    async fn permit(&self, class: Class) -> Result<Permit, Failure> {
+    async fn permit(&self, class: CallClass) -> Result<Permit, Failure> {
         struct Queued<'a> {
-            shared: &'a Shared,
-            class: Class,
+            shared: &'a SharedAdmission,
+            class: CallClass,
             number: u64,
         }
 
@@ -217,7 +221,7 @@ impl Admission {
         granted.await.map_err(|_| Failure::ShuttingDown)
     }
 
-    /// Requests that wait for a worker, by class. For tests that must know that a request has arrived.
+    /// Requests that wait for a worker, by class. Tests use it to see that a request has arrived.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> PerClass<usize> {
         let state = self.shared.lock();
@@ -236,14 +240,14 @@ impl Admission {
     }
 }
 
-impl Shared {
+impl SharedAdmission {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the queue at its end, and leaves it at once if a worker is free.
-    fn queue(self: &Arc<Self>, class: Class) -> (u64, oneshot::Receiver<Permit>) {
+    fn queue(self: &Arc<Self>, class: CallClass) -> (u64, oneshot::Receiver<Permit>) {
         let (grant, granted) = oneshot::channel();
         let mut state = self.lock();
         state.arrivals += 1;
@@ -263,17 +267,17 @@ impl Shared {
                     *state.working.of_mut(class) += 1;
                     state.passed_over_by(class);
                 }
-                // Gave up just now. The permit was never counted, and its drop must not lock again.
+                // The waiter has just given up. Its permit was not counted, and dropping it must not lock again.
                 Err(mut permit) => permit.shared = None,
             }
             self.show(state, class);
         }
-        for class in Class::ALL {
+        for class in CallClass::ALL {
             self.show(state, class);
         }
     }
 
-    fn show(&self, state: &State, class: Class) {
+    fn show(&self, state: &State, class: CallClass) {
         self.metrics.waiting(class.name(), state.waiting.of(class).len());
         self.metrics.busy(class.name(), *state.working.of(class));
     }
@@ -281,26 +285,26 @@ impl Shared {
 
 impl State {
     /// The class that gets the next free worker, if there is a free worker and a waiting call that may have it.
-    fn next(&self, workers: usize) -> Option<Class> {
-        let busy: usize = Class::ALL.iter().map(|class| self.working.of(*class)).sum();
+    fn next(&self, workers: usize) -> Option<CallClass> {
+        let busy: usize = CallClass::ALL.iter().map(|class| self.working.of(*class)).sum();
         if busy >= workers {
             return None;
         }
-        let may = |class: &Class| !self.waiting.of(*class).is_empty() && self.has_room(*class, workers);
-        let impatient = |class: &Class| *self.passed_over.of(*class) >= PATIENCE;
-        let mut impatient = Class::ALL.into_iter().rev().filter(may).filter(impatient);
-        impatient.next().or_else(|| Class::ALL.into_iter().find(may))
+        let may = |class: &CallClass| !self.waiting.of(*class).is_empty() && self.has_room(*class, workers);
+        let impatient = |class: &CallClass| *self.passed_over.of(*class) >= PATIENCE;
+        let mut impatient = CallClass::ALL.into_iter().rev().filter(may).filter(impatient);
+        impatient.next().or_else(|| CallClass::ALL.into_iter().find(may))
     }
 
     /// One of several workers is kept free of submissions and dry runs.
-    fn has_room(&self, class: Class, workers: usize) -> bool {
-        let long = matches!(class, Class::Submit | Class::DryRun);
+    fn has_room(&self, class: CallClass, workers: usize) -> bool {
+        let long = matches!(class, CallClass::Submit | CallClass::DryRun);
         !long || workers < 2 || self.working.submit + self.working.dry_run < workers - 1
     }
 
-    fn passed_over_by(&mut self, granted: Class) {
+    fn passed_over_by(&mut self, granted: CallClass) {
         *self.passed_over.of_mut(granted) = 0;
-        for class in Class::ALL.into_iter().filter(|class| *class > granted) {
+        for class in CallClass::ALL.into_iter().filter(|class| *class > granted) {
             let waits = !self.waiting.of(class).is_empty();
             let count = self.passed_over.of_mut(class);
             *count = if waits { count.saturating_add(1) } else { 0 };
@@ -308,8 +312,8 @@ impl State {
     }
 
     /// The time after which the accepted work of this class and of more urgent ones is probably done.
-    fn retry_after(&self, class: Class, workers: usize) -> Duration {
-        let ahead: f64 = Class::ALL
+    fn retry_after(&self, class: CallClass, workers: usize) -> Duration {
+        let ahead: f64 = CallClass::ALL
             .into_iter()
             .filter(|other| *other <= class)
             .map(|other| *self.tickets.of(other) as f64 * self.typical.of(other))
@@ -335,7 +339,7 @@ impl Drop for Permit {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedAdmission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admission").field("capacity", &self.capacity).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Who gets a worker, in order; what comes back, and when.
+//! The order in which calls get workers, and when workers and tickets are free again.
 
 use super::*;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ fn patient() -> CallBudget {
 /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
 fn order(waiting: PerClass<usize>) -> String {
     let mut state = State::default();
-    for class in Class::ALL {
+    for class in CallClass::ALL {
         for number in 0..*waiting.of(class) {
             state.waiting.of_mut(class).push_back(Waiter { number: number as u64, grant: oneshot::channel().0 });
         }
@@ -26,10 +26,10 @@ fn order(waiting: PerClass<usize>) -> String {
         state.waiting.of_mut(class).pop_front();
         state.passed_over_by(class);
         order.push(match class {
-            Class::Resize => 'R',
-            Class::Render => 'r',
-            Class::Submit => 's',
-            Class::DryRun => 'd',
+            CallClass::Resize => 'R',
+            CallClass::Render => 'r',
+            CallClass::Submit => 's',
+            CallClass::DryRun => 'd',
         });
     }
     order
@@ -56,11 +56,11 @@ fn the_urgent_go_first_and_nobody_starves() {
 fn submissions_leave_one_of_several_workers_free() {
     let mut state = State::default();
     state.waiting.submit.push_back(Waiter { number: 0, grant: oneshot::channel().0 });
-    let table: Vec<(usize, usize, Option<Class>)> = vec![
-        (1, 0, Some(Class::Submit)),
-        (2, 0, Some(Class::Submit)),
+    let table: Vec<(usize, usize, Option<CallClass>)> = vec![
+        (1, 0, Some(CallClass::Submit)),
+        (2, 0, Some(CallClass::Submit)),
         (2, 1, None),
-        (4, 2, Some(Class::Submit)),
+        (4, 2, Some(CallClass::Submit)),
         (4, 3, None),
     ];
     for (workers, submits, expected) in table {
@@ -68,19 +68,19 @@ fn submissions_leave_one_of_several_workers_free() {
         assert_eq!(state.next(workers), expected, "{submits} of {workers} workers");
     }
     state.waiting.resize.push_back(Waiter { number: 1, grant: oneshot::channel().0 });
-    assert_eq!(state.next(4), Some(Class::Resize));
+    assert_eq!(state.next(4), Some(CallClass::Resize));
 }
 
 #[test]
 fn tickets_are_counted_per_class_and_come_back() {
     let admission = admission(1, 2);
-    let first = admission.enter(Class::Submit).unwrap();
-    let _second = admission.enter(Class::Submit).unwrap();
-    let overloaded = admission.enter(Class::Submit).unwrap_err();
+    let first = admission.enter(CallClass::Submit).unwrap();
+    let _second = admission.enter(CallClass::Submit).unwrap();
+    let overloaded = admission.enter(CallClass::Submit).unwrap_err();
     assert!(overloaded.retry_after >= Duration::from_millis(100), "{overloaded:?}");
-    let _resize = admission.enter(Class::Resize).unwrap();
+    let _resize = admission.enter(CallClass::Resize).unwrap();
     drop(first);
-    let _third = admission.enter(Class::Submit).unwrap();
+    let _third = admission.enter(CallClass::Submit).unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn no_more_work_at_once_than_workers() {
                     gate.lock().unwrap().recv().unwrap();
                     Ok(())
                 };
-                admission.run(Class::Resize, &patient(), work).await
+                admission.run(CallClass::Resize, &patient(), work).await
             })
         })
         .collect();
@@ -120,24 +120,26 @@ async fn expired_or_abandoned_work_is_never_started() {
     let (release, gate) = mpsc::channel::<()>();
     let first = {
         let admission = admission.clone();
-        tokio::spawn(async move { admission.run(Class::Resize, &patient(), move |_| Ok(gate.recv().is_ok())).await })
+        tokio::spawn(
+            async move { admission.run(CallClass::Resize, &patient(), move |_| Ok(gate.recv().is_ok())).await },
+        )
     };
     while admission.working().resize != 1 {
         tokio::task::yield_now().await;
     }
     let must_not_run = |_: &Budget| -> Result<(), Failure> { panic!("was started") };
     let soon = CallBudget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..CallBudget::default() };
-    let expired = admission.run(Class::Resize, &soon, must_not_run).await;
+    let expired = admission.run(CallClass::Resize, &soon, must_not_run).await;
     assert!(matches!(expired, Err(Failure::Compiler(Error::DeadlineExceeded))), "{expired:?}");
 
     let cancelled = patient();
     cancelled.cancellation.cancel();
-    let given_up = admission.run(Class::Resize, &cancelled, must_not_run).await;
+    let given_up = admission.run(CallClass::Resize, &cancelled, must_not_run).await;
     assert!(matches!(given_up, Err(Failure::Compiler(Error::Cancelled))), "{given_up:?}");
 
     // A caller who goes away leaves the queue.
     let budget = patient();
-    let mut dropped = Box::pin(admission.run(Class::Submit, &budget, must_not_run));
+    let mut dropped = Box::pin(admission.run(CallClass::Submit, &budget, must_not_run));
     assert!(futures::poll!(&mut dropped).is_pending());
     assert_eq!(admission.waiting().submit, 1);
     drop(dropped);
@@ -151,19 +153,19 @@ async fn expired_or_abandoned_work_is_never_started() {
 #[tokio::test]
 async fn a_panic_costs_one_request() {
     let admission = admission(1, 100);
-    let failed = admission.run(Class::Render, &patient(), |_| -> Result<(), Failure> { panic!("a defect") }).await;
+    let failed = admission.run(CallClass::Render, &patient(), |_| -> Result<(), Failure> { panic!("a defect") }).await;
     assert!(matches!(failed, Err(Failure::Defect(_))), "{failed:?}");
-    assert_eq!(admission.run(Class::Render, &patient(), |_| Ok(7)).await.unwrap(), 7);
+    assert_eq!(admission.run(CallClass::Render, &patient(), |_| Ok(7)).await.unwrap(), 7);
 }
 
 #[tokio::test]
 async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
     let admission = admission(1, 100);
     for _ in 0..100 {
-        let (_, granted) = admission.shared.queue(Class::Submit);
+        let (_, granted) = admission.shared.queue(CallClass::Submit);
         assert_eq!(admission.working().submit, 1);
         drop(granted);
     }
     assert_eq!(admission.working(), PerClass::default());
-    admission.run(Class::Submit, &patient(), |_| Ok(())).await.unwrap();
+    admission.run(CallClass::Submit, &patient(), |_| Ok(())).await.unwrap();
 }

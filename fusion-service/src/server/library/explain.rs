@@ -1,7 +1,7 @@
 //! Writes an account as a message.
 
 use super::plan::{automatic, warnings};
-use streams_compiler::explain::{self, Account, Effect};
+use streams_compiler::explain::{self, Account, CauseEffect};
 use streams_compiler::plan::{Compiled, Fate, Reason};
 use streams_proto::fusion::v1::{self as pb, explanation};
 
@@ -45,7 +45,7 @@ pub(super) fn explained(job: &Compiled, account: Account) -> pb::ExplainResponse
     pb::ExplainResponse { explanation: Some(explanation), text }
 }
 
-fn region(region: explain::Region) -> explanation::Region {
+fn region(region: explain::RegionAccount) -> explanation::Region {
     let splitter = |splitter: explain::RegionSplitter| explanation::Splitter {
         input_port: splitter.input_port,
         kind: splitter.kind.to_owned(),
@@ -67,7 +67,7 @@ fn region(region: explain::Region) -> explanation::Region {
     }
 }
 
-fn pool(pool: explain::HostPool) -> explanation::Pool {
+fn pool(pool: explain::HostPoolAccount) -> explanation::Pool {
     explanation::Pool {
         index: pool.index,
         name: pool.name,
@@ -79,7 +79,7 @@ fn pool(pool: explain::HostPool) -> explanation::Pool {
     }
 }
 
-fn consistent(region: explain::ConsistentRegion) -> explanation::Consistent {
+fn consistent(region: explain::ConsistentRegionAccount) -> explanation::Consistent {
     explanation::Consistent {
         index: region.index,
         trigger: region.trigger.to_owned(),
@@ -90,11 +90,11 @@ fn consistent(region: explain::ConsistentRegion) -> explanation::Consistent {
     }
 }
 
-fn cause(cause: explain::Cause) -> explanation::Cause {
+fn cause(cause: explain::CauseAccount) -> explanation::Cause {
     let effect = match cause.effect {
-        Effect::Together => explanation::Effect::Together,
-        Effect::Alone => explanation::Effect::Alone,
-        Effect::Apart => explanation::Effect::Apart,
+        CauseEffect::Together => explanation::Effect::Together,
+        CauseEffect::Alone => explanation::Effect::Alone,
+        CauseEffect::Apart => explanation::Effect::Apart,
     };
     explanation::Cause {
         effect: effect.into(),
@@ -107,7 +107,7 @@ fn cause(cause: explain::Cause) -> explanation::Cause {
     }
 }
 
-fn group(group: explain::Group) -> explanation::Group {
+fn group(group: explain::ElementGroup) -> explanation::Group {
     let fate = group.fate.map_or(pb::Fate::Unspecified, |fate| match fate {
         Fate::Added => pb::Fate::Added,
         Fate::Kept => pb::Fate::Kept,
@@ -125,7 +125,7 @@ fn group(group: explain::Group) -> explanation::Group {
         restartable: group.restartable,
         placement: group.placement,
         causes: group.causes.into_iter().map(cause).collect(),
-        reason: Reason::in_words(group.reason.as_ref()),
+        reason: Reason::describe(group.reason.as_ref()),
         changes: group.changes.into_iter().map(change).collect(),
         change_count: group.change_count as u64,
         not_compared: group.not_compared,
@@ -148,10 +148,10 @@ fn change(change: explain::DocumentChange) -> explanation::Change {
     }
 }
 
-fn removed(removed: explain::Removed) -> explanation::Removed {
+fn removed(removed: explain::RemovedGroup) -> explanation::Removed {
     explanation::Removed {
         pe_ids: removed.ids,
-        reason: Reason::in_words(removed.reason.as_ref()),
+        reason: Reason::describe(removed.reason.as_ref()),
         operators_each: removed.operators_each.unwrap_or(0) as u64,
         operators: removed.operators,
         operator_entries: removed.operator_entries as u64,

@@ -3,9 +3,9 @@
 //! * `request` reads messages that have been checked;
 //! * `plan` writes plans, `explain` writes accounts.
 //!
-//! Knows: both vocabularies. Must not know: calls, caches, any rule of compilation.
+//! Knows: the messages and the types of the compiler. Must not know: calls, caches, any rule of compilation.
 //!
-//! Invariants: nothing is decided here; the same plan always gives the same message.
+//! Invariants: this module only translates. The same plan always gives the same message.
 
 mod explain;
 mod plan;

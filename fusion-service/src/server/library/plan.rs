@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use streams_compiler::budget::Budget;
 use streams_compiler::error::{Error, Problem, Stage};
-use streams_compiler::fuser::Automatic;
+use streams_compiler::fuser::AutomaticFusion;
 use streams_compiler::logical::HostPool;
 use streams_compiler::plan::{
-    Compiled, ConsistentRegion, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedElement, PlannedRegion,
+    Compiled, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedConsistentRegion, PlannedElement, PlannedRegion,
     PortLabel, Reason, RemovedElement, Warning,
 };
 use streams_proto::fusion::v1 as pb;
@@ -59,7 +59,7 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
     })
 }
 
-pub(super) fn automatic(fusion: &Automatic) -> pb::AutomaticFusion {
+pub(super) fn automatic(fusion: &AutomaticFusion) -> pb::AutomaticFusion {
     pb::AutomaticFusion {
         threads_min: fusion.least_threads,
         threads_max: fusion.most_threads,
@@ -91,7 +91,7 @@ fn host_pool(pool: &HostPool) -> pb::HostPool {
     }
 }
 
-fn consistent_region(region: &ConsistentRegion) -> pb::ConsistentRegion {
+fn consistent_region(region: &PlannedConsistentRegion) -> pb::ConsistentRegion {
     let members = region.members.iter().map(|member| pb::consistent_region::Member {
         operator: member.operator.clone(),
         is_start: member.is_start,
@@ -114,7 +114,7 @@ fn removed(gone: &RemovedElement) -> pb::ProcessingElement {
     pb::ProcessingElement {
         id: gone.id,
         fate: pb::Fate::Removed.into(),
-        reason: Reason::in_words(gone.reason.as_ref()),
+        reason: Reason::describe(gone.reason.as_ref()),
         content_id: hex(&gone.content_id),
         runtime_id: hex(&gone.runtime_id),
         ..Default::default()
@@ -139,7 +139,7 @@ fn element(plan: &Plan, job_id: u64, pe: &PlannedElement) -> Result<pb::Processi
     Ok(pb::ProcessingElement {
         id: pe.id,
         fate: fate.into(),
-        reason: Reason::in_words(pe.reason.as_deref()),
+        reason: Reason::describe(pe.reason.as_deref()),
         content_id: hex(&pe.content_id),
         runtime_id: hex(&pe.runtime_id),
         size: pe.bytes,
@@ -211,7 +211,7 @@ fn import(port: &ImportedPort) -> Result<pb::Import, Error> {
     })
 }
 
-/// The contract has 32 bits for what the ADL has 64.
+/// The index of an operator port as the message has it. The ADL allows 64 bits, the contract 32.
 fn operator_port(index: u64) -> Result<u32, Error> {
     let refuse = |_| Problem::new(Stage::Aadl, format!("the operator port index {index} is too large")).into();
     u32::try_from(index).map_err(refuse)

@@ -26,7 +26,7 @@ pub(super) fn request(compilation: &pb::Compilation) -> Result<Request, Error> {
     })
 }
 
-/// Widths, policy, and what must not be given away.
+/// Reads widths, policy, and the ids that new PEs and ports must not get.
 pub(super) fn resize(resize: &Resize) -> (Vec<(String, i128)>, Policy, InUse) {
     let policy = match resize.policy {
         pb::resize_request::Policy::Unspecified | pb::resize_request::Policy::Sticky => Policy::Sticky,
@@ -53,7 +53,7 @@ fn option(mode: &pb::fusion::Mode) -> FusionOption {
                 free: automatic.cpu_free,
                 share: automatic.share,
             },
-            resolved: automatic.resolved,
+            count: automatic.resolved,
         },
     }
 }
@@ -66,7 +66,7 @@ fn kind(kind: pb::FusionType) -> FusionType {
     }
 }
 
-/// By the keys that properties of a job have everywhere.
+/// Reads the configuration by the keys of a job's properties.
 fn configuration(configuration: Option<&pb::Configuration>) -> Result<Configuration, Error> {
     let Some(configuration) = configuration else { return Ok(Configuration::default()) };
     let pb::Configuration { threading_model, dynamic_thread_count, dynamic_elastic, tracing, data_directory } =
@@ -123,7 +123,7 @@ mod tests {
             job_id: 7,
             fusion: FusionOption::Automatic {
                 cpus: Cpus { limit: Some(2000), request: Some(500), job_wide: false, free: Some(7000), share: 250 },
-                resolved: Some(3),
+                count: Some(3),
             },
             fusion_type: FusionType::ChannelExlocation,
             submission_values: [("a".to_owned(), "1".to_owned())].into(),

@@ -1,4 +1,4 @@
-//! The content of a call: what came with it, and what earlier calls left in the caches (rule service-2).
+//! The content of a call: blobs that the caller sent, and results of earlier calls in the caches (rule service-2).
 //!
 //! Invariants: content that was sent is compared with its digest, whether or not it is needed. What was found in a
 //! cache is held until the answer is made, so that nothing can be dropped in between.
@@ -6,13 +6,13 @@
 use crate::server::cache::{Caches, JobKey};
 use crate::server::compiler::Compiler;
 use crate::server::errors::Failure;
-use crate::server::request::{Compilation, Input};
+use crate::server::request::{BlobInput, Compilation};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// The ADL of a call: sent, parsed before, or both.
 pub(super) struct Adl<C: Compiler> {
-    pub(super) input: Input,
+    pub(super) input: BlobInput,
     /// The application that an earlier call parsed from it.
     pub(super) cached: Option<Arc<C::Application>>,
 }
@@ -22,22 +22,22 @@ pub(super) struct Prior<C: Compiler> {
     pub(super) key: JobKey,
     pub(super) cached: Option<Arc<C::Job>>,
     pub(super) adl: Adl<C>,
-    pub(super) layout: Input,
+    pub(super) layout: BlobInput,
     pub(super) cached_layout: Option<Bytes>,
 }
 
 impl<C: Compiler> Adl<C> {
-    /// Looks the ADL up.
+    /// Looks up the ADL.
     ///
     /// # Errors
     ///
     /// The ADL was neither sent with this call nor parsed for an earlier one.
-    pub(super) fn find(caches: &Caches<C>, input: &Input) -> Result<Self, Failure> {
+    pub(super) fn find(caches: &Caches<C>, input: &BlobInput) -> Result<Self, Failure> {
         let adl = Self::look_up(caches, input);
         if adl.is_missing() { Err(Failure::InputMissing(vec![input.digest])) } else { Ok(adl) }
     }
 
-    fn look_up(caches: &Caches<C>, input: &Input) -> Self {
+    fn look_up(caches: &Caches<C>, input: &BlobInput) -> Self {
         Self { cached: caches.application(input.digest), input: input.clone() }
     }
 
@@ -52,13 +52,13 @@ impl<C: Compiler> Adl<C> {
 }
 
 impl<C: Compiler> Prior<C> {
-    /// Looks the job up, then what it can be restored from.
+    /// Looks up the job. If no cache has it, looks up the content to restore it from.
     ///
     /// # Errors
     ///
-    /// The job is not cached, and content to restore it from was not sent and is not cached; names all that is missing
-    /// (rule service-2).
-    pub(super) fn find(caches: &Caches<C>, compilation: &Compilation, layout: Input) -> Result<Self, Failure> {
+    /// The job is not cached, and content to restore it from was neither sent nor cached. The error names all missing
+    /// content (rule service-2).
+    pub(super) fn find(caches: &Caches<C>, compilation: &Compilation, layout: BlobInput) -> Result<Self, Failure> {
         let key = JobKey::new(&compilation.message, layout.digest);
         if let Some(job) = caches.job(key) {
             // Nothing else is needed.
@@ -80,7 +80,7 @@ impl<C: Compiler> Prior<C> {
         Ok(Self { key, cached: None, adl, layout, cached_layout })
     }
 
-    /// The job, if there is nothing left to do, not even to compare content with its digest.
+    /// The job, if it is cached and no sent content has to be compared with its digest.
     pub(super) fn ready(&self) -> Option<Arc<C::Job>> {
         let nothing_sent = self.adl.input.content.is_none() && self.layout.content.is_none();
         self.cached.as_ref().filter(|_| nothing_sent).map(Arc::clone)

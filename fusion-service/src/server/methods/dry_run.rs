@@ -1,8 +1,9 @@
-//! Dry runs: what a submission or a resize would give, without being one (rules layout-18 and service-11).
+//! Dry runs: they compute the result of a submission or a resize without carrying it out
+//! (rules layout-18 and service-11).
 //!
-//! A dry run does what the real call does up to the result, so that both answer the same. It puts into the caches what
-//! the real call would read (the parsed ADL, the job that a resize begins from), because the real call may come next.
-//! It does not put its result there.
+//! A dry run computes its result as the real call does, so both answer the same. It puts the parsed ADL and the job
+//! that a resize starts from into the caches, because the real call may come next and read them. It does not put its
+//! result there.
 
 use super::content::{Adl, Prior};
 use super::{Methods, Work, note_job};
@@ -20,19 +21,19 @@ enum Prepared<C: Compiler> {
     Resize(Compilation, Base<C>, Resize),
 }
 
-/// The job that a resize begins from.
+/// The job that a resize starts from.
 enum Base<C: Compiler> {
-    /// What a submission of this application gives.
+    /// The job that a submission of this application gives.
     Submission(Adl<C>),
     /// A job that runs.
     Job(Prior<C>),
 }
 
 /// What a dry run gave.
-struct Outcome<C: Compiler> {
+struct DryRunResult<C: Compiler> {
     job: C::Job,
     prior: Option<Arc<C::Job>>,
-    /// The answer to a submission has the form of a resize in which everything is new.
+    /// The answer. That to a submission has the form of a resize that adds every PE.
     answer: pb::ResizeResponse,
 }
 
@@ -56,7 +57,7 @@ impl<C: Compiler> Methods<C> {
         let dry_run = self.prepare(request::explain(message)?)?;
         let methods = Arc::clone(self);
         Ok(move |budget: &Budget| {
-            let Outcome { job, prior, .. } = methods.carry_out(&dry_run, budget)?;
+            let DryRunResult { job, prior, .. } = methods.carry_out(&dry_run, budget)?;
             methods.stage("explain", || methods.compiler.explain(&job, prior.as_deref(), budget))
         })
     }
@@ -85,12 +86,12 @@ impl<C: Compiler> Methods<C> {
     }
 
     /// Compiles as the real call would.
-    fn carry_out(&self, dry_run: &Prepared<C>, budget: &Budget) -> Result<Outcome<C>, Failure> {
+    fn carry_out(&self, dry_run: &Prepared<C>, budget: &Budget) -> Result<DryRunResult<C>, Failure> {
         match dry_run {
             Prepared::Submit(compilation, adl) => {
                 let (job, pb::SubmitResponse { plan, warnings }) = self.compile(adl, compilation, budget)?;
                 let answer = pb::ResizeResponse { plan, warnings, ..Default::default() };
-                Ok(Outcome { job, prior: None, answer })
+                Ok(DryRunResult { job, prior: None, answer })
             }
             Prepared::Resize(compilation, base, resize) => {
                 let prior = match base {
@@ -98,7 +99,7 @@ impl<C: Compiler> Methods<C> {
                     Base::Job(prior) => self.job(prior, compilation, budget)?,
                 };
                 let (job, answer) = self.recompile(&prior, compilation, resize, budget)?;
-                Ok(Outcome { job, prior: Some(prior), answer })
+                Ok(DryRunResult { job, prior: Some(prior), answer })
             }
         }
     }

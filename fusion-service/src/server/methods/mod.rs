@@ -1,15 +1,16 @@
 //! The methods of the contract, without a server around them (rules service-1 and service-9).
 //!
-//! A call has two halves. The first checks the message and looks up what the caches know; it is quick and runs where
-//! the call arrived. The second, which it returns, computes the answer and may take long: [`service`](super::service)
-//! gives it to a worker, [`direct`](super::direct) runs it in the caller's thread.
+//! A method has two halves. The first checks the message and looks into the caches. It is quick and runs in the task of
+//! the call. It returns the second half as a function, which computes the answer and may take long.
+//! [`service`](super::service) gives this function to a worker, [`direct`](super::direct) runs it in the caller's
+//! thread.
 //!
-//! * `content` is what was sent and what is known of it;
-//! * `dry_run` has the two methods that only say what a call would give.
+//! * `content` is what the caller sent and what the caches have;
+//! * `dry_run` has the two methods that compute a result without carrying it out.
 //!
 //! Knows: messages, caches, the compiler. Must not know: connections, workers, how a job is compiled.
 //!
-//! Invariants: a call that lacks content fails in its first half. No answer depends on what the caches know.
+//! Invariants: a call that lacks content fails in its first half. No answer depends on the contents of the caches.
 
 mod content;
 mod dry_run;
@@ -32,7 +33,7 @@ pub(super) trait Work<T>: FnOnce(&Budget) -> Result<T, Failure> + Send + 'static
 
 impl<T, F: FnOnce(&Budget) -> Result<T, Failure> + Send + 'static> Work<T> for F {}
 
-/// What the methods share.
+/// The values that all methods share.
 pub(super) struct Methods<C: Compiler> {
     pub(super) compiler: Arc<C>,
     pub(super) metrics: Arc<Metrics>,
@@ -145,7 +146,7 @@ impl<C: Compiler> Methods<C> {
         Ok(job)
     }
 
-    /// Puts a new job into the caches, under what it was made from.
+    /// Puts a new job into the caches, under a key of everything that it was made from.
     fn remember(&self, compilation: &Compilation, job: C::Job, plan: Option<&pb::Plan>) {
         let Some(plan) = plan else { return };
         let layout = Digest::of(&plan.layout);
@@ -154,7 +155,7 @@ impl<C: Compiler> Methods<C> {
         self.caches.add_job(JobKey::new(&compilation.message, layout), Arc::new(job), size);
     }
 
-    /// Measures a step that takes time.
+    /// Does `work` and records in the metrics how long it took.
     fn stage<T>(&self, name: &'static str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let began = Instant::now();
         let result = tracing::info_span!("stage", otel.name = name).in_scope(work);
@@ -164,7 +165,7 @@ impl<C: Compiler> Methods<C> {
 }
 
 impl<C: Compiler> Rendering<C> {
-    /// The job, if that takes no work.
+    /// The job, if it is cached.
     pub(super) fn ready(&self) -> Option<Arc<C::Job>> {
         self.prior.ready()
     }

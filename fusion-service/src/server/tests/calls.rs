@@ -1,4 +1,4 @@
-//! What the methods answer, on one replica and on several.
+//! The answers of the methods, on one replica and on several.
 
 use super::*;
 use tonic::Code;

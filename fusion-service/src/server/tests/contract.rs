@@ -1,4 +1,4 @@
-//! What callers get who do not keep the contract, and what describes it.
+//! The answers to callers that break the contract, and the descriptions of the contract.
 
 use super::*;
 use streams_proto::fusion::ERROR_DOMAIN;

@@ -1,4 +1,4 @@
-//! Plan and Explain: the same as the real calls say, without their effects, and after everything else.
+//! Plan and Explain: they answer as the real calls do, have no effects, and get a worker after all other calls.
 
 use super::*;
 use crate::server::admission::PerClass;
@@ -206,10 +206,10 @@ async fn an_explanation_accounts_for_every_pe() {
     let answer = soon(client.explain(explain_resize(request))).await.unwrap().into_inner();
     let explanation = answer.explanation.unwrap();
     assert_eq!(explanation.group_count, explanation.groups.len() as u64);
-    let told: BTreeSet<(u64, pb::Fate)> =
+    let planned: BTreeSet<(u64, pb::Fate)> =
         explanation.groups.iter().flat_map(|group| group.pe_ids.iter().map(|id| (*id, group.fate()))).collect();
     let real: BTreeSet<(u64, pb::Fate)> = resized.processing_elements.iter().map(|pe| (pe.id, pe.fate())).collect();
-    assert_eq!(told, real);
+    assert_eq!(planned, real);
     let region = explanation.regions.iter().find(|region| region.name == "Clean").unwrap();
     assert_eq!((region.width_before, region.width, region.origin.as_str()), (Some(2), 4, "resize"));
     let restarted: Vec<_> = explanation.groups.iter().filter(|group| group.fate() == pb::Fate::Restarted).collect();

@@ -1,4 +1,4 @@
-//! The real compiler behind the real sockets.
+//! The real compiler behind real sockets.
 
 use super::*;
 use crate::server::library::Library;

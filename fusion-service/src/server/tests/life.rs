@@ -1,4 +1,4 @@
-//! From start to end: health, figures, draining.
+//! The life cycle of a server: health, metrics, draining.
 
 use super::*;
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! Who gets a worker, who gives it back, and who is sent away.
+//! Which calls get a worker, when the worker is free again, and which calls are refused.
 
 use super::*;
 use crate::server::admission::PerClass;

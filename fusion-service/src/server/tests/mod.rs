@@ -1,4 +1,4 @@
-//! Tests of the server over real sockets, with a [compiler](toy) whose steps can be held.
+//! Tests of the server over real sockets, with a [compiler](toy) whose steps a test can stop.
 
 mod calls;
 mod contract;

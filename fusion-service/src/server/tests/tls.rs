@@ -1,4 +1,4 @@
-//! Encrypted, and only for those who can say who they are.
+//! TLS, with and without certificates of callers.
 
 use super::*;
 use crate::server::TlsSettings;

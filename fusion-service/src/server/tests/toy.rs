@@ -1,4 +1,4 @@
-//! A compiler whose results are obvious and whose steps can be held.
+//! A compiler for tests: its results are obvious, and a test can stop each of its steps and let it go on.
 
 use crate::server::compiler::{Compiler, Measure};
 use crate::server::errors::Failure;

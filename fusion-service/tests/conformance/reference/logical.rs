@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_compiler::logical::{
-    Annotation, Application, Attribute, Connection, Import, ImportedStreams, OperatorId, OperatorKind, PortKind,
+    Annotation, Application, Attribute, ConnectionEnd, Import, ImportedStreams, OperatorId, OperatorKind, PortKind,
     Property, SplitterKind, Type, submission,
 };
 use streams_compiler::topology::{self, AnnotationValue, Parameters};
@@ -178,8 +178,8 @@ fn type_of(r#type: &Type) -> Value {
     }
 }
 
-fn connections(list: &[Connection]) -> Value {
-    let one = |c: &Connection| {
+fn connections(list: &[ConnectionEnd]) -> Value {
+    let one = |c: &ConnectionEnd| {
         let kind = if c.kind == PortKind::Input { "Input" } else { "Output" };
         json!({ "operIndex": c.operator, "portIndex": c.port, "portKind": kind })
     };
@@ -357,7 +357,7 @@ fn primitives(composite: &Value, found: &mut BTreeMap<String, Value>) {
     }
 }
 
-fn resolved(annotation: &topology::Annotation) -> Value {
+fn resolved(annotation: &topology::ResolvedAnnotation) -> Value {
     let view = annotation.tag == "view";
     let kept = annotation.values.iter().filter(|(key, _)| !view || (key != "name" && key != "logicalName"));
     let values: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value_of(value))).collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_compiler::logical::Application;
 use streams_compiler::logical::submission::Bindings;
-use streams_compiler::topology::{self, Imports, Numbering, Parameters, Topology};
+use streams_compiler::topology::{self, EvaluatedImports, Numbering, Parameters, Topology};
 use streams_test_support::table::Set;
 
 /// One state of a dump: its headline, and its lines.
@@ -85,8 +85,8 @@ fn sorted(line: &str, key: &str) -> String {
 
 /// Our print in the notation of the dumps.
 fn printed(topology: &Topology) -> Vec<String> {
-    let mut imports: BTreeMap<(u32, usize), &Imports> = BTreeMap::new();
-    let mut exports: BTreeMap<(u32, usize), &topology::Export> = BTreeMap::new();
+    let mut imports: BTreeMap<(u32, usize), &EvaluatedImports> = BTreeMap::new();
+    let mut exports: BTreeMap<(u32, usize), &topology::EvaluatedExport> = BTreeMap::new();
     for operator in topology.operators.values() {
         for (position, port) in operator.inputs.iter().enumerate() {
             imports.extend(port.imports.as_deref().map(|found| ((operator.index, position), found)));
@@ -113,7 +113,7 @@ fn printed(topology: &Topology) -> Vec<String> {
     lines
 }
 
-fn import(imports: &Imports) -> String {
+fn import(imports: &EvaluatedImports) -> String {
     let filter = imports.filter.as_ref().map(|filter| format!(" filter=\"{filter}\"")).unwrap_or_default();
     let mut text = format!("<importedStreams{filter}> ");
     for import in &imports.by_name {
@@ -131,7 +131,7 @@ fn import(imports: &Imports) -> String {
     text + "</importedStreams>"
 }
 
-fn export(export: &topology::Export) -> String {
+fn export(export: &topology::EvaluatedExport) -> String {
     let policy = if export.drop_connection { "dropConnection" } else { "wait" };
     let name = export.name.as_ref().map(|name| format!(" name=\"{name}\"")).unwrap_or_default();
     let head = format!(

@@ -1,4 +1,4 @@
-//! The physical part of an application of the older dialect, put into the tree of operators (rule language-18).
+//! Merges the physical part of an application of the older dialect into the tree of operators (rule language-18).
 
 use super::{Exported, ImportSource, Pe, PeOperator, PePort, PhysicalPort};
 use crate::adl::composites::Composites;

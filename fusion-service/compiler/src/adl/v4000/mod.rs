@@ -14,15 +14,15 @@ use super::ports::ports;
 use super::tables::{annotation, connections};
 use super::v4200::{definition_children, empty_primitive, name_import, plain_ports};
 use super::values::{owned, token};
-use super::xml::{Element, Reader, Vocabulary};
+use super::xml::{Reader, Vocabulary, XmlElement};
 use crate::error::{Error, Place};
 use crate::logical::{
     Checkpointing, Export, Import, ImportedStreams, InputPort, NameImport, OperatorDefinition, OperatorKind,
-    OutputPort, Port, Resources, Runtime, Text, ThreadedPort, TraceLevel,
+    OutputPort, Port, Resources, Runtime, Text, ThreadedPortSettings, TraceLevel,
 };
 
 /// `operDefinition`. Its runtime is ignored; its toolkit is that of an instance.
-pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<OperatorDefinition, Error> {
+pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<OperatorDefinition, Error> {
     let mut definition = OperatorDefinition {
         index: reader.required_index(element, "index"),
         kind: reader.required_token(element, "kind"),
@@ -36,7 +36,7 @@ pub(crate) fn definition<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> 
 }
 
 /// The logical part of a leaf: its `kind` decides what it is.
-pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Option<Leaf>, Error> {
+pub(crate) fn leaf<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Option<Leaf>, Error> {
     if element.name != "primitiveOperInstance" {
         return Ok(None);
     }
@@ -142,7 +142,7 @@ struct PhysicalPort {
     mutable: bool,
     tuple_type: u64,
     control: bool,
-    threaded: Option<ThreadedPort>,
+    threaded: Option<ThreadedPortSettings>,
     stream_name: String,
     viewable: bool,
 }
@@ -176,7 +176,7 @@ struct Exported {
 }
 
 /// `pe`.
-pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Pe, Error> {
+pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Pe, Error> {
     let vocabulary = element.vocabulary;
     let mut pe = Pe {
         index: reader.required_index(element, "index"),
@@ -226,7 +226,7 @@ pub(crate) fn pe<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<P
     Ok(pe)
 }
 
-fn pe_operator<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<PeOperator, Error> {
+fn pe_operator<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<PeOperator, Error> {
     let vocabulary = element.vocabulary;
     let mut operator = PeOperator {
         place: element.place,
@@ -341,7 +341,7 @@ fn imported_streams(reader: &mut Reader<'_>, vocabulary: Vocabulary) -> Result<V
     Ok(imports)
 }
 
-fn exported_stream<'a>(reader: &mut Reader<'a>, element: &Element<'a>) -> Result<Exported, Error> {
+fn exported_stream<'a>(reader: &mut Reader<'a>, element: &XmlElement<'a>) -> Result<Exported, Error> {
     let vocabulary = element.vocabulary;
     let mut export = Export {
         stream_name: element.optional_text("name"),

@@ -38,7 +38,7 @@ const TUPLE_TYPE: &str = "http://www.ibm.com/xmlns/prod/streams/spl/tupleType";
 
 /// An element whose start tag was read.
 #[derive(Debug)]
-pub(crate) struct Element<'a> {
+pub(crate) struct XmlElement<'a> {
     /// Its namespace.
     pub(crate) vocabulary: Vocabulary,
     /// Its name without prefix.
@@ -49,7 +49,7 @@ pub(crate) struct Element<'a> {
     attributes: SmallVec<[(&'a str, Cow<'a, str>); 10]>,
 }
 
-impl<'a> Element<'a> {
+impl<'a> XmlElement<'a> {
     /// The value of an attribute.
     pub(crate) fn attribute(&self, name: &str) -> Option<&Cow<'a, str>> {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
@@ -65,18 +65,18 @@ pub(crate) struct Reader<'a> {
     depth: u32,
     /// The root element was opened.
     rooted: bool,
-    /// The innermost element was written `<a/>`, and its end was not returned yet.
+    /// The innermost element was written as `<a/>`, and the reader has not returned its end yet.
     empty: bool,
     lines: Lines<'a>,
     /// What is wrong with the content so far.
     pub(crate) problems: Vec<Problem>,
-    /// Nothing of that is about how things refer to each other.
+    /// None of these problems is about how parts refer to each other.
     pub(crate) coherent: bool,
 }
 
 #[allow(clippy::large_enum_variant, reason = "tokens are matched at once and never stored")]
 enum Token<'a> {
-    Start(Element<'a>),
+    Start(XmlElement<'a>),
     End,
     Text(Cow<'a, str>),
     Eof,
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The root element, opened.
-    pub(crate) fn root(&mut self) -> Result<Element<'a>, Error> {
+    pub(crate) fn root(&mut self) -> Result<XmlElement<'a>, Error> {
         match self.token()? {
             Token::Start(element) => Ok(element),
             _ => Err(self.malformed(self.text.len(), "the document has no root element")),
@@ -133,9 +133,9 @@ impl<'a> Reader<'a> {
 
     /// Opens the next child of the innermost open element, or closes that element. Once there are too many problems,
     /// reading ends.
-    pub(crate) fn child(&mut self) -> Result<Option<Element<'a>>, Error> {
+    pub(crate) fn child(&mut self) -> Result<Option<XmlElement<'a>>, Error> {
         if self.problems.len() >= MOST_PROBLEMS {
-            // A document that is not well-formed is that before it is anything else.
+            // The rest is read all the same: if the document is not well-formed, that is reported instead.
             while !matches!(self.token()?, Token::Eof) {}
             return Err(Error::Rejected(std::mem::take(&mut self.problems)));
         }
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
     /// Calls `f` for every child of the innermost open element and closes it. What `f` leaves open is skipped.
     pub(crate) fn children(
         &mut self,
-        mut f: impl FnMut(&mut Self, Element<'a>) -> Result<(), Error>,
+        mut f: impl FnMut(&mut Self, XmlElement<'a>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let depth = self.depth;
         while let Some(element) = self.child()? {
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn children_of(
         &mut self,
         vocabulary: Vocabulary,
-        mut f: impl FnMut(&mut Self, Element<'a>) -> Result<(), Error>,
+        mut f: impl FnMut(&mut Self, XmlElement<'a>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.children(|reader, child| if child.vocabulary == vocabulary { f(reader, child) } else { Ok(()) })
     }
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         &mut self,
         vocabulary: Vocabulary,
         name: &str,
-        mut read: impl FnMut(&mut Self, &Element<'a>) -> Result<T, Error>,
+        mut read: impl FnMut(&mut Self, &XmlElement<'a>) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let mut list = Vec::new();
         self.children_of(vocabulary, |reader, child| {
@@ -232,14 +232,14 @@ impl<'a> Reader<'a> {
         self.limits
     }
 
-    /// Notes that the content is wrong and goes on. What it says about how things refer to each other is not to be
-    /// believed.
+    /// Records a problem of the content and goes on. Later stages must not rely on how parts of the document refer to
+    /// each other.
     pub(crate) fn problem(&mut self, place: Place, message: String) {
         self.coherent = false;
         self.detail(place, message);
     }
 
-    /// Notes that something is wrong that nothing else refers to, and goes on.
+    /// Records a problem of a part that nothing else refers to, and goes on.
     pub(crate) fn detail(&mut self, place: Place, message: String) {
         if self.problems.len() < MOST_PROBLEMS {
             self.problems.push(Problem::new(Stage::LogicalModel, message).at(place));
@@ -362,7 +362,7 @@ impl<'a> Reader<'a> {
         length: usize,
         name_length: usize,
         vocabulary: Option<Vocabulary>,
-    ) -> Result<Element<'a>, Error> {
+    ) -> Result<XmlElement<'a>, Error> {
         let text: &'a str = self.text;
         let content = text.get(offset + 1..offset + 1 + length).unwrap_or_default();
         let name = content.get(..name_length).unwrap_or_default();
@@ -382,7 +382,7 @@ impl<'a> Reader<'a> {
             return Err(self.malformed(offset, &format!("elements are nested deeper than {most}")));
         }
         let name = local(name);
-        let mut element = Element { vocabulary, name, place, attributes: SmallVec::new() };
+        let mut element = XmlElement { vocabulary, name, place, attributes: SmallVec::new() };
         self.attributes(offset, content, name_length, &mut element)?;
         Ok(element)
     }
@@ -392,7 +392,7 @@ impl<'a> Reader<'a> {
         offset: usize,
         content: &'a str,
         name_length: usize,
-        element: &mut Element<'a>,
+        element: &mut XmlElement<'a>,
     ) -> Result<(), Error> {
         let mut names: SmallVec<[&'a str; 16]> = SmallVec::new();
         let mut many: HashSet<&'a str> = HashSet::new();

@@ -1,42 +1,42 @@
-//! Documents that are well-formed, and many that are not.
+//! Well-formed documents, and many malformed ones.
 
 use super::*;
 
 /// Reads everything and tells what was there, or the first error.
 fn read(document: &[u8]) -> Result<String, String> {
     let budget = Budget::default();
-    let mut told = String::new();
+    let mut events = String::new();
     let mut go = || -> Result<(), Error> {
         let mut reader = Reader::new(document, &budget)?;
         let root = reader.root()?;
-        tell(&mut told, &root);
+        write_element(&mut events, &root);
         let mut depth = 1;
         while depth > 0 {
             match reader.token()? {
                 Token::Start(element) => {
-                    tell(&mut told, &element);
+                    write_element(&mut events, &element);
                     depth += 1;
                 }
                 Token::End => {
-                    told.push('/');
+                    events.push('/');
                     depth -= 1;
                 }
-                Token::Text(text) => told.push_str(&format!("'{text}'")),
+                Token::Text(text) => events.push_str(&format!("'{text}'")),
                 Token::Eof => break,
             }
         }
         reader.finish()
     };
     go().map_err(|e| e.to_string())?;
-    Ok(told)
+    Ok(events)
 }
 
-fn tell(told: &mut String, element: &Element<'_>) {
-    told.push_str(&format!("<{}", element.name));
+fn write_element(events: &mut String, element: &XmlElement<'_>) {
+    events.push_str(&format!("<{}", element.name));
     for (name, value) in &element.attributes {
-        told.push_str(&format!(" {name}={value}"));
+        events.push_str(&format!(" {name}={value}"));
     }
-    told.push('>');
+    events.push('>');
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is said to have decided a PE.
+//! The constraints that decided a PE.
 
 use super::manual;
 use super::sample::{Sample, channel};

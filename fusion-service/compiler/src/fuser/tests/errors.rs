@@ -1,10 +1,10 @@
-//! What the fuser refuses, and how it says so.
+//! Applications that the fuser refuses, and the problems that it reports.
 
 use super::manual;
 use super::sample::Sample;
 use crate::budget::Budget;
 use crate::error::{Error, Stage, code};
-use crate::fuser::{Cpus, Fusion, FusionType, Graph, HostPool, Symbols, automatic, fuse, match_ids};
+use crate::fuser::{Cpus, Fusion, FusionHostPool, FusionType, Graph, Symbols, automatic, fuse, match_ids};
 use crate::topology::{Connection, Node};
 use cranelift_entity::EntityRef;
 use std::borrow::Cow;
@@ -85,7 +85,7 @@ fn graphs_that_contradict_themselves_are_refused() {
     let connection = |source, source_port, target, target_port| {
         Connection::new((Node::new(source), source_port), (Node::new(target), target_port), None)
     };
-    let pool = |index| HostPool { index, exclusive: false, hosts: Vec::new() };
+    let pool = |index| FusionHostPool { index, exclusive: false, hosts: Vec::new() };
     let short = Sample::chain(2);
     let mut twice = short.operators(&mut Symbols::default());
     twice.push(twice.list()[Node::new(1)], twice.traits_id(Node::new(1)));

@@ -5,7 +5,7 @@ use super::sample::{Sample, SampleOperator, channel};
 use crate::budget::Budget;
 use crate::error::{Error, code};
 use crate::fuser::verify::violations;
-use crate::fuser::{Fusion, FusionType, InputPort, OutputPort, Partition, fuse};
+use crate::fuser::{Fusion, FusionType, InputPortTraits, OutputPortTraits, Partition, fuse};
 use cranelift_entity::EntityRef;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -72,8 +72,8 @@ pub(super) fn application<S: Strategy<Value = SampleOperator> + 'static>(
         let edges: Vec<_> = edges.iter().map(|(s, t)| (s.index(count), t.index(count), None)).collect();
         operators.prop_map(move |mut operators| {
             for &(source, target, _) in &edges {
-                operators[source].outputs = vec![OutputPort::default()];
-                operators[target].inputs = vec![InputPort::default()];
+                operators[source].outputs = vec![OutputPortTraits::default()];
+                operators[target].inputs = vec![InputPortTraits::default()];
             }
             let hosts = vec!["a".to_owned(), "b".to_owned()];
             let pools = vec![(0, false, Vec::new()), (1, true, Vec::new()), (2, false, hosts)];

@@ -1,5 +1,5 @@
-//! Manual fusion written down as literally as possible (rules fusion-18, fusion-19, fusion-20 and fusion-21): lists
-//! that are sorted at every step, sets that are closed by trying. Slow; it says what the fast formulation must give.
+//! Manual fusion exactly as the rules say it (rules fusion-18, fusion-19, fusion-20 and fusion-21): it sorts the list
+//! at every step and searches for bound units by trying. It is slow. The fast implementation must give the same result.
 
 use crate::fuser::constraints::{Mixed, Others};
 use crate::fuser::hash_order::copied_set_order;

@@ -1,7 +1,8 @@
 //! Applications for tests, in a form that is easy to write and to generate.
 
 use crate::fuser::{
-    Graph, HostPool, InputPort, Label, Operator, Operators, OutputPort, Symbol, Symbols, Threading, Traits,
+    FusionHostPool, FusionOperator, Graph, InputPortTraits, Label, Operators, OutputPortTraits, Symbol, Symbols,
+    Threading, Traits,
 };
 use crate::logical::PoolLocation;
 use crate::topology::{Channel, Connection, Node, Via};
@@ -22,8 +23,8 @@ pub(super) struct Sample {
 pub(super) struct SampleOperator {
     pub(super) index: u32,
     pub(super) name: String,
-    pub(super) inputs: Vec<InputPort>,
-    pub(super) outputs: Vec<OutputPort>,
+    pub(super) inputs: Vec<InputPortTraits>,
+    pub(super) outputs: Vec<OutputPortTraits>,
     pub(super) co_locations: Vec<String>,
     pub(super) ex_locations: Vec<String>,
     pub(super) isolated: bool,
@@ -81,8 +82,8 @@ impl Sample {
             pools: vec![(0, false, Vec::new())],
         };
         for &(source, target, _) in &sample.edges {
-            sample.operators[source].outputs = vec![OutputPort::default()];
-            sample.operators[target].inputs = vec![InputPort::default()];
+            sample.operators[source].outputs = vec![OutputPortTraits::default()];
+            sample.operators[target].inputs = vec![InputPortTraits::default()];
         }
         sample
     }
@@ -152,7 +153,7 @@ impl Sample {
                 place: None,
             });
             let SampleOperator { index, name, channels, .. } = operator;
-            operators.push(Operator { index: *index, name, channels }, traits);
+            operators.push(FusionOperator { index: *index, name, channels }, traits);
         }
         operators
     }
@@ -160,7 +161,7 @@ impl Sample {
     pub(super) fn graph(&self) -> Graph<'_> {
         let mut symbols = Symbols::default();
         let operators = self.operators(&mut symbols);
-        let pools = self.pools.iter().map(|(index, exclusive, hosts)| HostPool {
+        let pools = self.pools.iter().map(|(index, exclusive, hosts)| FusionHostPool {
             index: *index,
             exclusive: *exclusive,
             hosts: hosts.iter().map(|host| symbols.intern(host)).collect(),

@@ -1,4 +1,4 @@
-//! What sticky fusion promises, over generated applications that grow and shrink.
+//! The promises of sticky fusion, checked over generated applications that grow and shrink.
 
 use super::properties::{application, constrained, free, fusion_type};
 use super::sample::{Sample, SampleOperator};
@@ -6,7 +6,7 @@ use super::{fused, manual, text};
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::fuser::verify::{units, violations};
-use crate::fuser::{Fusion, FusionType, Graph, Identified, Partition, Pe, PeId, Running, fuse, fuse_sticky};
+use crate::fuser::{Fusion, FusionType, Graph, Partition, PartitionWithIds, Pe, PeId, RunningJob, fuse, fuse_sticky};
 use crate::topology::Node;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use proptest::collection::{btree_set, vec};
@@ -21,16 +21,21 @@ fn submitted(graph: &Graph, fusion: &Fusion) -> Result<Places, Error> {
     Ok(graph.operators().iter().map(|(node, o)| (o.index, partition.pe(node).index() as PeId)).collect())
 }
 
-fn places(graph: &Graph, fused: &Identified) -> Places {
+fn places(graph: &Graph, fused: &PartitionWithIds) -> Places {
     graph.operators().iter().map(|(node, o)| (o.index, fused.ids[fused.partition.pe(node)])).collect()
 }
 
-fn resized(graph: &Graph, fusion: &Fusion, before: &Places, restarting: &BTreeSet<PeId>) -> Result<Identified, Error> {
+fn resized(
+    graph: &Graph,
+    fusion: &Fusion,
+    before: &Places,
+    restarting: &BTreeSet<PeId>,
+) -> Result<PartitionWithIds, Error> {
     let ids: BTreeSet<PeId> = before.values().copied().collect();
     let ids: PrimaryMap<Pe, PeId> = ids.into_iter().rev().collect();
     let pe = |id: &PeId| ids.iter().find(|(_, known)| *known == id).map(|(pe, _)| pe);
     let pe_of = graph.operators().values().map(|operator| before.get(&operator.index).and_then(pe).into()).collect();
-    let running = Running { pe_of: &pe_of, ids: &ids, restarting, taken: &BTreeSet::new() };
+    let running = RunningJob { pe_of: &pe_of, ids: &ids, restarting, taken: &BTreeSet::new() };
     fuse_sticky(graph, fusion, running, &Budget::default())
 }
 

@@ -4,7 +4,7 @@ use super::properties::{application, free};
 use super::sample::{Sample, SampleOperator};
 use super::{manual, text};
 use crate::budget::Budget;
-use crate::fuser::{Graph, InputPort, OperatorThreads, OutputPort, Partition, Pe, fuse, ports, threads};
+use crate::fuser::{Graph, InputPortTraits, OperatorThreads, OutputPortTraits, Partition, Pe, fuse, ports, threads};
 use crate::topology::{Configuration, Node, Parameters, Via, expand};
 use cranelift_entity::EntityRef;
 use proptest::prelude::*;
@@ -133,10 +133,10 @@ fn flags(threads: &OperatorThreads) -> Flags {
 fn with_threads(operator: &mut SampleOperator, bits: u32) {
     let bit = |bit: u32| bits >> bit & 1 == 1;
     for (port, input) in (0..).zip(&mut operator.inputs) {
-        *input = InputPort { threaded: bit(port) && bit(2), imported: bit(port + 1) && bit(3) };
+        *input = InputPortTraits { threaded: bit(port) && bit(2), imported: bit(port + 1) && bit(3) };
     }
     for output in &mut operator.outputs {
-        *output = OutputPort { exported: bit(4) && bit(5) };
+        *output = OutputPortTraits { exported: bit(4) && bit(5) };
     }
     match bits >> 6 & 7 {
         0 | 1 => operator.threading.manual = true,

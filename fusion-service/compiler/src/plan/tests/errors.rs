@@ -1,4 +1,4 @@
-//! What is refused, and at which stage.
+//! Applications and requests that a stage refuses, and which stage it is.
 
 use super::super::{FusionOption, InUse, Policy, Replay, replay, resize, submit};
 use super::{request, source, submitted};

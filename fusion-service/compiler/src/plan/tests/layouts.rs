@@ -1,6 +1,6 @@
-//! Layouts: bytes, restoring, refusing.
+//! Layouts: their bytes, jobs restored from them, and layouts that are refused.
 
-use super::super::layout::{Element, InputPort, OutputPort, SplitterTree};
+use super::super::layout::{LayoutElement, LayoutInputPort, LayoutOutputPort, SplitterTree};
 use super::super::{FusionOption, Layout, LayoutError, RestoreError, restore};
 use super::{request, source, submitted, texts};
 use crate::budget::Budget;
@@ -24,11 +24,11 @@ fn any_layout() -> impl Strategy<Value = Layout> {
         prop::option::of(any::<u32>()),
         prop::collection::vec(any::<u32>(), 8),
     )
-        .prop_map(|(operators, widths, digest, automatic, seeds)| {
+        .prop_map(|(operators, widths, digest, automatic_count, seeds)| {
             let count = operators.len() as u32;
             let elements = 1 + seeds[0] % count;
-            let mut list: Vec<Element> = (0..elements)
-                .map(|n| Element {
+            let mut list: Vec<LayoutElement> = (0..elements)
+                .map(|n| LayoutElement {
                     id: u64::from(n) * u64::from(seeds[1] % 9 + 1) + u64::from(seeds[2]),
                     content_id: digest,
                     runtime_id: [n as u8; 32],
@@ -45,13 +45,13 @@ fn any_layout() -> impl Strategy<Value = Layout> {
                 let element = &mut list[(position % elements) as usize];
                 let at = element.inputs.len() as u32;
                 element.operators.push(index);
-                element.inputs.push(InputPort { operator: index, port: 0, id: at });
-                element.inputs.push(InputPort { operator: index, port: 1, id: at + 1 });
+                element.inputs.push(LayoutInputPort { operator: index, port: 0, id: at });
+                element.inputs.push(LayoutInputPort { operator: index, port: 1, id: at + 1 });
                 let at = element.outputs.len() as u32 + seeds[5] % 5;
-                element.outputs.push(OutputPort { operator: index, port: 0, via: None, id: at });
+                element.outputs.push(LayoutOutputPort { operator: index, port: 0, via: None, id: at });
                 for channel in 0..seeds[6] % 5 {
                     let via = Some(Via { splitter: seeds[7] % 3, channel });
-                    element.outputs.push(OutputPort { operator: index, port: 0, via, id: at + 1 + channel });
+                    element.outputs.push(LayoutOutputPort { operator: index, port: 0, via, id: at + 1 + channel });
                 }
             }
             let first = numbered[0].0.clone();
@@ -59,7 +59,7 @@ fn any_layout() -> impl Strategy<Value = Layout> {
                 adl: digest,
                 request: [7; 32],
                 compiler: "1.2.3".to_owned(),
-                automatic,
+                automatic_count,
                 widths: widths.into_iter().map(|(region, width)| (region.into(), width)).collect(),
                 numbering: Numbering {
                     splitters: vec![NumberedSplitter {

@@ -1,4 +1,4 @@
-//! What plans promise, over applications of the tests' own making.
+//! The promises of plans, checked over small applications that the tests write themselves.
 
 mod errors;
 mod layouts;

@@ -1,4 +1,4 @@
-//! Placement, environment, and what else a PE inherits from its operators.
+//! Placement, environment and other properties that a PE takes from its operators.
 
 use super::super::{FusionOption, submit};
 use super::{request, source, submitted};
@@ -104,7 +104,7 @@ fn environments_have_to_agree() {
 fn the_automatic_number_is_found_once() {
     let sketch = Sketch::row(&["S", "P", "T"]).parallel("P", 4);
     let cpus = Cpus { share: Cpus::DEFAULT_SHARE, free: Some(6_000), request: Some(1_000), ..Cpus::default() };
-    let automatic = FusionOption::Automatic { cpus, resolved: None };
+    let automatic = FusionOption::Automatic { cpus, count: None };
     let job = submitted(&sketch, automatic);
     let found = job.plan().automatic.expect("it was found now");
     assert_eq!(job.plan().elements.len() as u32, found.count);
@@ -112,6 +112,6 @@ fn the_automatic_number_is_found_once() {
     let policy = super::super::Policy::Rebalance;
     let after = super::super::resize(&job, &widths, policy, &Default::default(), &Budget::default()).unwrap();
     assert_eq!(after.plan().automatic, None);
-    assert_eq!(after.layout().automatic, Some(found.count));
+    assert_eq!(after.layout().automatic_count, Some(found.count));
     assert_eq!(after.plan().elements.len() as u32, found.count);
 }

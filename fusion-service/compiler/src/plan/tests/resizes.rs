@@ -1,4 +1,4 @@
-//! Resizes: what stays, what comes back, what is not given away.
+//! Resizes: which PEs and numbers stay, which come back after growing and shrinking, and which ids no new PE gets.
 
 use super::super::{Compiled, Fate, FusionOption, InUse, Layout, Policy, PortsInUse, Reason, resize, restore};
 use super::{request, source, submitted, texts};
@@ -161,7 +161,7 @@ fn only_neighbours_restart() {
     ];
     assert_eq!(fates(&after), expected.into());
     let reasons: BTreeMap<u64, String> =
-        after.plan().elements.iter().map(|e| (e.id, Reason::in_words(e.reason.as_deref()))).collect();
+        after.plan().elements.iter().map(|e| (e.id, Reason::describe(e.reason.as_deref()))).collect();
     assert_eq!(reasons[&0], "is connected to P[2]");
     assert_eq!(reasons[&1], "P[0]: 3 channels instead of 2 in the parallel region P");
     assert_eq!(reasons[&6], "holds P[2]");
@@ -172,7 +172,7 @@ fn only_neighbours_restart() {
     let back = resized(&after, "P", 2);
     assert_eq!(back.plan().change.as_ref().map(|change| change.removed.len()), Some(1));
     let removed = &back.plan().change.as_ref().unwrap().removed[0];
-    assert_eq!(Reason::in_words(removed.reason.as_ref()), "P[2] no longer exists");
+    assert_eq!(Reason::describe(removed.reason.as_ref()), "P[2] no longer exists");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_pe_is_removed_for_one_operator_or_several() {
         let after = resize(&before, &widths, policy, &InUse::default(), &Budget::default()).unwrap();
         let removed = after.plan().change.iter().flat_map(|change| &change.removed);
         assert_eq!(
-            removed.map(|element| Reason::in_words(element.reason.as_ref())).collect::<Vec<_>>(),
+            removed.map(|element| Reason::describe(element.reason.as_ref())).collect::<Vec<_>>(),
             reasons,
             "{pes} {width}"
         );

@@ -1,4 +1,4 @@
-//! What the topology stage refuses, with stage and code (rule expansion-32).
+//! Applications that the topology stage refuses, with stage and code (rule expansion-32).
 
 use super::sketch::Expand;
 use crate::budget::{Budget, Limits};

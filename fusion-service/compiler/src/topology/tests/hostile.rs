@@ -1,5 +1,5 @@
-//! Documents that ask for too much, or lead in circles: they are refused, quickly and without spending what they ask
-//! for.
+//! Documents that would need too much memory or whose links form circles. The expansion refuses them quickly and
+//! without using that memory.
 
 use super::sketch::Expand;
 use crate::budget::Budget;

@@ -1,8 +1,8 @@
-//! Expansion seen from outside: small applications, what becomes of them, and what is refused.
+//! Tests of the expansion as a whole: the topologies of small applications, and applications that are refused.
 
 mod errors;
 mod hostile;
 mod properties;
-mod regrowth;
 mod results;
+mod reuse;
 mod sketch;

@@ -1,4 +1,4 @@
-//! What holds for every application.
+//! Properties of the expansion that hold for every application.
 
 use super::sketch::Expand;
 use crate::topology::{Identity, Numbering, Topology, difference, relabel, verify};

@@ -1,4 +1,4 @@
-//! What small applications become.
+//! The topologies of small applications.
 
 use super::sketch::Expand;
 use crate::topology::{Numbering, Topology, relabel, verify};

@@ -1,4 +1,4 @@
-//! Sketches of applications through the expansion.
+//! Expands sketches of applications.
 
 use crate::adl;
 use crate::budget::Budget;

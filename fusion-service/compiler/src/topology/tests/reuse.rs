@@ -1,4 +1,4 @@
-//! A resize takes over what it does not change; that is only a faster way to the topology that an expansion gives.
+//! A resize takes over operators that it does not change. The result equals that of an expansion from scratch.
 
 use super::sketch::Expand;
 use crate::topology::{Connection, Node, Numbering, Splitter, Topology, Via, relabel, verify};

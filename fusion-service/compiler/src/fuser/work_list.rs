@@ -1,18 +1,19 @@
 //! The work list of manual fusion: units that have no PE yet, in order (rules fusion-18 and fusion-20).
 //!
-//! By the rules, every step sorts the whole list, stably and in place, by a key that starts with the unit's [`Class`].
-//! The same order comes out of one list per class in which units only ever move to the front. Each class is divided
-//! into lanes, one per [`Kind`], so that a PE need not look at units that it refuses.
+//! By the rules, every step sorts the whole list, stably and in place, by a key that starts with the unit's
+//! [`UnitClass`]. This module has one list per class instead, in which units only ever move to the front. That gives
+//! the same order. Each class is divided into lanes, one per [`Kind`], so that a PE need not look at units that it
+//! refuses.
 
-use super::rules::{Alike, Kind, Profile, Rules};
+use super::rules::{EqualityClass, Kind, PeProfile, Rules};
 use super::units::Unit;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// What comes first whatever the PE: sources, then sinks, then the largest units.
+/// The first part of the sort key, the same for every PE: sources, then sinks, then the largest units.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Class {
+pub(super) struct UnitClass {
     pub(super) no_source: bool,
     pub(super) no_sink: bool,
     pub(super) size: Reverse<u32>,
@@ -23,19 +24,19 @@ pub(super) struct Class {
 pub(super) struct Lane(u32);
 entity_impl!(Lane, "lane");
 
-/// Lanes whose kinds have a value for the same constraints, by these values: a PE that has a value for all of them need
-/// not look at lanes of other values, of which there may be one per channel.
-struct Shape {
+/// Lanes whose kinds have a value for the same constraints, by these values. A PE that has a value for all of the
+/// constraints need not look at lanes of other values. There may be one such lane per channel.
+struct LaneGroup {
     constraints: Box<[u32]>,
     lanes: HashMap<Box<[u32]>, Vec<Lane>>,
 }
 
-pub(super) struct Waiting {
+pub(super) struct WorkList {
     class_of: PrimaryMap<Unit, u32>,
     lane_of: PrimaryMap<Unit, Lane>,
     lanes: PrimaryMap<Lane, (u32, Kind)>,
-    /// Lanes that a PE of this [`Alike`] may draw from.
-    lanes_alike: PrimaryMap<Alike, Vec<Shape>>,
+    /// Lanes that a PE of this [`EqualityClass`] may draw from.
+    lanes_alike: PrimaryMap<EqualityClass, Vec<LaneGroup>>,
     /// Order within a class, ascending.
     stamps: PrimaryMap<Unit, i64>,
     front: i64,
@@ -46,11 +47,11 @@ pub(super) struct Waiting {
     operators: u64,
 }
 
-impl Waiting {
+impl WorkList {
     /// A work list of `units`, in this order.
-    pub(super) fn new(units: &[Unit], rules: &Rules, class: impl Fn(Unit) -> Class) -> Self {
-        let class_of_unit: Vec<Class> = units.iter().map(|&unit| class(unit)).collect();
-        let mut classes: Vec<Class> = class_of_unit.clone();
+    pub(super) fn new(units: &[Unit], rules: &Rules, class: impl Fn(Unit) -> UnitClass) -> Self {
+        let class_of_unit: Vec<UnitClass> = units.iter().map(|&unit| class(unit)).collect();
+        let mut classes: Vec<UnitClass> = class_of_unit.clone();
         classes.sort_unstable();
         classes.dedup();
         let keys: Vec<(u32, Kind)> = (units.iter().zip(&class_of_unit))
@@ -67,14 +68,14 @@ impl Waiting {
             class_of[unit] = key.0;
             lane_of[unit] = lanes.binary_search_values_by_key(&key, |&lane| lane).unwrap_or_else(|lane| lane);
         }
-        let mut lanes_alike: PrimaryMap<Alike, Vec<Shape>> = (0..rules.alike).map(|_| Vec::new()).collect();
+        let mut lanes_alike: PrimaryMap<EqualityClass, Vec<LaneGroup>> = (0..rules.alike).map(|_| Vec::new()).collect();
         for (lane, (_, kind)) in &lanes {
-            let member = &rules.members[*kind];
+            let member = &rules.unit_traits[*kind];
             let Some(alike) = member.alike else { continue };
             let constraints: Box<[u32]> = member.agreed.iter().map(|(constraint, _)| *constraint).collect();
             let shapes = &mut lanes_alike[alike];
             let position = shapes.iter().position(|shape| shape.constraints == constraints).unwrap_or_else(|| {
-                shapes.push(Shape { constraints, lanes: HashMap::new() });
+                shapes.push(LaneGroup { constraints, lanes: HashMap::new() });
                 shapes.len() - 1
             });
             let values = member.agreed.iter().map(|(_, value)| *value).collect();
@@ -110,7 +111,7 @@ impl Waiting {
         self.operators
     }
 
-    /// Position of a unit among all waiting units, to be compared.
+    /// Position of a unit among all waiting units. Only comparing positions is meaningful.
     pub(super) fn position(&self, unit: Unit) -> (u32, i64) {
         (self.class_of[unit], self.stamps[unit])
     }
@@ -139,8 +140,8 @@ impl Waiting {
         None
     }
 
-    /// Lanes that a PE with this profile may draw from, by class: none that it accepts is missing.
-    pub(super) fn lanes(&self, profile: &Profile) -> Vec<Lane> {
+    /// Lanes that a PE with this profile may take units from, by class. They include all lanes that it accepts.
+    pub(super) fn lanes(&self, profile: &PeProfile) -> Vec<Lane> {
         let mut lanes = Vec::new();
         for shape in profile.alike().iter().flat_map(|&alike| &self.lanes_alike[alike]) {
             let values: Option<Box<[u32]>> = shape.constraints.iter().map(|&c| profile.agreed(c)).collect();
@@ -179,11 +180,11 @@ impl Waiting {
 /// Doubly linked lists of units; a unit is in at most one.
 struct Lists {
     heads: Vec<u32>,
-    links: PrimaryMap<Unit, Link>,
+    links: PrimaryMap<Unit, ListLink>,
 }
 
 #[derive(Clone, Copy)]
-struct Link {
+struct ListLink {
     previous: u32,
     next: u32,
 }
@@ -192,7 +193,7 @@ const NONE: u32 = u32::MAX;
 
 impl Lists {
     fn new(lists: usize, units: usize) -> Self {
-        let none = Link { previous: NONE, next: NONE };
+        let none = ListLink { previous: NONE, next: NONE };
         Self { heads: vec![NONE; lists], links: (0..units).map(|_| none).collect() }
     }
 
@@ -206,14 +207,14 @@ impl Lists {
 
     fn push_front(&mut self, list: usize, unit: Unit) {
         let head = std::mem::replace(&mut self.heads[list], unit.as_u32());
-        self.links[unit] = Link { previous: NONE, next: head };
+        self.links[unit] = ListLink { previous: NONE, next: head };
         if head != NONE {
             self.links[Unit::from_u32(head)].previous = unit.as_u32();
         }
     }
 
     fn unlink(&mut self, list: usize, unit: Unit) {
-        let Link { previous, next } = self.links[unit];
+        let ListLink { previous, next } = self.links[unit];
         match previous {
             NONE => self.heads[list] = next,
             previous => self.links[Unit::from_u32(previous)].next = next,

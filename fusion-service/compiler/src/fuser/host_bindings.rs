@@ -1,27 +1,28 @@
 //! Which units are bound to one host while PEs are being filled, and whether any host suits them all (rule fusion-16).
 //!
-//! Units are bound to each other when they share a host group or a PE. Bindings only grow, so they are sets in a
-//! union-find, each with what its members ask for.
+//! Units are bound to each other when they share a host group or a PE. A binding is never undone. So this module keeps
+//! the bound units as sets in a union-find, and for each set what its units demand of their host.
 
 use super::graph::Graph;
-use super::hosts::{HostGroups, Specifications};
+use super::hosts::{HostGroups, HostSpecifications};
 use super::operators::Traits;
 use super::symbols::Symbol;
 use super::units::{Unit, Units};
 use cranelift_entity::PrimaryMap;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// If nobody asks anything of a host, there is nothing to follow: then all maps are empty, and everything is bindable.
-pub(super) struct Closures<'a> {
+/// The sets of units that are bound to one host. If no operator demands anything of its host, all maps are empty, and
+/// any two units may be bound.
+pub(super) struct HostBindings<'a> {
     parents: PrimaryMap<Unit, Unit>,
     /// Number of units, for union by size; like the demands, valid for the representatives.
     sizes: PrimaryMap<Unit, u32>,
-    /// `None` where nothing is asked, which is most often.
+    /// `None` if the units demand nothing, which is the usual case.
     demands: PrimaryMap<Unit, Option<Box<Demands<'a>>>>,
     sets: HostSets,
 }
 
-/// What the units of one closure ask of their host.
+/// What the units of one set demand of their host.
 #[derive(Clone, Default)]
 struct Demands<'a> {
     /// They contradict each other.
@@ -34,12 +35,12 @@ struct Demands<'a> {
     places: BTreeMap<u64, u64>,
 }
 
-impl<'a> Closures<'a> {
+impl<'a> HostBindings<'a> {
     pub(super) fn new(
         graph: &Graph<'a>,
         units: &Units,
         groups: Option<&HostGroups>,
-        specifications: &Specifications,
+        specifications: &HostSpecifications,
         specification_of: &PrimaryMap<Unit, u32>,
     ) -> Self {
         let mut sets = HostSets::default();
@@ -69,16 +70,16 @@ impl<'a> Closures<'a> {
             }
         }
         let sizes = units.keys().map(|_| 1).collect();
-        let mut closures = Self { parents: units.keys().collect(), sizes, demands, sets };
+        let mut host_bindings = Self { parents: units.keys().collect(), sizes, demands, sets };
         for (_, members) in groups.iter().flat_map(|groups| groups.iter()) {
             if let Some((&first, rest)) = members.split_first() {
-                rest.iter().for_each(|&node| closures.bind(units.of(first), units.of(node)));
+                rest.iter().for_each(|&node| host_bindings.bind(units.of(first), units.of(node)));
             }
         }
-        closures
+        host_bindings
     }
 
-    /// Whether what `a` and `b` ask of their hosts lets them share a PE (rule fusion-16).
+    /// Whether the demands of `a` and `b` on their hosts let them share a PE (rule fusion-16).
     pub(super) fn bindable(&mut self, a: Unit, b: Unit) -> bool {
         if self.demands.is_empty() {
             return true;
@@ -102,7 +103,7 @@ impl<'a> Closures<'a> {
         declared && agree(&mine.ex_locations, &theirs.ex_locations) && agree(&mine.places, &theirs.places)
     }
 
-    /// Notes that `a` and `b` share a host.
+    /// Records that `a` and `b` share a host.
     pub(super) fn bind(&mut self, a: Unit, b: Unit) {
         if self.demands.is_empty() {
             return;

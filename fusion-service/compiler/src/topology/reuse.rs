@@ -1,42 +1,42 @@
-//! What an expansion for other widths takes over from the topology before (rule expansion-35).
+//! Takes over operators from the topology before, in an expansion for other widths (rule expansion-35).
 //!
 //! A resize changes one region or a few. An operator that is in none of them and reaches none of them is the same
-//! operator with the same connections, so the new topology shares it instead of filling templates and following ports
-//! again. Numbers are those of the topology before from the beginning, as [`super::relabel()`] would give them: nothing
-//! has to be sorted afterwards.
+//! operator with the same connections. So the new topology shares it, and the expansion need not fill templates and
+//! follow ports again. New operators get their numbers at once, as [`super::relabel()`] would give them, so nothing has
+//! to be sorted afterwards.
 //!
 //! Knows: the shape for the new widths, the topology before. Must not know: what the operators are.
 //!
 //! Invariants (tested over generated applications): the result equals `relabel(expand(...), &Numbering::of(before))`,
-//! but for the numbers of splitters that carry nothing, which a [`super::Numbering`] does not know; a width that grows
-//! and shrinks back gives the topology before.
+//! except for the numbers of splitters that carry no connection, which a [`super::Numbering`] does not have. A width
+//! that grows and shrinks back gives the topology before.
 
-use super::connect::Ports;
+use super::connect::ReachedPorts;
 use super::copies::Copies;
-use super::imports::Imported;
+use super::imports::ImportsOfPorts;
 use super::links::{End, Links, Reach};
-use super::operators::Resolved;
+use super::operators::ResolvedPrimitives;
 use super::order::Numbered;
 use super::relabel::{NewIndexes, host_pools, renumber_host_pools};
 use super::shape::{ScopeId, Shape};
-use super::splitter_numbers::{SplitterEnd, by_place, carrying, ends_of, give_numbers};
-use super::{Connection, Node, Operator, Topology};
+use super::splitter_numbers::{SplitterEnd, add_by_path, ends_of, numbers_by_connection, set_numbers};
+use super::{Connection, Node, PhysicalOperator, Topology};
 use crate::logical::OperatorId;
 use crate::shared::Shared;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::collections::BTreeMap;
 
-/// The topology before, seen from the one that is being made.
+/// The topology before, compared with the one that is being made.
 pub(super) struct Previous<'b> {
     topology: &'b Topology,
-    /// What each operator was, if it was there.
+    /// By new operator: the same operator before, if it existed.
     earlier: PrimaryMap<Node, PackedOption<Node>>,
-    /// What has become of each operator, if it is still there.
+    /// By operator before: the same operator now, if it still exists.
     now: PrimaryMap<Node, PackedOption<Node>>,
-    /// By scope, where channels are not what they were: the channel before of each channel, if it was there.
+    /// By scope whose channels have changed: for each channel the same channel before, if it existed.
     channels: SecondaryMap<ScopeId, Option<Vec<Option<u32>>>>,
-    /// The connections of `topology` before this one were looked at.
+    /// The connections of `topology` before this position were passed.
     passed: usize,
 }
 
@@ -44,7 +44,7 @@ impl<'b> Previous<'b> {
     /// Gives the operators of `numbered` the indexes that they had; new ones get one that no operator had
     /// (rule expansion-10).
     ///
-    /// Nothing if other regions were in force: then nothing can be taken over.
+    /// Returns nothing if other regions were in force. Then nothing can be taken over.
     pub(super) fn new(shape: &Shape<'_>, topology: &'b Topology, numbered: &mut Numbered) -> Option<Self> {
         let channels = channels_before(shape, topology)?;
         let before = &topology.numbered;
@@ -75,16 +75,16 @@ impl<'b> Previous<'b> {
         Some(Self { topology, earlier, now, channels, passed: 0 })
     }
 
-    /// Which operators as written are the same in all their channels, as far as they are not in a consistent region.
+    /// Finds the logical operators that are the same in all their channels, apart from their consistent regions.
     pub(super) fn unchanged(
         &self,
         shape: &Shape<'_>,
         links: &Links<'_, '_>,
-        ports: &Ports,
-        resolved: &Resolved,
-        (numbered, imported): (&Numbered, &Imported),
+        ports: &ReachedPorts,
+        resolved: &ResolvedPrimitives,
+        (numbered, imported): (&Numbered, &ImportsOfPorts),
     ) -> SecondaryMap<OperatorId, bool> {
-        let reached = Reached::new(shape, links, &self.changed_regions(shape));
+        let reached = ReachedRegions::new(shape, links, &self.changed_regions(shape));
         let mut unchanged: SecondaryMap<OperatorId, bool> = SecondaryMap::new();
         for (id, written) in resolved.iter() {
             let same = |reach: &Reach| !reach.exports && !reach.ends.iter().any(|end| reached.touches(*end));
@@ -100,17 +100,17 @@ impl<'b> Previous<'b> {
         unchanged
     }
 
-    /// By position, the regions whose channels are not what they were.
+    /// By position of the region: whether its channels have changed.
     fn changed_regions(&self, shape: &Shape<'_>) -> Vec<bool> {
         let changed = |scope: &Option<ScopeId>| scope.is_none_or(|scope| self.channels[scope].is_some());
         shape.scope_of_region.iter().map(changed).collect()
     }
 
-    /// Takes over an operator that is `unchanged`, with its connections, which are appended. Operators are asked for in
+    /// Takes over an operator that is `unchanged`, and appends its connections. Callers must ask for operators in
     /// order.
     ///
-    /// Nothing if it has to be made.
-    pub(super) fn take(&mut self, node: Node, connections: &mut Vec<Connection>) -> Option<Shared<Operator>> {
+    /// Returns nothing if the operator has to be made.
+    pub(super) fn take(&mut self, node: Node, connections: &mut Vec<Connection>) -> Option<Shared<PhysicalOperator>> {
         let earlier = self.earlier.get(node)?.expand()?;
         let operator = &self.topology.operators[earlier];
         let all = &self.topology.connections;
@@ -128,25 +128,25 @@ impl<'b> Previous<'b> {
         Some(operator.clone())
     }
 
-    /// Operators that were there and have been made again, with what they were.
-    fn made_again(&self, topology: &Topology) -> impl Iterator<Item = (Node, Node)> {
+    /// Operators that existed before and have been made again, each with the operator before.
+    fn remade(&self, topology: &Topology) -> impl Iterator<Item = (Node, Node)> {
         self.earlier.iter().filter_map(|(node, earlier)| {
             let earlier = earlier.expand()?;
             (!topology.operators[node].is(&self.topology.operators[earlier])).then_some((earlier, node))
         })
     }
 
-    /// What has become of an operator.
+    /// The operator now that an operator before has become.
     fn now(&self, earlier: Node) -> Option<Node> {
         self.now.get(earlier)?.expand()
     }
 
-    /// Gives splitters and host pools of what was made the numbers that they had.
+    /// Gives splitters and host pools of operators that were made again the numbers that they had.
     pub(super) fn renumber(&self, mut topology: Topology) -> Topology {
         let before = self.topology;
-        // What was taken over has its numbers.
-        let made_again: Vec<(Node, Node)> = self.made_again(&topology).collect();
-        for (earlier, node) in made_again {
+        // Operators that were taken over have their numbers already.
+        let remade: Vec<(Node, Node)> = self.remade(&topology).collect();
+        for (earlier, node) in remade {
             let start = before.connections.partition_point(|connection| connection.source < earlier);
             let own = before.connections.get(start..).unwrap_or_default();
             let own = own.iter().take_while(|connection| connection.source == earlier).count();
@@ -160,11 +160,11 @@ impl<'b> Previous<'b> {
                 let ends = ends_of(before, run).filter_map(|end| {
                     Some(SplitterEnd { source: self.now(end.source)?, target: self.now(end.target)?, ..end })
                 });
-                let mut known = carrying(&topology, ends);
+                let mut known = numbers_by_connection(&topology, ends);
                 if let Some(is) = topology.operators[node].outputs.get(port as usize) {
-                    by_place(&was.splitters, &is.splitters, &mut known);
+                    add_by_path(&was.splitters, &is.splitters, &mut known);
                 }
-                give_numbers(&mut topology, (node, port), known);
+                set_numbers(&mut topology, (node, port), known);
             }
         }
         renumber_host_pools(&mut topology, &host_pools(before));
@@ -172,7 +172,7 @@ impl<'b> Previous<'b> {
     }
 }
 
-/// By scope, where they are not all the same: what each global channel was, if it was there.
+/// By scope whose channels have changed: for each global channel the same channel before, if it existed.
 fn channels_before(shape: &Shape<'_>, topology: &Topology) -> Option<SecondaryMap<ScopeId, Option<Vec<Option<u32>>>>> {
     let widths: BTreeMap<u64, u32> = topology.regions.iter().map(|region| (region.index, region.width)).collect();
     if shape.scopes.values().filter(|scope| scope.region.is_some()).count() != widths.len() {
@@ -197,20 +197,20 @@ fn channels_before(shape: &Shape<'_>, topology: &Topology) -> Option<SecondaryMa
     Some(channels)
 }
 
-/// Points on the way between ports, of which it is known whether a changed region begins or ends at or behind them.
-struct Reached {
+/// Splitters and mergers, and for each whether a changed region begins or ends at it or behind it.
+struct ReachedRegions {
     splitters: usize,
     /// Splitters, then mergers.
     touches: Vec<bool>,
 }
 
-impl Reached {
+impl ReachedRegions {
     fn new(shape: &Shape<'_>, links: &Links<'_, '_>, changed: &[bool]) -> Self {
         let is_changed = |region: usize| changed.get(region).copied().unwrap_or(true);
         let regions = shape.splitters.values().map(|s| s.region).chain(shape.mergers.values().map(|m| m.region));
         let touches: Vec<bool> = regions.map(is_changed).collect();
         let mut reached = Self { splitters: shape.splitters.len(), touches };
-        // Against the direction of the links.
+        // The points before each point.
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); reached.touches.len()];
         let splitters = shape.splitters.keys().map(|id| links.splitter(id));
         for (point, reach) in splitters.chain(shape.mergers.keys().map(|id| links.merger(id))).enumerate() {
