@@ -2,13 +2,13 @@
 
 use super::answers::{Answers, status};
 use super::decide::{Action, Decision, Deletion, Fact};
-use super::observed::{Observed, Vanished};
+use super::observed::{self, Observed, Vanished};
 use super::reconciler::Reconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PropagationPolicy;
+use kube::api::{ListParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use std::time::Duration;
 use streams_api::{ProcessingElement, ProcessingElementStatus, names};
@@ -156,7 +156,8 @@ impl<C: Cluster> Reconciler<C> {
         }
     }
 
-    /// Whether the pod that was created last may still run although the mirror does not show it.
+    /// Whether the API server has a pod that the new one may have to wait for (rule pe-5): that of the launch before, or
+    /// one of an earlier PE object of the name. Asks once; the next observation has what it answers.
     async fn is_previous_blocking(
         &self,
         key: &Key,
@@ -164,10 +165,14 @@ impl<C: Cluster> Reconciler<C> {
         pe: &ProcessingElement,
     ) -> Result<bool, Error> {
         let previous = status(pe).created_launch_count;
-        if previous == 0 || answers.previous == Some(previous) {
+        if answers.previous == Some(previous) {
             return Ok(false);
         }
         answers.previous = Some(previous);
+        if previous == 0 {
+            answers.predecessors = self.predecessors(key, pe).await?;
+            return Ok(!answers.predecessors.is_empty());
+        }
         let name = pod::name(&key.name, &pe.uid().unwrap_or_default(), previous);
         let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await? else { return Ok(false) };
         if !is_controlled_by(pod.meta(), pe) {
@@ -175,6 +180,18 @@ impl<C: Cluster> Reconciler<C> {
         }
         answers.pods.push(pod_status::read(&pod));
         Ok(true)
+    }
+
+    /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
+    /// launch 1 (rule pe-6).
+    async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::Pod>, Error> {
+        if status(pe).launch_count == 1 {
+            return Ok(Vec::new());
+        }
+        let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
+        let selection = ListParams::default().labels(&labels);
+        let pods: Vec<Pod> = self.cluster.list(Some(&key.namespace), &selection).await?;
+        Ok(pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe)).map(pod_status::read).collect())
     }
 
     /// Creates the pod of the launch count, or finds the one that was created for the same launch.

@@ -1,6 +1,7 @@
 //! What the API server has answered during one reconcile, for the observations that follow in it.
 
 use super::observed::{Pod, Vanished};
+use kube::ResourceExt as _;
 use std::collections::BTreeSet;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
 use streams_kubernetes::Error;
@@ -14,11 +15,13 @@ pub(crate) struct Answers {
     pub(super) is_fresh: bool,
     /// Pods that the API server showed and that the mirror may not have yet.
     pub(super) pods: Vec<Pod>,
+    /// Pods of an earlier PE object of the same name that the API server showed and that the mirror may not have yet.
+    pub(super) predecessors: Vec<Pod>,
     /// The launch count whose pod does not exist, as of the PE that was read or written last.
     pub(super) vanished: Option<(u64, Vanished)>,
     /// Why the API server has refused the pod.
     pub(super) refused: Option<Error>,
-    /// The launch count before, once the API server was asked for its pod.
+    /// The launch count before, once the API server was asked for its pod; 0 for pods of an earlier PE object.
     pub(super) previous: Option<u64>,
     /// Uids of pods that were deleted during this reconcile.
     pub(super) deleted: BTreeSet<String>,
@@ -32,8 +35,11 @@ impl Answers {
     }
 
     /// The API server has this PE now. Somebody else may have written it, and created the pod that did not exist when
-    /// it was looked for.
+    /// it was looked for. If it is another object of the same name, no answer about the earlier one counts any more.
     pub(super) fn read(&mut self, pe: ProcessingElement) {
+        if self.pe.as_ref().is_some_and(|before| before.uid() != pe.uid()) {
+            *self = Self::default();
+        }
         self.vanished = None;
         self.wrote(pe);
     }

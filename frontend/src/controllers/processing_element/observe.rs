@@ -1,7 +1,7 @@
 //! From mirrors and answers to an observation.
 
 use super::answers::{Answers, status};
-use super::observed::{Job, Observed, Policies, Waiting, Wanted};
+use super::observed::{Job, Observed, Pod, Policies, Waiting, Wanted};
 use super::reconciler::Reconciler;
 use super::{pod, pod_status};
 use crate::mirrors::ByOwner as _;
@@ -32,11 +32,8 @@ impl<C: Cluster> Reconciler<C> {
                 predecessors.push(pod_status::read(&pod));
             }
         }
-        for pod in &answers.pods {
-            if !pods.iter().any(|known| known.uid == pod.uid) {
-                pods.push(pod.clone());
-            }
-        }
+        add_unknown(&mut pods, &answers.pods);
+        add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
         let launch_count = status.launch_count;
         Some(Observed {
@@ -100,6 +97,15 @@ impl<C: Cluster> Reconciler<C> {
         }
         let parts = pod::Parts { pe, pool: pool.map(|pool| &pool.spec), redis, settings: &self.settings };
         pod::Template::of(parts)
+    }
+}
+
+/// Adds the pods that are not there yet.
+fn add_unknown(pods: &mut Vec<Pod>, answered: &[Pod]) {
+    for pod in answered {
+        if !pods.iter().any(|known| known.uid == pod.uid) {
+            pods.push(pod.clone());
+        }
     }
 }
 

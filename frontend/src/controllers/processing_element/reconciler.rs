@@ -3,7 +3,7 @@
 //! What is observed comes from mirrors, which lag behind, and from the answers to what was just written. So:
 //! * the status is written by compare-and-swap; after a conflict the PE is read, and decided about again;
 //! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded
-//!   meanwhile; and only if the API server does not have the pod before it any more, or says that it has ended;
+//!   meanwhile; and only if the API server does not have the pods before it any more, or says that they have ended;
 //! * that a pod is gone, or was not created yet, is believed to the API server only, not to the mirror (rule pe-9).
 //!
 //! Everything else is the same however often it is done.

@@ -37,6 +37,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Commit),
         1 => any::<bool>().prop_map(Event::TextThere),
         1 => any::<bool>().prop_map(Event::Refuse),
+        1 => Just(Event::MakeAgain),
+        1 => Just(Event::Collect),
     ]
 }
 

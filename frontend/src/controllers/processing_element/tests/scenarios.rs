@@ -21,7 +21,7 @@ struct Scenario {
     expected: (u64, u64, Option<PePhase>),
 }
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 11] = [
     Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
     Scenario { events: &[Event::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[Event::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
@@ -30,6 +30,9 @@ const SCENARIOS: [Scenario; 8] = [
     Scenario { events: &[Event::LoseNode { said: false }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[Event::Text { generation: true }, Event::Commit], expected: (2, 0, Some(PePhase::Running)) },
     Scenario { events: &[Event::End { code: 0 }, Event::Request(1)], expected: (2, 0, Some(PePhase::Running)) },
+    Scenario { events: &[Event::MakeAgain], expected: (2, 0, Some(PePhase::Running)) },
+    Scenario { events: &[Event::MakeAgain, Event::Collect], expected: (2, 0, Some(PePhase::Running)) },
+    Scenario { events: &[Event::End { code: 0 }, Event::MakeAgain], expected: (2, 0, Some(PePhase::Running)) },
 ];
 
 #[test]
@@ -69,6 +72,39 @@ fn the_first_pod_survives_a_crash_at_every_call() {
             assert_eq!(launches(&world), (1, 0, Some(PePhase::Running)), "crash after {calls} calls ({after_effect})");
         }
     }
+}
+
+/// Whatever the controller has read before its PE is deleted and created again, and whichever pod it creates for the
+/// PE that is gone: the new one gets a pod of its own.
+#[test]
+fn a_pod_of_an_earlier_pe_is_not_taken_for_one_of_the_pe_that_was_made_again() {
+    let mut made_again = 0;
+    for calls in 0..8 {
+        let mut world = World::new();
+        let before = world.pe().metadata.uid;
+        world.meanwhile(calls, Event::MakeAgain);
+        world.reconcile();
+        let is_made_again = world.pe().metadata.uid != before;
+        made_again += u32::from(is_made_again);
+        settle(&mut world);
+        let launch_count = if is_made_again { 2 } else { 1 };
+        assert_eq!(launches(&world), (launch_count, 0, Some(PePhase::Running)), "before call {calls}");
+    }
+    assert_eq!(made_again, 3, "before the launch is recorded, before the pod is created, before that is recorded");
+}
+
+/// The mirror of pods lags behind that of PEs.
+#[test]
+fn a_pe_that_was_made_again_waits_for_a_pod_that_the_mirror_does_not_show() {
+    let mut world = World::new();
+    world.reconcile();
+    world.happen(Event::Run);
+    world.happen(Event::MakeAgain);
+    world.deliver(usize::MAX, 0);
+    world.reconcile();
+    assert_eq!(world.pods().len(), 1);
+    settle(&mut world);
+    assert_eq!(launches(&world), (2, 0, Some(PePhase::Running)));
 }
 
 /// A pod was created, the controller does not know of it, and a user asks for a restart: the pod ends before the next

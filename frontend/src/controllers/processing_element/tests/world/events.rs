@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use streams_api::{Job, Placement, ProcessingElement, TerminationOutcome, TraceLevel, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
@@ -50,6 +51,10 @@ pub(in super::super) enum Event {
     TextThere(bool),
     /// The API server refuses pods or not.
     Refuse(bool),
+    /// A user deletes the PE object, and the job controller creates it again.
+    MakeAgain,
+    /// The garbage collector deletes pods whose PE object is gone.
+    Collect,
 }
 
 /// The cluster without the controller. Cheap to clone; all clones are the same.
@@ -74,6 +79,11 @@ impl Outside {
             is_refused.then(|| kube::core::Status::failure("exceeded quota", "Forbidden").with_code(403))
         });
         outside
+    }
+
+    /// A reconcile begins.
+    pub(super) fn begin_reconcile(&self) {
+        self.truths().begin_reconcile();
     }
 
     fn truths(&self) -> MutexGuard<'_, Truths> {
@@ -192,6 +202,20 @@ impl Outside {
                 *self.refuses_pods.lock().unwrap() = refused;
                 true
             }
+            Event::MakeAgain => {
+                let Some(pe) = self.server.get::<ProcessingElement>(&key(PE)) else { return false };
+                // Later than the commit of the generation, which is noted in whole seconds.
+                self.server.advance(Duration::from_secs(1));
+                self.server.delete::<ProcessingElement>(&key(PE), &DeleteParams::background());
+                let mut again = ProcessingElement::new(PE, pe.spec.clone());
+                again.metadata.namespace.clone_from(&pe.metadata.namespace);
+                again.metadata.labels.clone_from(&pe.metadata.labels);
+                again.metadata.owner_references.clone_from(&pe.metadata.owner_references);
+                self.server.create(&again);
+                self.truths().made_again(pe);
+                true
+            }
+            Event::Collect => self.server.collect_garbage(),
         }
     }
 

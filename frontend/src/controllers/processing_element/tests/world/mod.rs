@@ -20,13 +20,15 @@ use crate::settings::PodSettings;
 use futures::FutureExt;
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{
-    AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec, names,
+    AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec,
+    Rollout, names,
 };
-use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes::apply::{controlled_by, is_controlled_by};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::Outcome;
@@ -87,7 +89,8 @@ impl World {
         let server = &outside.server;
         let mut job = Job::new(JOB, JobSpec::of(BundleReference::default()));
         job.metadata = meta(JOB);
-        job.status = Some(JobStatus { generation: Some(0), ..JobStatus::default() });
+        let rollout = Rollout { started_at: Some(Time(server.now())), ..Rollout::default() };
+        job.status = Some(JobStatus { generation: Some(0), rollout: Some(rollout), ..JobStatus::default() });
         let job = server.create(&job);
         let spec = ProcessingElementSpec {
             job_name: JOB.to_owned(),
@@ -133,6 +136,7 @@ impl World {
 
     /// One reconcile; after a crash another process takes over, with mirrors that are up to date.
     pub(super) fn reconcile(&mut self) -> Option<Outcome> {
+        self.outside.begin_reconcile();
         let result = self.leader.reconcile();
         self.leader.connection.alone();
         self.leader.connection.stop_failing();
@@ -151,6 +155,7 @@ impl World {
     /// One reconcile of the replica that led before.
     pub(super) fn reconcile_deposed(&self) {
         if let Some(deposed) = &self.deposed {
+            self.outside.begin_reconcile();
             let _ = deposed.reconcile();
         }
     }
@@ -215,7 +220,8 @@ impl World {
             let before = self.version();
             let outcome = self.reconcile();
             let outside = &self.outside;
-            while outside.happen(Event::Run) || outside.happen(Event::Finish { said: true, code: 0 }) {}
+            let healthy = [Event::Run, Event::Finish { said: true, code: 0 }, Event::Collect];
+            while healthy.iter().any(|event| outside.happen(*event)) {}
             if self.version() != before || outcome.is_none() {
                 quiet = 0;
                 continue;
@@ -253,6 +259,8 @@ impl World {
                 assert_eq!(live.iter().map(|pod| pod.launch_count).collect::<Vec<_>>(), [status.launch_count]);
                 assert_eq!(status.phase, Some(PePhase::Running), "{status:?}");
                 let pod = objects.iter().find(|pod| pod_status::launch_count(pod) == status.launch_count).unwrap();
+                assert!(is_controlled_by(&pod.metadata, &pe), "it is the pod of this PE object");
+                assert_eq!(status.pod_uid, pod.metadata.uid);
                 assert_eq!(host(pod), pe.spec.placement.host, "it runs where it should");
             }
         }
