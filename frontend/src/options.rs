@@ -190,12 +190,12 @@ impl RunOptions {
     }
 
     /// How the fusion service is called.
-    pub(crate) fn fusion(&self) -> fusion::Options {
-        fusion::Options {
+    pub(crate) fn fusion(&self) -> fusion::ClientOptions {
+        fusion::ClientOptions {
             submit_deadline: self.time_outs.submit_call_seconds,
             resize_deadline: self.time_outs.resize_call_seconds,
             render_deadline: self.time_outs.render_call_seconds,
-            ..fusion::Options::new(self.fusion_services.clone())
+            ..fusion::ClientOptions::new(self.fusion_services.clone())
         }
     }
 

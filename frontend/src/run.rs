@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_frontend::bundles::Fetcher;
-use streams_frontend::controllers::{self, Surroundings};
+use streams_frontend::controllers::{self, Dependencies};
 use streams_frontend::elasticity::{self, Elasticity};
 use streams_frontend::fusion;
 use streams_frontend::mirrors::Mirrors;
@@ -92,7 +92,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     });
 
     // One replica: the controllers.
-    let surroundings = Surroundings {
+    let dependencies = Dependencies {
         client: client.clone(),
         mirrors: mirrors.clone(),
         events: events.clone(),
@@ -108,7 +108,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
             () = asked_to_stop.cancelled() => return Ok(()),
         }
         tracing::info!("the mirrors are filled");
-        let controllers = work(surroundings, asked_to_stop.clone());
+        let controllers = work(dependencies, asked_to_stop.clone());
         match lease {
             None => controllers.await,
             Some(lease) => match leadership::acquire(client.clone(), lease, &metrics, &asked_to_stop).await {
@@ -211,7 +211,7 @@ fn report(result: anyhow::Result<()>) {
 }
 
 /// The controllers; they end when they are asked to stop and what they are at is finished.
-async fn work(surroundings: Surroundings, stop: CancellationToken) -> anyhow::Result<()> {
-    controllers::run(surroundings, stop).await;
+async fn work(dependencies: Dependencies, stop: CancellationToken) -> anyhow::Result<()> {
+    controllers::run(dependencies, stop).await;
     Ok(())
 }

@@ -127,12 +127,12 @@ pub struct BundleSettings {
 
 impl BundleSettings {
     /// The options of the fetcher; sizes and times are its own defaults.
-    pub fn fetcher(&self) -> bundles::Options {
-        bundles::Options {
+    pub fn fetcher(&self) -> bundles::FetchOptions {
+        bundles::FetchOptions {
             directory: self.bundle_directory.clone(),
             base_url: self.bundle_base_url.clone(),
             allow_http: self.allow_http_bundles,
-            ..bundles::Options::default()
+            ..bundles::FetchOptions::default()
         }
     }
 }

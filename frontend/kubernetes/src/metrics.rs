@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Labels of calls to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Call {
+pub(crate) struct CallLabels {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub(crate) verb: &'static str,
     /// Plural name of the resource, with its sub-resource.
@@ -25,7 +25,7 @@ pub(crate) struct Call {
 
 /// Labels of answers of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerLabels {
     pub(crate) verb: &'static str,
     pub(crate) resource: String,
     /// HTTP status, or `timeout`, or `transport`.
@@ -34,13 +34,13 @@ pub(crate) struct Answer {
 
 /// Label of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct QueueName {
+pub(crate) struct QueueLabels {
     pub(crate) queue: &'static str,
 }
 
 /// Labels of the end of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct WorkEnd {
+pub(crate) struct WorkLabels {
     pub(crate) queue: &'static str,
     /// `done`, `again`, `failed`, `panicked`.
     pub(crate) outcome: &'static str,
@@ -48,7 +48,7 @@ pub(crate) struct WorkEnd {
 
 /// Label of a shared watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct WatchedKind {
+pub(crate) struct WatchLabels {
     pub(crate) kind: String,
 }
 
@@ -56,17 +56,17 @@ pub(crate) struct WatchedKind {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
-    pub(crate) calls: Family<Answer, Counter>,
-    pub(crate) call_seconds: Family<Call, Histogram>,
-    pub(crate) retries: Family<Answer, Counter>,
-    pub(crate) queue_depth: Family<QueueName, Gauge>,
-    pub(crate) queue_additions: Family<QueueName, Counter>,
-    pub(crate) queue_wait_seconds: Family<QueueName, Histogram>,
-    pub(crate) work: Family<WorkEnd, Counter>,
-    pub(crate) work_seconds: Family<QueueName, Histogram>,
-    pub(crate) watched_objects: Family<WatchedKind, Gauge>,
-    pub(crate) watch_errors: Family<WatchedKind, Counter>,
-    pub(crate) unreadable_objects: Family<WatchedKind, Counter>,
+    pub(crate) calls: Family<AnswerLabels, Counter>,
+    pub(crate) call_seconds: Family<CallLabels, Histogram>,
+    pub(crate) retries: Family<AnswerLabels, Counter>,
+    pub(crate) queue_depth: Family<QueueLabels, Gauge>,
+    pub(crate) queue_additions: Family<QueueLabels, Counter>,
+    pub(crate) queue_wait_seconds: Family<QueueLabels, Histogram>,
+    pub(crate) work: Family<WorkLabels, Counter>,
+    pub(crate) work_seconds: Family<QueueLabels, Histogram>,
+    pub(crate) watched_objects: Family<WatchLabels, Gauge>,
+    pub(crate) watch_errors: Family<WatchLabels, Counter>,
+    pub(crate) unreadable_objects: Family<WatchLabels, Counter>,
     pub(crate) events_dropped: Counter,
     pub(crate) leader: Gauge,
 }

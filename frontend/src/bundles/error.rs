@@ -2,7 +2,7 @@
 
 /// Why a bundle could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum BundleError {
     /// The job must be corrected: the same bundle will never do.
     #[error("{message}")]
     Permanent {
@@ -21,7 +21,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl BundleError {
     pub(super) fn permanent(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Permanent { reason, message: message.into() }
     }

@@ -1,6 +1,6 @@
 //! From a reference in a job to an application.
 
-use super::Error;
+use super::BundleError;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -23,7 +23,7 @@ const ACCEPT: &str = "application/vnd.github.v3.raw";
 
 /// Where bundles may come from (rule fetch-3), and how large they may be (rule fetch-6).
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FetchOptions {
     /// Directory that `file` and plain names refer to.
     pub directory: Option<PathBuf>,
     /// Address that plain names are appended to when there is no such file.
@@ -38,7 +38,7 @@ pub struct Options {
     pub cache_bytes: u64,
 }
 
-impl Default for Options {
+impl Default for FetchOptions {
     fn default() -> Self {
         Self {
             directory: None,
@@ -67,7 +67,7 @@ pub struct Application {
 /// Fetches bundles. Cheap to clone.
 #[derive(Clone)]
 pub struct Fetcher {
-    options: Options,
+    options: FetchOptions,
     http: reqwest::Client,
     /// Downloaded bundles by URL (rule fetch-7). A cache only: what is lost is fetched again.
     cache: Cache<String, Bytes>,
@@ -75,7 +75,7 @@ pub struct Fetcher {
 
 /// Where the bytes are.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
+enum BundleLocation {
     File(PathBuf),
     Web(Url),
 }
@@ -85,7 +85,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// When TLS cannot be set up.
-    pub fn new(options: Options) -> anyhow::Result<Self> {
+    pub fn new(options: FetchOptions) -> anyhow::Result<Self> {
         // Fails only if there is a provider already, which then serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let allow_http = options.allow_http;
@@ -115,17 +115,18 @@ impl Fetcher {
     /// named.
     ///
     /// # Errors
-    /// See [`Error`]: what the user must correct, and what may work later.
+    /// See [`BundleError`]: what the user must correct, and what may work later.
     pub async fn fetch(
         &self,
         bundle: &BundleReference,
         namespace: &str,
         kubernetes: &kube::Client,
-    ) -> Result<Application, Error> {
-        let sab_name = bundle.sab_name().ok_or_else(|| Error::permanent("BundleInvalid", "the bundle has no name"))?;
+    ) -> Result<Application, BundleError> {
+        let sab_name =
+            bundle.sab_name().ok_or_else(|| BundleError::permanent("BundleInvalid", "the bundle has no name"))?;
         let bytes = match self.source(bundle).await? {
-            Source::File(path) => self.read(&path).await?,
-            Source::Web(url) => {
+            BundleLocation::File(path) => self.read(&path).await?,
+            BundleLocation::Web(url) => {
                 let cached = self.cache.get(url.as_str()).filter(|_| bundle.pull_policy == PullPolicy::IfNotPresent);
                 match cached {
                     Some(bytes) => bytes,
@@ -144,69 +145,75 @@ impl Fetcher {
         let name = sab_name.to_owned();
         // Inflating is a matter of seconds for a large bundle: not on a thread that serves others.
         let extracted = tokio::task::spawn_blocking(move || extract(name, &bytes)).await;
-        extracted.map_err(|error| Error::transient("BundleUnreadable", format!("reading {sab_name}: {error}")))?
+        extracted.map_err(|error| BundleError::transient("BundleUnreadable", format!("reading {sab_name}: {error}")))?
     }
 
-    async fn source(&self, bundle: &BundleReference) -> Result<Source, Error> {
+    async fn source(&self, bundle: &BundleReference) -> Result<BundleLocation, BundleError> {
         if let Some(file) = &bundle.file {
-            return self.inside_directory(Path::new(file)).await.map(Source::File);
+            return self.inside_directory(Path::new(file)).await.map(BundleLocation::File);
         }
         if let Some(url) = &bundle.url {
             let parsed = Url::parse(url)
-                .map_err(|error| Error::permanent("BundleInvalid", format!("{url} is not a URL: {error}")))?;
+                .map_err(|error| BundleError::permanent("BundleInvalid", format!("{url} is not a URL: {error}")))?;
             return match parsed.scheme() {
-                "https" => Ok(Source::Web(parsed)),
-                "http" if self.options.allow_http => Ok(Source::Web(parsed)),
-                "http" => Err(Error::permanent("BundleRefused", format!("{url}: http is not allowed, use https"))),
-                "file" => self.inside_directory(Path::new(parsed.path())).await.map(Source::File),
-                scheme => Err(Error::permanent("BundleInvalid", format!("{url}: {scheme} is not supported"))),
+                "https" => Ok(BundleLocation::Web(parsed)),
+                "http" if self.options.allow_http => Ok(BundleLocation::Web(parsed)),
+                "http" => {
+                    Err(BundleError::permanent("BundleRefused", format!("{url}: http is not allowed, use https")))
+                }
+                "file" => self.inside_directory(Path::new(parsed.path())).await.map(BundleLocation::File),
+                scheme => Err(BundleError::permanent("BundleInvalid", format!("{url}: {scheme} is not supported"))),
             };
         }
         let name = bundle.sab_name().unwrap_or_default();
         match (self.inside_directory(Path::new(name)).await, &self.options.base_url) {
-            (Ok(path), _) => Ok(Source::File(path)),
+            (Ok(path), _) => Ok(BundleLocation::File(path)),
             (Err(_), Some(base)) => base
                 .join(name)
-                .map(Source::Web)
-                .map_err(|error| Error::permanent("BundleInvalid", format!("{name} makes no URL: {error}"))),
+                .map(BundleLocation::Web)
+                .map_err(|error| BundleError::permanent("BundleInvalid", format!("{name} makes no URL: {error}"))),
             (Err(error), None) => Err(error),
         }
     }
 
     /// The real path of a file, which must lie inside the bundle directory after links are followed (rule fetch-4). An
     /// absolute path is taken as it is if it lies there, and relative to the directory otherwise.
-    async fn inside_directory(&self, file: &Path) -> Result<PathBuf, Error> {
+    async fn inside_directory(&self, file: &Path) -> Result<PathBuf, BundleError> {
         let shown = file.display();
         let Some(directory) = &self.options.directory else {
-            return Err(Error::permanent(
+            return Err(BundleError::permanent(
                 "BundleRefused",
                 format!("bundle {shown}: this frontend has no bundle directory; use a url"),
             ));
         };
         let root = tokio::fs::canonicalize(directory).await.map_err(|error| {
-            Error::transient("BundleUnreadable", format!("the bundle directory cannot be read: {error}"))
+            BundleError::transient("BundleUnreadable", format!("the bundle directory cannot be read: {error}"))
         })?;
         let relative = file.strip_prefix(&root).or_else(|_| file.strip_prefix("/")).unwrap_or(file);
         let missing = |error: std::io::Error| {
             let message = format!("bundle {shown} cannot be read: {error}");
             match error.kind() {
-                std::io::ErrorKind::NotFound => Error::permanent("BundleNotFound", message),
-                _ => Error::transient("BundleUnreadable", message),
+                std::io::ErrorKind::NotFound => BundleError::permanent("BundleNotFound", message),
+                _ => BundleError::transient("BundleUnreadable", message),
             }
         };
         let path = tokio::fs::canonicalize(root.join(relative)).await.map_err(missing)?;
         if !path.starts_with(&root) {
-            return Err(Error::permanent("BundleRefused", format!("bundle {shown} is outside the bundle directory")));
+            return Err(BundleError::permanent(
+                "BundleRefused",
+                format!("bundle {shown} is outside the bundle directory"),
+            ));
         }
         Ok(path)
     }
 
-    async fn read(&self, path: &Path) -> Result<Bytes, Error> {
+    async fn read(&self, path: &Path) -> Result<Bytes, BundleError> {
         let name = path.file_name().unwrap_or_default().display();
-        let unreadable = |error| Error::transient("BundleUnreadable", format!("bundle {name} cannot be read: {error}"));
+        let unreadable =
+            |error| BundleError::transient("BundleUnreadable", format!("bundle {name} cannot be read: {error}"));
         let metadata = tokio::fs::metadata(path).await.map_err(unreadable)?;
         if !metadata.is_file() {
-            return Err(Error::permanent("BundleInvalid", format!("bundle {name} is not a file")));
+            return Err(BundleError::permanent("BundleInvalid", format!("bundle {name} is not a file")));
         }
         if metadata.len() > self.options.max_bytes as u64 {
             return Err(self.too_large(&name.to_string()));
@@ -214,11 +221,14 @@ impl Fetcher {
         tokio::fs::read(path).await.map(Bytes::from).map_err(unreadable)
     }
 
-    fn too_large(&self, name: &str) -> Error {
-        Error::permanent("BundleTooLarge", format!("bundle {name} has more than {} bytes", self.options.max_bytes))
+    fn too_large(&self, name: &str) -> BundleError {
+        BundleError::permanent(
+            "BundleTooLarge",
+            format!("bundle {name} has more than {} bytes", self.options.max_bytes),
+        )
     }
 
-    async fn download(&self, url: &Url, token: Option<&str>) -> Result<Bytes, Error> {
+    async fn download(&self, url: &Url, token: Option<&str>) -> Result<Bytes, BundleError> {
         let mut request = self.http.get(url.clone()).header(header::ACCEPT, ACCEPT);
         if let Some(token) = token {
             // Not sent on to another host when redirected: reqwest takes it off.
@@ -230,8 +240,8 @@ impl Fetcher {
             let message = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
             let message = format!("{} cannot be fetched: {message}", shown(url));
             match error.is_redirect() {
-                true => Error::permanent("BundleRefused", message),
-                false => Error::transient("BundleUnavailable", message),
+                true => BundleError::permanent("BundleRefused", message),
+                false => BundleError::transient("BundleUnavailable", message),
             }
         };
         let response = request.send().await.map_err(failed)?;
@@ -240,9 +250,9 @@ impl Fetcher {
             let message = format!("{} cannot be fetched: the server answers {status}", shown(url));
             let temporary = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
             return Err(match status {
-                StatusCode::NOT_FOUND | StatusCode::GONE => Error::permanent("BundleNotFound", message),
-                _ if status.is_client_error() && !temporary => Error::permanent("BundleRefused", message),
-                _ => Error::transient("BundleUnavailable", message),
+                StatusCode::NOT_FOUND | StatusCode::GONE => BundleError::permanent("BundleNotFound", message),
+                _ if status.is_client_error() && !temporary => BundleError::permanent("BundleRefused", message),
+                _ => BundleError::transient("BundleUnavailable", message),
             });
         }
         if response.content_length().is_some_and(|length| length > self.options.max_bytes as u64) {
@@ -272,23 +282,24 @@ fn shown(url: &Url) -> String {
     url.to_string()
 }
 
-async fn token(kubernetes: &kube::Client, namespace: &str, name: &str) -> Result<String, Error> {
+async fn token(kubernetes: &kube::Client, namespace: &str, name: &str) -> Result<String, BundleError> {
     let api: kube::Api<Secret> = kube::Api::namespaced(kubernetes.clone(), namespace);
     let secret = api.get_opt(name).await.map_err(|error| {
-        Error::transient("SecretUnreadable", format!("secret {name} cannot be read: {}", with_causes(&error)))
+        BundleError::transient("SecretUnreadable", format!("secret {name} cannot be read: {}", with_causes(&error)))
     })?;
-    let secret = secret.ok_or_else(|| Error::transient("SecretNotFound", format!("there is no secret {name}")))?;
+    let secret =
+        secret.ok_or_else(|| BundleError::transient("SecretNotFound", format!("there is no secret {name}")))?;
     let token = secret.data.unwrap_or_default().remove(TOKEN_KEY).map(|bytes| String::from_utf8(bytes.0));
     match token {
         Some(Ok(token)) => Ok(token.trim().to_owned()),
-        _ => Err(Error::transient("SecretInvalid", format!("secret {name} has no key {TOKEN_KEY} with text"))),
+        _ => Err(BundleError::transient("SecretInvalid", format!("secret {name} has no key {TOKEN_KEY} with text"))),
     }
 }
 
-fn extract(sab_name: String, bytes: &Bytes) -> Result<Application, Error> {
+fn extract(sab_name: String, bytes: &Bytes) -> Result<Application, BundleError> {
     let options = streams_bundle::ReadOptions::default();
     let invalid = |error: streams_bundle::Error| {
-        Error::permanent("BundleInvalid", format!("{sab_name} is not a usable bundle: {error}"))
+        BundleError::permanent("BundleInvalid", format!("{sab_name} is not a usable bundle: {error}"))
     };
     let bundle = streams_bundle::Bundle::read(std::io::Cursor::new(bytes), &options).map_err(invalid)?;
     let adl = Bytes::from(bundle.adl_for_submission().map_err(invalid)?);
@@ -317,7 +328,7 @@ mod tests {
         std::fs::write(parent.path().join("secret.sab"), "x").unwrap();
         std::fs::write(directory.join("sub/app.sab"), "x").unwrap();
         std::os::unix::fs::symlink(parent.path().join("secret.sab"), directory.join("link.sab")).unwrap();
-        let options = Options { directory: Some(directory.clone()), ..Options::default() };
+        let options = FetchOptions { directory: Some(directory.clone()), ..FetchOptions::default() };
         let fetcher = Fetcher::new(options).unwrap();
         let real = std::fs::canonicalize(directory.join("sub/app.sab")).unwrap();
         let inside = format!("file://{}", real.display());
@@ -335,18 +346,18 @@ mod tests {
             (reference(Some("ftp://example.com/app.sab"), None, None), Err("BundleInvalid")),
         ] {
             let source = fetcher.source(&bundle).await;
-            let reason = source.as_ref().map(|source| assert_eq!(*source, Source::File(real.clone())));
+            let reason = source.as_ref().map(|source| assert_eq!(*source, BundleLocation::File(real.clone())));
             assert_eq!(reason.map_err(|error| error.reason()), expected, "{bundle:?}");
         }
     }
 
     #[tokio::test]
     async fn without_a_directory_only_urls_work() {
-        let fetcher = Fetcher::new(Options::default()).unwrap();
+        let fetcher = Fetcher::new(FetchOptions::default()).unwrap();
         let error = fetcher.source(&reference(None, Some("app.sab"), None)).await.unwrap_err();
         assert_eq!(error.reason(), "BundleRefused");
         let url = reference(Some("https://example.com/app.sab"), None, None);
-        assert!(matches!(fetcher.source(&url).await, Ok(Source::Web(_))));
+        assert!(matches!(fetcher.source(&url).await, Ok(BundleLocation::Web(_))));
     }
 
     /// A web server with one answer per path; returns its address.
@@ -374,7 +385,8 @@ mod tests {
     #[tokio::test]
     async fn answers_of_a_server_are_told_apart() {
         let base = server().await;
-        let fetcher = Fetcher::new(Options { allow_http: true, max_bytes: 1024, ..Options::default() }).unwrap();
+        let fetcher =
+            Fetcher::new(FetchOptions { allow_http: true, max_bytes: 1024, ..FetchOptions::default() }).unwrap();
         for (path, reason, transient) in [
             ("/large", "BundleTooLarge", false),
             ("/loop", "BundleRefused", false),
@@ -413,7 +425,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_tried_again() {
-        let fetcher = Fetcher::new(Options { allow_http: true, ..Options::default() }).unwrap();
+        let fetcher = Fetcher::new(FetchOptions { allow_http: true, ..FetchOptions::default() }).unwrap();
         let error = fetcher.download(&Url::parse("http://127.0.0.1:1/a.sab").unwrap(), None).await.unwrap_err();
         assert!(error.is_transient(), "{error}");
     }

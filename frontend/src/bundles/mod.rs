@@ -12,5 +12,5 @@
 mod error;
 mod fetcher;
 
-pub use error::Error;
-pub use fetcher::{Application, Fetcher, Options};
+pub use error::BundleError;
+pub use fetcher::{Application, FetchOptions, Fetcher};

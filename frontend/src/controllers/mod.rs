@@ -37,7 +37,7 @@ use streams_kubernetes::queue::{self, BackOff, Queue};
 use tokio_util::sync::CancellationToken;
 
 /// What the controllers need of the process.
-pub struct Surroundings {
+pub struct Dependencies {
     /// The API server.
     pub client: Client,
     /// Shared watches, filled.
@@ -58,13 +58,13 @@ pub struct Surroundings {
 
 /// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next
 /// leader does it again.
-pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
-    let Surroundings { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = surroundings;
+pub async fn run(dependencies: Dependencies, stop: CancellationToken) {
+    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = dependencies;
     let workers = usize::from(jobs.workers);
     let cluster = ApiServer::new(client.clone(), events);
     let processing_elements =
-        processing_element::controller::Controller::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs);
-    let job_controller = job::controller::Controller::new(
+        processing_element::controller::PeController::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs);
+    let job_controller = job::controller::JobController::new(
         cluster.clone(),
         &mirrors,
         Arc::new(ClusterBundles { fetcher: bundles, client }),
@@ -85,9 +85,9 @@ pub async fn run(surroundings: Surroundings, stop: CancellationToken) {
             pools.close();
         }
     };
-    let regions = parallel_region::Reconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
+    let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
-    let of_pools = each(pool_queue, workers, host_pool::Reconciler { cluster, mirrors });
+    let of_pools = each(pool_queue, workers, host_pool::HostPoolReconciler { cluster, mirrors });
     tokio::join!(close, job_controller.run(stop.clone()), of_regions, of_pools, processing_elements.run(stop));
 }
 

@@ -43,7 +43,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// What the API server has answered during one reconcile. It begins empty and ends with the reconcile.
     type Answers: Default + Send;
     /// Plain values: all that is looked at.
-    type Observed: Send + Sync;
+    type Observation: Send + Sync;
     /// What to do.
     type Decision: Send + Sync;
 
@@ -55,10 +55,10 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         &self,
         key: &Key,
         answers: &mut Self::Answers,
-    ) -> impl Future<Output = Result<Option<Self::Observed>, Error>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Observation>, Error>> + Send;
 
     /// What to do next. Pure: the same observation gives the same decision.
-    fn decide(observed: &Self::Observed) -> Self::Decision;
+    fn decide(observed: &Self::Observation) -> Self::Decision;
 
     /// Does it.
     ///
@@ -68,7 +68,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
         &self,
         key: &Key,
         answers: &mut Self::Answers,
-        observed: Self::Observed,
+        observed: Self::Observation,
         decision: Self::Decision,
     ) -> impl Future<Output = Result<Next, Error>> + Send;
 }

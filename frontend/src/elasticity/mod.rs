@@ -8,7 +8,7 @@
 //! * [`outcome`] — pure: what to answer, given what is observed.
 //! * [`view`] — what the API sees: the shared mirrors of jobs and regions.
 //! * [`service`] — the gRPC service: checks, waits.
-//! * `desire` — writes the widths.
+//! * `desired_widths` — writes the widths.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!
@@ -17,14 +17,14 @@
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
 //! the service as a tower service, so that a layer which authenticates goes around it.
 
-mod desire;
+mod desired_widths;
 pub mod errors;
 pub mod outcome;
 pub mod server;
 pub mod service;
 pub mod view;
 
-use self::view::View;
+use self::view::ClusterView;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Elasticity<V> {
     longest_wait: Duration,
 }
 
-impl<V: View> Elasticity<V> {
+impl<V: ClusterView> Elasticity<V> {
     /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`.
     pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
         Self { client, view, longest_wait }

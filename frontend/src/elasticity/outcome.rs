@@ -7,7 +7,7 @@ use streams_proto::elasticity::v1::{Changes, Region};
 
 /// A width that was written to a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenWidth {
     /// Name of the ParallelRegion object.
     pub object_name: String,
     /// Logical name of the region.
@@ -20,7 +20,7 @@ pub struct Written {
 
 /// How far a resize has come.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ResizeOutcome {
     /// What the caller waits for has not happened yet; what it waits for, for people.
     Waiting(String),
     /// It has happened.
@@ -56,44 +56,44 @@ pub enum Outcome {
 }
 
 /// Judges a resize whose widths have been `written`. `before` is the committed generation at the time of the request.
-pub fn judge(
-    written: &[Written],
+pub fn assess(
+    written: &[WrittenWidth],
     before: Option<u64>,
     wait_for: WaitFor,
     job: Option<&Job>,
     regions: &[Arc<ParallelRegion>],
-) -> Outcome {
+) -> ResizeOutcome {
     if wait_for == WaitFor::Accepted {
-        return Outcome::Done { generation: None, changes: None };
+        return ResizeOutcome::Done { generation: None, changes: None };
     }
-    let Some(job) = job else { return Outcome::Gone { region: None } };
+    let Some(job) = job else { return ResizeOutcome::Gone { region: None } };
     let status = job.status.as_ref();
-    for Written { object_name, region, width, object_generation } in written {
+    for WrittenWidth { object_name, region, width, object_generation } in written {
         let Some(object) = regions.iter().find(|r| r.metadata.name.as_deref() == Some(object_name)) else {
-            return Outcome::Gone { region: Some(region.clone()) };
+            return ResizeOutcome::Gone { region: Some(region.clone()) };
         };
         if object.metadata.generation.unwrap_or(0) < *object_generation {
-            return Outcome::Waiting(format!("the change of {region} to be seen"));
+            return ResizeOutcome::Waiting(format!("the change of {region} to be seen"));
         }
         let in_force = applied_width(job, region) == Some(*width);
         if object.spec.width != *width && !in_force {
-            return Outcome::Superseded { region: region.clone(), wanted: *width, now: object.spec.width };
+            return ResizeOutcome::Superseded { region: region.clone(), wanted: *width, now: object.spec.width };
         }
         let observed = object.status.as_ref().and_then(|s| s.observed_generation).unwrap_or(0);
         if !in_force {
             let rejected = object.status.as_ref().and_then(|s| s.rejected.as_ref());
             if let Some(rejected) = rejected.filter(|r| r.width == *width && observed >= *object_generation) {
                 let (stage, code) = (rejected.stage.clone(), rejected.code.clone());
-                return Outcome::Rejected { message: rejected.message.clone(), stage, code };
+                return ResizeOutcome::Rejected { message: rejected.message.clone(), stage, code };
             }
-            return Outcome::Waiting(format!("width {width} of {region} to be compiled and committed"));
+            return ResizeOutcome::Waiting(format!("width {width} of {region} to be compiled and committed"));
         }
     }
     let generation = status.and_then(|s| s.generation);
     let rollout = status.and_then(|s| s.rollout.as_ref()).filter(|r| Some(r.generation) == generation);
     if wait_for == WaitFor::RolledOut && rollout.is_none_or(|r| r.finished_at.is_none()) {
         let pending = rollout.map_or(0, |r| r.pending);
-        return Outcome::Waiting(format!("{pending} PEs of generation {} to follow", generation.unwrap_or(0)));
+        return ResizeOutcome::Waiting(format!("{pending} PEs of generation {} to follow", generation.unwrap_or(0)));
     }
     let changes = rollout.filter(|_| generation > before).map(|r| Changes {
         kept: r.kept,
@@ -101,7 +101,7 @@ pub fn judge(
         added: r.added,
         removed: r.removed,
     });
-    Outcome::Done { generation, changes }
+    ResizeOutcome::Done { generation, changes }
 }
 
 /// The width of a region in the committed generation.
@@ -169,14 +169,15 @@ mod tests {
     #[test]
     fn an_answer_follows_from_what_is_observed() {
         use WaitFor::{Accepted, Committed, RolledOut};
-        let done = |generation, changes: bool| Outcome::Done {
+        let done = |generation, changes: bool| ResizeOutcome::Done {
             generation: Some(generation),
             changes: changes.then_some(Changes { kept: 7, restarted: 0, added: 8, removed: 0 }),
         };
         // The request wrote width 10, which made object generation 5; generation 3 of the job was committed before.
-        let written = [Written { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
+        let written =
+            [WrittenWidth { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
         let table = [
-            (Accepted, job(2, 3, true), object(2, 4, None), Outcome::Done { generation: None, changes: None }),
+            (Accepted, job(2, 3, true), object(2, 4, None), ResizeOutcome::Done { generation: None, changes: None }),
             (Committed, job(10, 4, false), object(10, 5, None), done(4, true)),
             (Committed, job(10, 3, true), object(10, 5, None), done(3, false)),
             (RolledOut, job(10, 4, true), object(10, 5, None), done(4, true)),
@@ -184,18 +185,18 @@ mod tests {
                 Committed,
                 job(2, 3, true),
                 object(12, 6, None),
-                Outcome::Superseded { region: "R".into(), wanted: 10, now: 12 },
+                ResizeOutcome::Superseded { region: "R".into(), wanted: 10, now: 12 },
             ),
             (Committed, job(10, 4, true), object(12, 6, None), done(4, true)),
             (
                 Committed,
                 job(2, 3, true),
                 object(10, 5, Some((10, 5))),
-                Outcome::Rejected { message: "too wide".into(), stage: None, code: None },
+                ResizeOutcome::Rejected { message: "too wide".into(), stage: None, code: None },
             ),
         ];
         for (wait_for, job, object, expected) in table {
-            let outcome = judge(&written, Some(3), wait_for, Some(&job), &[Arc::clone(&object)]);
+            let outcome = assess(&written, Some(3), wait_for, Some(&job), &[Arc::clone(&object)]);
             assert_eq!(outcome, expected, "{wait_for:?} {:?} {:?}", job.status, object.spec);
         }
         let waiting = [
@@ -206,18 +207,19 @@ mod tests {
             (RolledOut, job(10, 4, false), object(10, 5, None)),
         ];
         for (wait_for, job, object) in waiting {
-            let outcome = judge(&written, Some(3), wait_for, Some(&job), &[object]);
-            assert!(matches!(outcome, Outcome::Waiting(_)), "{wait_for:?}: {outcome:?}");
+            let outcome = assess(&written, Some(3), wait_for, Some(&job), &[object]);
+            assert!(matches!(outcome, ResizeOutcome::Waiting(_)), "{wait_for:?}: {outcome:?}");
         }
     }
 
     #[test]
     fn what_is_deleted_meanwhile_is_said_to_be_gone() {
-        let written = [Written { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
+        let written =
+            [WrittenWidth { object_name: "flow-0".into(), region: "R".into(), width: 10, object_generation: 5 }];
         for (job, regions) in [(None, vec![object(10, 5, None)]), (Some(job(2, 3, true)), vec![])] {
-            let outcome = judge(&written, Some(3), WaitFor::Committed, job.as_ref(), &regions);
+            let outcome = assess(&written, Some(3), WaitFor::Committed, job.as_ref(), &regions);
             let region = regions.is_empty().then(|| "R".to_owned());
-            assert_eq!(outcome, Outcome::Gone { region });
+            assert_eq!(outcome, ResizeOutcome::Gone { region });
         }
     }
 

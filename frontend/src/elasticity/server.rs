@@ -1,7 +1,7 @@
 //! The listener of the elasticity API: health, reflection, limits, shutdown.
 
 use super::Elasticity;
-use super::view::View;
+use super::view::ClusterView;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 ///
 /// # Errors
 /// When reflection cannot be built or the listener fails.
-pub async fn serve<V: View>(
+pub async fn serve<V: ClusterView>(
     listener: TcpListener,
     service: Elasticity<V>,
     shutdown: impl Future<Output = ()> + Send,

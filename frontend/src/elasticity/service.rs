@@ -1,8 +1,8 @@
 //! The gRPC service: checks a request, has the widths written, waits.
 
-use super::desire::{find, not_found};
-use super::outcome::{self, Outcome, Written};
-use super::view::View;
+use super::desired_widths::{find, not_found};
+use super::outcome::{self, ResizeOutcome, WrittenWidth};
+use super::view::ClusterView;
 use super::{Elasticity, errors};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tracing::Instrument;
 /// Regions in one request.
 const MAX_REGIONS: usize = 256;
 
-impl<V: View> Elasticity<V> {
+impl<V: ClusterView> Elasticity<V> {
     fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
         self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
     }
@@ -42,10 +42,10 @@ impl<V: View> Elasticity<V> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(name, why));
         }
-        let written = self.desire(&job, &request.regions).await?;
+        let written = self.write_desired(&job, &request.regions).await?;
         tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
         match self.wait(namespace, name, before, &written, wait_for).await? {
-            Outcome::Done { generation, changes } => {
+            ResizeOutcome::Done { generation, changes } => {
                 let job = self.view.job(namespace, name);
                 let objects = self.view.regions(namespace, Some(name));
                 let resize = RequestedWidths::read(objects.iter().map(|object| &**object));
@@ -60,16 +60,16 @@ impl<V: View> Elasticity<V> {
                 });
                 Ok(Response::new(ResizeResponse { regions: regions.collect(), generation, changes }))
             }
-            Outcome::Rejected { message, stage, code } => {
+            ResizeOutcome::Rejected { message, stage, code } => {
                 Err(errors::rejected(&message, stage.as_deref(), code.as_deref()))
             }
-            Outcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
-            Outcome::Gone { region: None } => Err(errors::job_not_found(namespace, name)),
-            Outcome::Gone { region: Some(region) } => {
+            ResizeOutcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
+            ResizeOutcome::Gone { region: None } => Err(errors::job_not_found(namespace, name)),
+            ResizeOutcome::Gone { region: Some(region) } => {
                 let regions = self.view.regions(namespace, Some(name));
                 Err(not_found(&job, regions.iter().map(|region| &**region), &region))
             }
-            Outcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
+            ResizeOutcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
         }
     }
 
@@ -78,17 +78,17 @@ impl<V: View> Elasticity<V> {
         namespace: &str,
         job: &str,
         before: Option<u64>,
-        written: &[Written],
+        written: &[WrittenWidth],
         wait_for: WaitFor,
-    ) -> Result<Outcome, Status> {
+    ) -> Result<ResizeOutcome, Status> {
         let deadline = Instant::now() + self.longest_wait;
         let mut changes = self.view.changes();
         loop {
             changes.mark_unchanged();
             let regions = self.view.regions(namespace, Some(job));
             let observed = self.view.job(namespace, job);
-            match outcome::judge(written, before, wait_for, observed.as_deref(), &regions) {
-                Outcome::Waiting(what) => match timeout_at(deadline, changes.changed()).await {
+            match outcome::assess(written, before, wait_for, observed.as_deref(), &regions) {
+                ResizeOutcome::Waiting(what) => match timeout_at(deadline, changes.changed()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(Status::unavailable("the server is shutting down")),
                     Err(_) => {
@@ -135,7 +135,7 @@ fn check_name(field: &str, value: &str) -> Result<(), Status> {
 }
 
 #[tonic::async_trait]
-impl<V: View> ElasticityService for Elasticity<V> {
+impl<V: ClusterView> ElasticityService for Elasticity<V> {
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, .. } = request.get_ref();
         let span = tracing::info_span!("resize", otel.kind = "server", %namespace, %job);

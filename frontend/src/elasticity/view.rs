@@ -7,7 +7,7 @@ use streams_kubernetes::Key;
 use tokio::sync::watch;
 
 /// A mirror of the jobs and regions of the cluster, as fresh as the shared watches.
-pub trait View: Send + Sync + 'static {
+pub trait ClusterView: Send + Sync + 'static {
     /// The job of this name.
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
 
@@ -18,7 +18,7 @@ pub trait View: Send + Sync + 'static {
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-impl View for Mirrors {
+impl ClusterView for Mirrors {
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.get(&Key::new(namespace, name))
     }

@@ -1,6 +1,6 @@
 //! Calls with a deadline, spread over replicas (rules call-15 and call-16).
 
-use super::error::{Error, Verdict, judge};
+use super::error::{FusionError, Verdict, verdict};
 use super::replicas::Replicas;
 use backon::BackoffBuilder;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ const MAX_REQUEST: usize = 192 << 20;
 
 /// How long calls may take, all attempts together.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClientOptions {
     /// `host:port` of replicas; a name may stand for several.
     pub addresses: Vec<String>,
     /// A submission.
@@ -38,7 +38,7 @@ pub struct Options {
     pub max_text: usize,
 }
 
-impl Options {
+impl ClientOptions {
     /// Default time-outs for these addresses.
     pub fn new(addresses: Vec<String>) -> Self {
         Self {
@@ -55,12 +55,12 @@ impl Options {
 #[derive(Clone, Debug)]
 pub struct Client {
     replicas: Arc<Replicas>,
-    options: Arc<Options>,
+    options: Arc<ClientOptions>,
 }
 
 impl Client {
     /// A client; connects when first used.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: ClientOptions) -> Self {
         let replicas = Arc::new(Replicas::new(options.addresses.iter().cloned()));
         Self { replicas, options: Arc::new(options) }
     }
@@ -69,8 +69,8 @@ impl Client {
     /// for it.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn submit(&self, request: SubmitRequest) -> Result<SubmitResponse, Error> {
+    /// See [`FusionError`].
+    pub async fn submit(&self, request: SubmitRequest) -> Result<SubmitResponse, FusionError> {
         let lean = SubmitRequest { compilation: request.compilation.clone().map(without_content) };
         let deadline = Instant::now() + self.options.submit_deadline;
         let call = |mut client: FusionServiceClient<Channel>, full: bool| {
@@ -83,8 +83,8 @@ impl Client {
     /// Compiles a running job for other widths. Contents of ADL and layout must be in the request.
     ///
     /// # Errors
-    /// See [`Error`].
-    pub async fn resize(&self, request: ResizeRequest) -> Result<ResizeResponse, Error> {
+    /// See [`FusionError`].
+    pub async fn resize(&self, request: ResizeRequest) -> Result<ResizeResponse, FusionError> {
         let mut lean = request.clone();
         lean.compilation = lean.compilation.map(without_content);
         lean.layout = lean.layout.map(lean_blob);
@@ -96,11 +96,11 @@ impl Client {
         self.unary(deadline, call).await
     }
 
-    pub(super) fn options(&self) -> &Options {
+    pub(super) fn options(&self) -> &ClientOptions {
         &self.options
     }
 
-    async fn unary<T, F, Fut>(&self, deadline: Instant, call: F) -> Result<T, Error>
+    async fn unary<T, F, Fut>(&self, deadline: Instant, call: F) -> Result<T, FusionError>
     where
         F: Fn(FusionServiceClient<Channel>, bool) -> Fut,
         Fut: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -114,7 +114,7 @@ impl Client {
 
     /// Runs `attempt` until it succeeds, fails for good, or the deadline passes. Its second argument says whether to
     /// send contents.
-    pub(super) async fn attempts<T, F, Fut>(&self, deadline: Instant, mut attempt: F) -> Result<T, Error>
+    pub(super) async fn attempts<T, F, Fut>(&self, deadline: Instant, mut attempt: F) -> Result<T, FusionError>
     where
         F: FnMut(FusionServiceClient<Channel>, bool) -> Fut,
         Fut: Future<Output = Result<T, Status>>,
@@ -128,19 +128,19 @@ impl Client {
         let mut tried = BTreeSet::new();
         let mut full = false;
         loop {
-            let late = |last: &Error| Error::DeadlineExceeded(last.to_string());
+            let late = |last: &FusionError| FusionError::DeadlineExceeded(last.to_string());
             let chosen = match timeout_at(deadline, self.replicas.choose(&tried)).await {
                 Ok(Ok(chosen)) => chosen,
-                Ok(Err(message)) => return Err(Error::Unavailable(message)),
-                Err(_) => return Err(Error::DeadlineExceeded("no replica was found".to_owned())),
+                Ok(Err(message)) => return Err(FusionError::Unavailable(message)),
+                Err(_) => return Err(FusionError::DeadlineExceeded("no replica was found".to_owned())),
             };
             let client = connect(chosen.channel());
             let status = match timeout_at(deadline, attempt(client, full)).await {
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(status)) => status,
-                Err(_) => return Err(Error::DeadlineExceeded(format!("{} did not answer", chosen.address()))),
+                Err(_) => return Err(FusionError::DeadlineExceeded(format!("{} did not answer", chosen.address()))),
             };
-            match judge(&status) {
+            match verdict(&status) {
                 Verdict::Final(error) => return Err(error),
                 Verdict::SendContent(error) if full => return Err(error),
                 Verdict::SendContent(_) => full = true,

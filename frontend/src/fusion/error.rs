@@ -16,7 +16,7 @@ pub struct Problem {
 
 /// Why a call gave no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum FusionError {
     /// The application or the request is wrong. The same request will never succeed.
     Rejected {
         /// Stage of the first problem.
@@ -42,14 +42,14 @@ pub enum Error {
     Internal(String),
 }
 
-impl Error {
+impl FusionError {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::DeadlineExceeded(_) | Self::Internal(_))
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for FusionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rejected { code, message, .. } => match code {
@@ -67,28 +67,28 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for FusionError {}
 
 /// What to do about a failed attempt.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Give up: the answer would be the same everywhere.
-    Final(Error),
+    Final(FusionError),
     /// The replica lacks inputs: send them.
-    SendContent(Error),
+    SendContent(FusionError),
     /// Ask another replica, not before the delay if there is one.
-    Elsewhere(Error, Option<Duration>),
+    Elsewhere(FusionError, Option<Duration>),
 }
 
 /// Reads a status by the rules at the top of `fusion.proto`.
-pub(super) fn judge(status: &Status) -> Verdict {
+pub(super) fn verdict(status: &Status) -> Verdict {
     let details = status.get_error_details();
     let reason = details.error_info().map_or("", |info| info.reason.as_str());
     let message = status.message().to_owned();
     match (status.code(), reason) {
-        (_, "INPUT_MISSING") => Verdict::SendContent(Error::InputMissing(message)),
-        (_, "OTHER_COMPILER") => Verdict::Elsewhere(Error::OtherCompiler(message), None),
-        (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(Error::LayoutRejected(message)),
+        (_, "INPUT_MISSING") => Verdict::SendContent(FusionError::InputMissing(message)),
+        (_, "OTHER_COMPILER") => Verdict::Elsewhere(FusionError::OtherCompiler(message), None),
+        (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(FusionError::LayoutRejected(message)),
         (Code::InvalidArgument, _) => {
             let metadata = |key: &str| details.error_info().and_then(|info| info.metadata.get(key).cloned());
             let problems = details.bad_request().map_or_else(Vec::new, |bad| {
@@ -98,19 +98,19 @@ pub(super) fn judge(status: &Status) -> Verdict {
                     .collect()
             });
             let stage = metadata("stage").unwrap_or_default();
-            Verdict::Final(Error::Rejected { stage, code: metadata("code"), message, problems })
+            Verdict::Final(FusionError::Rejected { stage, code: metadata("code"), message, problems })
         }
         (Code::ResourceExhausted, _) => {
             let delay = details.retry_info().and_then(|info| info.retry_delay);
-            Verdict::Elsewhere(Error::Unavailable(message), delay)
+            Verdict::Elsewhere(FusionError::Unavailable(message), delay)
         }
-        (Code::Unavailable, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
+        (Code::Unavailable, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
         // Our own cancellation never gets here: the future is gone. A server that cancels is going away.
-        (Code::Cancelled | Code::Aborted, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
-        (Code::DeadlineExceeded, _) => Verdict::Final(Error::DeadlineExceeded(message)),
+        (Code::Cancelled | Code::Aborted, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
+        (Code::DeadlineExceeded, _) => Verdict::Final(FusionError::DeadlineExceeded(message)),
         // A broken connection shows up as an unknown error with a transport error as its source.
-        (Code::Unknown, _) => Verdict::Elsewhere(Error::Unavailable(message), None),
-        _ => Verdict::Elsewhere(Error::Internal(message), None),
+        (Code::Unknown, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
+        _ => Verdict::Elsewhere(FusionError::Internal(message), None),
     }
 }
 
@@ -133,10 +133,10 @@ mod tests {
         let mut details = info("APPLICATION_REJECTED", &[("stage", "topology"), ("code", "CDISR1164E")]);
         details.add_bad_request_violation("topology:12:3", "CDISR1164E width 0");
         let status = Status::with_error_details(Code::InvalidArgument, "CDISR1164E width 0", details);
-        let Verdict::Final(error) = judge(&status) else { panic!("not final") };
+        let Verdict::Final(error) = verdict(&status) else { panic!("not final") };
         assert!(!error.is_transient());
         assert_eq!(error.to_string(), "CDISR1164E width 0");
-        let Error::Rejected { stage, code, problems, .. } = error else { panic!("not rejected") };
+        let FusionError::Rejected { stage, code, problems, .. } = error else { panic!("not rejected") };
         assert_eq!((stage.as_str(), code.as_deref()), ("topology", Some("CDISR1164E")));
         assert_eq!(problems[0].field, "topology:12:3");
     }
@@ -154,7 +154,7 @@ mod tests {
             (Status::internal("m"), "elsewhere"),
             (Status::deadline_exceeded("m"), "final"),
         ] {
-            let verdict = match judge(&status) {
+            let verdict = match verdict(&status) {
                 Verdict::Final(_) => "final",
                 Verdict::SendContent(_) => "send content",
                 Verdict::Elsewhere(..) => "elsewhere",
@@ -167,7 +167,7 @@ mod tests {
     fn an_overloaded_replica_says_when() {
         let mut details = info("OVERLOADED", &[]);
         details.set_retry_info(Some(Duration::from_millis(300)));
-        let Verdict::Elsewhere(_, delay) = judge(&Status::with_error_details(Code::ResourceExhausted, "m", details))
+        let Verdict::Elsewhere(_, delay) = verdict(&Status::with_error_details(Code::ResourceExhausted, "m", details))
         else {
             panic!("final")
         };

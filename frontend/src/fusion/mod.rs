@@ -2,7 +2,7 @@
 //!
 //! * [`Client`] — `submit`, `resize`, `render`: every call has a deadline and goes to another replica when one fails.
 //! * [`replicas`] — which replicas there are, and which one to ask next.
-//! * [`Error`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile anew.
+//! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile anew.
 //!
 //! Knows: the contract in `proto/streams/fusion/v1`. Must not know: Kubernetes objects, queues, when to call.
 //!
@@ -15,6 +15,6 @@ pub mod replicas;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, Options};
-pub use error::{Error, Problem};
-pub use render::Text;
+pub use client::{Client, ClientOptions};
+pub use error::{FusionError, Problem};
+pub use render::RenderedText;

@@ -1,7 +1,7 @@
 //! The stream of AADL texts, checked and resumed (rule call-16).
 
 use super::client::{Client, lean_blob, traced, without_content};
-use super::error::Error;
+use super::error::FusionError;
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 
 /// The AADL of one PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct RenderedText {
     /// Id of the PE.
     pub pe_id: u64,
     /// SHA-256 of the text in lower-case hexadecimal; checked.
@@ -28,7 +28,7 @@ impl Client {
     /// Streams the texts of some PEs, in the order of the request, one in memory at a time. Contents of ADL and layout
     /// must be in the request. After a broken connection the remaining texts come from another replica. An error ends
     /// the stream. Dropping the stream ends the call.
-    pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<Text, Error>> {
+    pub fn render(&self, request: RenderRequest) -> ReceiverStream<Result<RenderedText, FusionError>> {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let client = self.clone();
         let span = tracing::Span::current();
@@ -53,8 +53,8 @@ impl Client {
 async fn render(
     client: &Client,
     request: RenderRequest,
-    sink: &mpsc::Sender<Result<Text, Error>>,
-) -> Result<(), Error> {
+    sink: &mpsc::Sender<Result<RenderedText, FusionError>>,
+) -> Result<(), FusionError> {
     let deadline = Instant::now() + client.options().render_deadline;
     let max_text = client.options().max_text;
     let mut lean = request.clone();
@@ -91,7 +91,7 @@ async fn render(
         })
         .await;
     result?;
-    broken.into_inner().map_or(Ok(()), |message| Err(Error::Internal(message)))
+    broken.into_inner().map_or(Ok(()), |message| Err(FusionError::Internal(message)))
 }
 
 /// Reads one text. The inner error is an answer against the contract.
@@ -99,7 +99,7 @@ async fn next_text(
     stream: &mut Streaming<RenderResponse>,
     pe_id: u64,
     max_text: usize,
-) -> Result<Result<Text, String>, Status> {
+) -> Result<Result<RenderedText, String>, Status> {
     let start = match stream.message().await? {
         Some(RenderResponse { part: Some(Part::Start(start)) }) if start.pe_id == pe_id => start,
         Some(_) => return Ok(Err(format!("PE {pe_id} was asked for, something else came"))),
@@ -130,5 +130,5 @@ async fn next_text(
     if content_id != start.content_id {
         return Ok(Err(format!("the AADL of PE {pe_id} is not the one announced")));
     }
-    Ok(Ok(Text { pe_id, content_id, text: text.freeze() }))
+    Ok(Ok(RenderedText { pe_id, content_id, text: text.freeze() }))
 }

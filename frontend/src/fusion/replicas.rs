@@ -24,11 +24,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Replicas {
     names: Vec<String>,
-    state: Mutex<State>,
+    state: Mutex<ResolvedReplicas>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ResolvedReplicas {
     resolved: Option<Instant>,
     choices: usize,
     replicas: BTreeMap<SocketAddr, Arc<Replica>>,

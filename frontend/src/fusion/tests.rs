@@ -1,7 +1,7 @@
 //! The client against replicas that fail in every way the contract knows. The replicas are real gRPC servers with
 //! scripted answers.
 
-use super::{Client, Error, Options, Text};
+use super::{Client, ClientOptions, FusionError, RenderedText};
 use bytes::Bytes;
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
@@ -36,7 +36,7 @@ enum Behaviour {
     Corrupt,
 }
 
-struct Replica {
+struct ScriptedReplica {
     behaviour: Behaviour,
     calls: Arc<AtomicUsize>,
 }
@@ -46,7 +46,7 @@ fn status(code: Code, reason: &str) -> Status {
     Status::with_error_details(code, reason, info)
 }
 
-impl Replica {
+impl ScriptedReplica {
     async fn common(&self, compilation: Option<&Compilation>) -> Result<(), Status> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let content = compilation.and_then(|c| c.adl.as_ref()).and_then(|adl| adl.content.as_ref());
@@ -74,7 +74,7 @@ fn text_of(pe_id: u64) -> Vec<u8> {
 }
 
 #[tonic::async_trait]
-impl FusionService for Replica {
+impl FusionService for ScriptedReplica {
     async fn submit(&self, request: Request<SubmitRequest>) -> Result<Response<SubmitResponse>, Status> {
         self.common(request.get_ref().compilation.as_ref()).await?;
         Ok(Response::new(SubmitResponse { plan: Some(Plan::default()), warnings: vec![] }))
@@ -130,13 +130,13 @@ async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) 
         addresses.push(listener.local_addr().unwrap().to_string());
         let count = Arc::new(AtomicUsize::new(0));
         calls.push(Arc::clone(&count));
-        let service = FusionServiceServer::new(Replica { behaviour, calls: count })
+        let service = FusionServiceServer::new(ScriptedReplica { behaviour, calls: count })
             .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Zstd);
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     }
-    let mut options = Options::new(addresses);
+    let mut options = ClientOptions::new(addresses);
     options.submit_deadline = Duration::from_secs(5);
     options.resize_deadline = Duration::from_millis(300);
     options.render_deadline = Duration::from_secs(5);
@@ -153,7 +153,7 @@ fn submission() -> SubmitRequest {
     SubmitRequest { compilation: compilation() }
 }
 
-async fn texts(client: &Client, pe_ids: Vec<u64>) -> Result<Vec<Text>, Error> {
+async fn texts(client: &Client, pe_ids: Vec<u64>) -> Result<Vec<RenderedText>, FusionError> {
     let request = RenderRequest { compilation: compilation(), pe_ids, ..RenderRequest::default() };
     client.render(request).collect::<Vec<_>>().await.into_iter().collect()
 }
@@ -180,13 +180,13 @@ async fn another_replica_answers_for_one_that_cannot() {
 async fn a_rejection_is_final() {
     let (client, calls) = client_of(&[Behaviour::Rejecting, Behaviour::Rejecting]).await;
     let error = client.submit(submission()).await.unwrap_err();
-    assert!(matches!(&error, Error::Rejected { stage, .. } if stage == "topology"), "{error:?}");
+    assert!(matches!(&error, FusionError::Rejected { stage, .. } if stage == "topology"), "{error:?}");
     assert_eq!(calls.iter().map(|c| c.load(Ordering::SeqCst)).sum::<usize>(), 1);
 }
 
 #[tokio::test]
 async fn nobody_there_is_transient() {
-    let mut options = Options::new(vec!["127.0.0.1:1".to_owned()]);
+    let mut options = ClientOptions::new(vec!["127.0.0.1:1".to_owned()]);
     options.submit_deadline = Duration::from_millis(400);
     let error = Client::new(options).submit(submission()).await.unwrap_err();
     assert!(error.is_transient(), "{error:?}");
@@ -197,7 +197,7 @@ async fn a_silent_replica_is_not_waited_for_beyond_the_deadline() {
     let (client, _) = client_of(&[Behaviour::Silent]).await;
     let request = ResizeRequest { compilation: compilation(), ..ResizeRequest::default() };
     let error = client.resize(request).await.unwrap_err();
-    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
+    assert!(matches!(error, FusionError::DeadlineExceeded(_)), "{error:?}");
 }
 
 #[tokio::test]
@@ -223,5 +223,5 @@ async fn a_broken_stream_goes_on_elsewhere() {
 async fn a_text_that_is_not_the_announced_one_is_refused() {
     let (client, _) = client_of(&[Behaviour::Corrupt]).await;
     let error = texts(&client, vec![0]).await.unwrap_err();
-    assert!(matches!(error, Error::Internal(_)), "{error:?}");
+    assert!(matches!(error, FusionError::Internal(_)), "{error:?}");
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Parser;
 use integration_tests::demo::report;
-use integration_tests::demo::run::{Demo, Options};
+use integration_tests::demo::run::{Demo, DemoOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
@@ -59,7 +59,7 @@ async fn demo(arguments: Arguments) -> Result<()> {
     let stopped = stop::asked()?;
     tokio::pin!(stopped);
     let supervisor = Supervisor::this_program()?;
-    let options = Options { context: arguments.context, namespace: arguments.namespace };
+    let options = DemoOptions { context: arguments.context, namespace: arguments.namespace };
     let demo = tokio::select! {
         demo = Demo::run(&supervisor, &options) => demo?,
         // What has been started by now ends with this process.

@@ -13,7 +13,7 @@ use streams_control_plane::stop;
 #[derive(Parser, Debug)]
 #[command(after_help = "Examples:
   cargo soak resizes                               ten minutes, report in docs/measurements/soak-resizes.md
-  cargo soak resizes --minutes 60 --seed 4         longer, other widths and blows
+  cargo soak resizes --minutes 60 --seed 4         longer, other widths and faults
   cargo soak resizes --minutes 2 --no-blows --report /tmp/quiet.md
                                                    only load: how long resizes take when nothing dies")]
 struct Arguments {
@@ -33,7 +33,7 @@ struct Resizes {
     /// How long new resizes are begun.
     #[arg(long, default_value_t = 10.0, value_name = "MINUTES", value_parser = positive)]
     minutes: f64,
-    /// Number from which widths and blows follow.
+    /// Number from which widths and faults follow.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Jobs that are resized at the same time.
@@ -42,12 +42,12 @@ struct Resizes {
     /// Replicas of the frontend.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
     frontends: u8,
-    /// Mean time between two blows.
-    #[arg(long, default_value_t = 6.0, value_name = "SECONDS", value_parser = positive)]
-    blow_every: f64,
+    /// Mean time between two faults.
+    #[arg(long = "blow-every", default_value_t = 6.0, value_name = "SECONDS", value_parser = positive)]
+    fault_every: f64,
     /// Nothing dies.
-    #[arg(long, conflicts_with = "blow_every")]
-    no_blows: bool,
+    #[arg(long = "no-blows", conflicts_with = "fault_every")]
+    no_faults: bool,
     /// Where the report is written.
     #[arg(long, default_value = "docs/measurements/soak-resizes.md", value_name = "PATH")]
     report: PathBuf,
@@ -78,12 +78,12 @@ fn main() -> ExitCode {
 async fn soak(arguments: &Resizes) -> Result<()> {
     // It comes to an end in good order: the resizes that have begun, the last check, the report.
     let stop = stop::asked()?;
-    let options = resizes::Options {
+    let options = resizes::SoakOptions {
         duration: Duration::from_secs_f64(arguments.minutes * 60.0),
         seed: arguments.seed,
         jobs: arguments.jobs.into(),
         frontends: arguments.frontends.into(),
-        blow_every: (!arguments.no_blows).then(|| Duration::from_secs_f64(arguments.blow_every)),
+        fault_every: (!arguments.no_faults).then(|| Duration::from_secs_f64(arguments.fault_every)),
     };
     let ended = resizes::run(&Supervisor::this_program()?, &options, stop).await?;
     let page = report::resizes(&options, &ended)?;

@@ -34,7 +34,7 @@ const RESIZED_WITHIN: Duration = Duration::from_secs(180);
 
 /// What the demo is asked for.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DemoOptions {
     /// Context of an existing cluster; else a control plane is started.
     pub context: Option<String>,
     /// Namespace of the job; made if it is not there.
@@ -56,7 +56,7 @@ impl Demo {
     ///
     /// # Errors
     /// When a step fails or does not have the result that it should have.
-    pub async fn run(supervisor: &Supervisor, options: &Options) -> Result<Self> {
+    pub async fn run(supervisor: &Supervisor, options: &DemoOptions) -> Result<Self> {
         let mut steps = Vec::new();
         let start = Instant::now();
         let programs = Programs::build(supervisor).await?;
@@ -73,7 +73,7 @@ impl Demo {
         let progress = Progress::begin("fusion service (2 replicas) and frontend");
         let client = cluster.client().await?;
         make_namespace(&client, &options.namespace).await?;
-        let system_options = system::Options {
+        let system_options = system::SystemOptions {
             kubeconfig: cluster.kubeconfig().to_owned(),
             namespace: Some(options.namespace.clone()),
             fusion_replicas: 2,

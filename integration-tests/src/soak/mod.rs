@@ -2,7 +2,7 @@
 //!
 //! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its
 //!   place;
-//! * [`blows`] — what dies;
+//! * [`faults`] — what dies;
 //! * [`figures`] — how often, how long;
 //! * [`memory`] — how much memory the services take;
 //! * `commit` — which commit a report is about;
@@ -10,8 +10,8 @@
 //!
 //! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
 
-pub mod blows;
 mod commit;
+pub mod faults;
 pub mod figures;
 pub mod memory;
 pub mod report;

@@ -1,8 +1,8 @@
 //! The page about a run: on which machine, of which commit, what was done, how long it took.
 
-use super::blows::Blow;
+use super::faults::Fault;
 use super::figures::Durations;
-use super::resizes::{Ended, Options};
+use super::resizes::{EndedRun, SoakOptions};
 use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,13 +15,13 @@ const SHOWN: [usize; 4] = [50, 90, 99, 100];
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
-    let Ended { outcome, failure, .. } = ended;
+pub fn resizes(options: &SoakOptions, ended: &EndedRun) -> Result<String> {
+    let EndedRun { outcome, failure, .. } = ended;
     let mut page = String::from("# Soak: resizes\n\n");
     writeln!(
         page,
         "Random widths for the three regions of the sample application, one to three of them in each request to the elasticity API, while processes \
-         and pods die at random. After every few resizes the blows stop until everything has come to rest; then every PE that the widths call for \
+         and pods die at random. After every few resizes the faults stop until everything has come to rest; then every PE that the widths call for \
          must run in exactly one pod, with its Service, text and owner, and nothing else may be there. Each request that changes a width must lead to \
          exactly one generation, however many regions it names. At the end the jobs are deleted, and nothing of them may stay.\n"
     )?;
@@ -30,8 +30,8 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         Some(error) => format!("**failed**: {error:#}"),
     };
     writeln!(page, "Result: {result}.\n")?;
-    let blows =
-        options.blow_every.map_or_else(|| "none".to_owned(), |every| format!("one every {every:?} in the mean"));
+    let faults =
+        options.fault_every.map_or_else(|| "none".to_owned(), |every| format!("one every {every:?} in the mean"));
     let rows = [
         ("command", format!("`{}`", command(options))),
         ("commit", outcome.commit.clone()),
@@ -40,7 +40,7 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
         ("duration", format!("{} s", outcome.took.as_secs())),
         ("jobs, frontends, replicas of the fusion service", format!("{}, {}, 2", options.jobs, options.frontends)),
-        ("blows", blows),
+        ("faults", faults),
     ];
     table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
 
@@ -50,30 +50,30 @@ pub fn resizes(options: &Options, ended: &Ended) -> Result<String> {
         ("resizes rolled out".to_owned(), outcome.resizes),
         ("of those, of more than one region".to_owned(), outcome.of_several_regions),
         ("pods kept".to_owned(), kept),
-        ("pods replaced, by resizes or blows".to_owned(), restarted),
+        ("pods replaced, by resizes or faults".to_owned(), restarted),
         ("pods added".to_owned(), added),
         ("pods removed".to_owned(), removed),
         ("calls repeated, because nobody answered".to_owned(), outcome.repeated_calls),
         ("services ended by themselves and started again".to_owned(), outcome.ended_by_themselves),
         ("checks".to_owned(), outcome.checks),
     ];
-    counts.extend(Blow::ALL.map(|blow| (blow.to_string(), outcome.blows.get(&blow).copied().unwrap_or(0))));
+    counts.extend(Fault::ALL.map(|fault| (fault.to_string(), outcome.faults.get(&fault).copied().unwrap_or(0))));
     table(&mut page, ["", "times"], counts.into_iter().map(|(name, count)| [name, count.to_string()]))?;
 
-    page.push_str("\n## How long it took\n\nSeconds, as the caller sees them. A blow that falls during a resize counts wherever it falls.\n\n");
+    page.push_str("\n## How long it took\n\nSeconds, as the caller sees them. A fault that falls during a resize counts wherever it falls.\n\n");
     let rows = [
         ("request to committed", &outcome.committed),
         ("request to rolled out", &outcome.rolled_out),
-        ("request to committed, under blows", &outcome.committed_under_blows),
-        ("request to rolled out, under blows", &outcome.rolled_out_under_blows),
-        ("end of blows to everything in its place", &outcome.settled),
+        ("request to committed, under faults", &outcome.committed_under_faults),
+        ("request to rolled out, under faults", &outcome.rolled_out_under_faults),
+        ("end of faults to everything in its place", &outcome.settled),
     ];
     let rows = rows.into_iter().map(|(name, durations)| latency(name, durations));
     table(&mut page, ["", "number", "50 %", "90 %", "99 %", "longest"], rows)?;
 
     page.push_str(
         "\n## Memory\n\nResident, in MiB, from the time at which all jobs ran for the first time until they were at rest at the end. A process that was \
-         killed begins anew: with blows the columns say little about growth.\n\n",
+         killed begins anew: with faults the columns say little about growth.\n\n",
     );
     let mib = |kib: u64| format!("{:.1}", kib as f64 / 1024.0);
     let rows = outcome
@@ -109,13 +109,13 @@ fn table<const N: usize>(page: &mut String, header: [&str; N], rows: impl Iterat
     Ok(())
 }
 
-fn command(options: &Options) -> String {
+fn command(options: &SoakOptions) -> String {
     let minutes = options.duration.as_secs_f64() / 60.0;
     let mut command = format!(
         "cargo soak resizes --minutes {minutes} --seed {} --jobs {} --frontends {}",
         options.seed, options.jobs, options.frontends
     );
-    match options.blow_every {
+    match options.fault_every {
         Some(every) => command.push_str(&format!(" --blow-every {}", every.as_secs_f64())),
         None => command.push_str(" --no-blows"),
     }
@@ -151,24 +151,24 @@ pub fn write(page: &str, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::resizes::{Ended, Options, Outcome};
+    use super::super::resizes::{EndedRun, SoakOptions, SoakOutcome};
     use super::resizes;
     use anyhow::anyhow;
     use std::time::Duration;
 
     #[test]
     fn the_page_has_figures_and_what_went_wrong() {
-        let options = Options {
+        let options = SoakOptions {
             duration: Duration::from_secs(90),
             seed: 7,
             jobs: 2,
             frontends: 1,
-            blow_every: Some(Duration::from_secs(5)),
+            fault_every: Some(Duration::from_secs(5)),
         };
-        let mut outcome = Outcome { resizes: 3, ..Outcome::default() };
+        let mut outcome = SoakOutcome { resizes: 3, ..SoakOutcome::default() };
         outcome.committed.add(Duration::from_millis(1_250));
         let failure = Some(anyhow!("a pod is missing"));
-        let page = resizes(&options, &Ended { outcome, failure, logs: None }).unwrap();
+        let page = resizes(&options, &EndedRun { outcome, failure, logs: None }).unwrap();
         for part in [
             "Result: **failed**: a pod is missing.",
             "`cargo soak resizes --minutes 1.5 --seed 7 --jobs 2 --frontends 1 --blow-every 5`",

@@ -1,9 +1,9 @@
-//! Widths change all the time, several regions at once, while processes and pods die. Now and then the blows stop, and
+//! Widths change all the time, several regions at once, while processes and pods die. Now and then the faults stop, and
 //! everything must come to rest in its place: every PE of the newest widths runs in exactly one pod, nothing else is
 //! there, what is applied is what is desired. Each request that changes something leads to exactly one generation. At
 //! the end the jobs are deleted, and nothing of them may stay.
 
-use super::blows::{self, Blow};
+use super::faults::{self, Fault};
 use super::figures::Durations;
 use super::memory::Memory;
 use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
@@ -44,22 +44,22 @@ const CHECK_EVERY: u32 = 10;
 
 /// What the run is like.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SoakOptions {
     /// How long new resizes are begun.
     pub duration: Duration,
-    /// Where widths and blows follow from.
+    /// Where widths and faults follow from.
     pub seed: u64,
     /// Number of jobs.
     pub jobs: usize,
     /// Replicas of the frontend.
     pub frontends: usize,
-    /// Mean time between two blows; `None`: none are dealt.
-    pub blow_every: Option<Duration>,
+    /// Mean time between two faults; `None`: none is injected.
+    pub fault_every: Option<Duration>,
 }
 
 /// What was done and how it went.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SoakOutcome {
     /// Resizes that were rolled out.
     pub resizes: usize,
     /// Of those, how many asked for more than one region.
@@ -71,19 +71,19 @@ pub struct Outcome {
     /// Services that ended by themselves and were started again, as a kubelet would: a frontend ends when it cannot
     /// renew its lease in time.
     pub ended_by_themselves: usize,
-    /// Blows by kind.
-    pub blows: BTreeMap<Blow, usize>,
+    /// Faults by kind.
+    pub faults: BTreeMap<Fault, usize>,
     /// Times at which everything was looked at and found in its place.
     pub checks: usize,
-    /// From the request to the answer that the generation is committed, where no blow fell meanwhile.
+    /// From the request to the answer that the generation is committed, where no fault fell meanwhile.
     pub committed: Durations,
-    /// From the request to the answer that it is rolled out, where no blow fell meanwhile.
+    /// From the request to the answer that it is rolled out, where no fault fell meanwhile.
     pub rolled_out: Durations,
-    /// The same where blows fell.
-    pub committed_under_blows: Durations,
-    /// The same where blows fell.
-    pub rolled_out_under_blows: Durations,
-    /// From the end of the blows until everything was in its place.
+    /// The same where faults fell.
+    pub committed_under_faults: Durations,
+    /// The same where faults fell.
+    pub rolled_out_under_faults: Durations,
+    /// From the end of the faults until everything was in its place.
     pub settled: Durations,
     /// Memory of the services, from the time at which all jobs ran for the first time to the time at which they had
     /// come to rest for the last time.
@@ -100,9 +100,9 @@ pub struct Outcome {
 
 /// A run that has ended: what was done, and why it ended early if it did.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedRun {
     /// What was done.
-    pub outcome: Outcome,
+    pub outcome: SoakOutcome,
     /// What went wrong.
     pub failure: Option<anyhow::Error>,
     /// Where the logs are, if something did.
@@ -110,16 +110,16 @@ pub struct Ended {
 }
 
 /// What the tasks of a run share.
-struct Run {
+struct SoakRun {
     system: System,
     jobs: Vec<ObservedJob>,
-    outcome: Mutex<Outcome>,
-    /// Held for reading by whoever deals a blow, for writing by whoever wants peace.
-    peace: RwLock<()>,
+    outcome: Mutex<SoakOutcome>,
+    /// Held for reading by whoever injects a fault, for writing by whoever wants calm.
+    calm: RwLock<()>,
     /// Held by whoever kills or starts processes.
-    hands: Mutex<()>,
-    /// Blows dealt so far.
-    blows: watch::Sender<u64>,
+    processes: Mutex<()>,
+    /// faults injected so far.
+    faults: watch::Sender<u64>,
     /// No more resizes are begun.
     over: watch::Sender<bool>,
 }
@@ -128,7 +128,7 @@ struct Run {
 ///
 /// # Errors
 /// When it cannot even begin. What goes wrong later is in the result.
-pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<Output = ()>) -> Result<Ended> {
+pub async fn run(supervisor: &Supervisor, options: &SoakOptions, stop: impl Future<Output = ()>) -> Result<EndedRun> {
     let commit = super::commit::commit();
     let programs = Programs::build(supervisor).await?;
     let progress = Progress::begin("control plane and services");
@@ -138,7 +138,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
     )
     .await?;
     let namespace = control_plane.namespace("soak").await?;
-    let system_options = system::Options {
+    let system_options = system::SystemOptions {
         kubeconfig: control_plane.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
@@ -157,13 +157,13 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
     try_join_all(jobs.iter().map(|job| job.settled(Widths::default(), SETTLED_WITHIN))).await?;
     progress.done();
 
-    let run = Run {
+    let run = SoakRun {
         system,
         jobs,
-        outcome: Mutex::new(Outcome { commit, ..Outcome::default() }),
-        peace: RwLock::new(()),
-        hands: Mutex::new(()),
-        blows: watch::Sender::new(0),
+        outcome: Mutex::new(SoakOutcome { commit, ..SoakOutcome::default() }),
+        calm: RwLock::new(()),
+        processes: Mutex::new(()),
+        faults: watch::Sender::new(0),
         over: watch::Sender::new(false),
     };
     let start = Instant::now();
@@ -179,7 +179,7 @@ pub async fn run(supervisor: &Supervisor, options: &Options, stop: impl Future<O
     });
     drop(run.system);
     control_plane.stop().await?;
-    Ok(Ended { outcome, failure, logs })
+    Ok(EndedRun { outcome, failure, logs })
 }
 
 fn job(namespace: &str, number: usize) -> Job {
@@ -189,13 +189,13 @@ fn job(namespace: &str, number: usize) -> Job {
     job
 }
 
-impl Run {
-    async fn everything(&self, options: &Options, stop: impl Future<Output = ()>) -> Result<()> {
+impl SoakRun {
+    async fn everything(&self, options: &SoakOptions, stop: impl Future<Output = ()>) -> Result<()> {
         let progress = Progress::begin(format!("resizes for {} s", options.duration.as_secs()));
         let balancing = try_join_all(self.jobs.iter().enumerate().map(|(number, job)| {
             self.balance(job, fastrand::Rng::with_seed(options.seed.wrapping_add(number as u64 + 1)), &progress)
         }));
-        let work = async { tokio::try_join!(balancing, self.deal(options)).map(drop) };
+        let work = async { tokio::try_join!(balancing, self.inject(options)).map(drop) };
         self.look().await;
         let time = async {
             tokio::select! {
@@ -226,12 +226,12 @@ impl Run {
     async fn revive(&self) -> Result<()> {
         loop {
             tokio::time::sleep(REVIVE_EVERY).await;
-            let _hands = self.hands.lock().await;
+            let _processes = self.processes.lock().await;
             self.revive_once().await?;
         }
     }
 
-    /// Only for whoever has the hands.
+    /// The caller holds the lock of the processes.
     async fn revive_once(&self) -> Result<()> {
         for frontend in self.system.frontends().iter().filter(|frontend| frontend.process().id().is_none()) {
             frontend.start_again().await?;
@@ -296,21 +296,21 @@ impl Run {
                 since_check = 0;
             }
             let outcome = self.outcome.lock().await;
-            let blows: usize = outcome.blows.values().sum();
-            progress.at(format!("{} resizes, {blows} blows, {} checks", outcome.resizes, outcome.checks));
+            let faults: usize = outcome.faults.values().sum();
+            progress.at(format!("{} resizes, {faults} faults, {} checks", outcome.resizes, outcome.checks));
         }
         self.check(job, &widths).await
     }
 
     /// Resizes a job, which must lead to this generation.
     async fn resize(&self, job: &ObservedJob, wanted: &[(&'static str, u32)], generation: u64) -> Result<()> {
-        let blows = *self.blows.borrow();
+        let faults = *self.faults.borrow();
         let before = job.snapshot().await.unwrap_or_default();
         let start = Instant::now();
         let answer = self.ask(job, wanted, WaitFor::Committed).await?;
         let committed = start.elapsed();
         ensure!(answer.generation == Some(generation), "generation {:?} instead of {generation}", answer.generation);
-        let quiet = *self.blows.borrow() == blows;
+        let quiet = *self.faults.borrow() == faults;
         self.ask(job, wanted, WaitFor::RolledOut).await?;
         let rolled_out = start.elapsed();
         let after = job.snapshot().await.unwrap_or_default();
@@ -318,9 +318,9 @@ impl Run {
         outcome.resizes += 1;
         outcome.of_several_regions += usize::from(wanted.len() > 1);
         outcome.count(&before, &after);
-        if quiet { &mut outcome.committed } else { &mut outcome.committed_under_blows }.add(committed);
-        let quiet = *self.blows.borrow() == blows;
-        if quiet { &mut outcome.rolled_out } else { &mut outcome.rolled_out_under_blows }.add(rolled_out);
+        if quiet { &mut outcome.committed } else { &mut outcome.committed_under_faults }.add(committed);
+        let quiet = *self.faults.borrow() == faults;
+        if quiet { &mut outcome.rolled_out } else { &mut outcome.rolled_out_under_faults }.add(rolled_out);
         Ok(())
     }
 
@@ -354,9 +354,9 @@ impl Run {
         anyhow::bail!("there is no frontend")
     }
 
-    /// No blows: everything must come to rest in its place.
+    /// No faults: everything must come to rest in its place.
     async fn check(&self, job: &ObservedJob, widths: &Widths) -> Result<()> {
-        let _peace = self.peace.write().await;
+        let _calm = self.calm.write().await;
         let start = Instant::now();
         job.settled(*widths, SETTLED_WITHIN).await?;
         let mut outcome = self.outcome.lock().await;
@@ -365,8 +365,8 @@ impl Run {
         Ok(())
     }
 
-    async fn deal(&self, options: &Options) -> Result<()> {
-        let Some(every) = options.blow_every else { return Ok(()) };
+    async fn inject(&self, options: &SoakOptions) -> Result<()> {
+        let Some(every) = options.fault_every else { return Ok(()) };
         let mut random = fastrand::Rng::with_seed(options.seed);
         let mut over = self.over.subscribe();
         loop {
@@ -375,21 +375,21 @@ impl Run {
             if tokio::time::timeout(pause, over.wait_for(|over| *over)).await.is_ok() {
                 return Ok(());
             }
-            let Some(blow) = random.choice(Blow::ALL) else { continue };
-            let _dealing = self.peace.read().await;
-            let _hands = self.hands.lock().await;
+            let Some(fault) = random.choice(Fault::ALL) else { continue };
+            let _injecting = self.calm.read().await;
+            let _processes = self.processes.lock().await;
             self.revive_once().await?;
-            self.blows.send_modify(|blows| *blows += 1);
-            let hit = blows::deal(blow, &self.system, &self.jobs, &mut random).await;
-            if hit.with_context(|| blow.to_string())? {
-                *self.outcome.lock().await.blows.entry(blow).or_default() += 1;
+            self.faults.send_modify(|faults| *faults += 1);
+            let hit = faults::inject(fault, &self.system, &self.jobs, &mut random).await;
+            if hit.with_context(|| fault.to_string())? {
+                *self.outcome.lock().await.faults.entry(fault).or_default() += 1;
             }
-            self.blows.send_modify(|blows| *blows += 1);
+            self.faults.send_modify(|faults| *faults += 1);
         }
     }
 }
 
-impl Outcome {
+impl SoakOutcome {
     fn count(&mut self, before: &Snapshot, after: &Snapshot) {
         let difference = after.since(before);
         let counts = [&difference.kept, &difference.restarted, &difference.added, &difference.removed];

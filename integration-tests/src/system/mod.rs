@@ -64,7 +64,7 @@ impl Programs {
 
 /// What a system is to be like.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct SystemOptions {
     /// The cluster.
     pub kubeconfig: PathBuf,
     /// Look at this namespace only; else at all.
@@ -156,7 +156,7 @@ impl System {
     ///
     /// # Errors
     /// When one does not, with the end of its log.
-    pub async fn start(supervisor: &Supervisor, programs: &Programs, options: &Options) -> Result<Self> {
+    pub async fn start(supervisor: &Supervisor, programs: &Programs, options: &SystemOptions) -> Result<Self> {
         let state = StateDirectory::create(supervisor)?;
         let bundles = state.path().join("bundles");
         std::fs::create_dir(&bundles)?;
@@ -187,7 +187,7 @@ impl System {
         &self,
         supervisor: &Supervisor,
         programs: &Programs,
-        options: &Options,
+        options: &SystemOptions,
         number: usize,
     ) -> Result<Frontend> {
         let (elasticity, http) = (address()?, address()?);
@@ -260,7 +260,7 @@ impl System {
     }
 }
 
-fn with_environment(program: Program, options: &Options) -> Program {
+fn with_environment(program: Program, options: &SystemOptions) -> Program {
     options.environment.iter().fold(program, |program, (name, value)| program.environment(name, value))
 }
 

@@ -37,11 +37,11 @@ type Meanwhile = Arc<dyn Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync>;
 #[derive(Clone)]
 pub struct Connection {
     server: Server,
-    link: Arc<Mutex<Link>>,
+    link: Arc<Mutex<LinkState>>,
 }
 
 #[derive(Default)]
-struct Link {
+struct LinkState {
     calls: usize,
     writes: usize,
     fault: Option<Fault>,
@@ -50,7 +50,7 @@ struct Link {
 }
 
 /// What becomes of a call.
-enum Passage {
+enum Delivery {
     Answered,
     Unanswered,
     Lost,
@@ -115,7 +115,7 @@ impl Connection {
         self.link().writes
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
+    fn link(&self) -> MutexGuard<'_, LinkState> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,52 +125,52 @@ impl Connection {
         call: Call,
         effect: impl FnOnce(&mut State) -> Result<T, kube::Error> + Send,
     ) -> kube::Result<T> {
-        Turn::default().await;
+        YieldOnce::default().await;
         let meanwhile = self.link().meanwhile.clone();
         if let Some(meanwhile) = meanwhile {
             meanwhile(&call).await;
         }
         let passage = self.link().pass(&call);
-        if matches!(passage, Passage::Lost) {
+        if matches!(passage, Delivery::Lost) {
             return Err(broken());
         }
         let result = match self.server.admit(&call) {
             Ok(()) => effect(&mut self.server.state()),
             Err(refused) => Err(refused),
         };
-        if matches!(passage, Passage::Unanswered) { Err(broken()) } else { result }
+        if matches!(passage, Delivery::Unanswered) { Err(broken()) } else { result }
     }
 }
 
-impl Link {
-    fn pass(&mut self, call: &Call) -> Passage {
+impl LinkState {
+    fn pass(&mut self, call: &Call) -> Delivery {
         if self.is_broken {
-            return Passage::Lost;
+            return Delivery::Lost;
         }
         self.calls += 1;
         self.writes += usize::from(call.verb.is_write());
-        let Some(fault) = &mut self.fault else { return Passage::Answered };
+        let Some(fault) = &mut self.fault else { return Delivery::Answered };
         if fault.of_writes && !call.verb.is_write() {
-            return Passage::Answered;
+            return Delivery::Answered;
         }
         if let Some(after) = fault.after.checked_sub(1) {
             fault.after = after;
-            return Passage::Answered;
+            return Delivery::Answered;
         }
         let fault = *fault;
         self.fault = None;
         self.is_broken = fault.is_last;
-        if fault.has_effect { Passage::Unanswered } else { Passage::Lost }
+        if fault.has_effect { Delivery::Unanswered } else { Delivery::Lost }
     }
 }
 
 /// Lets other futures go first, once.
 #[derive(Default)]
-struct Turn {
+struct YieldOnce {
     is_over: bool,
 }
 
-impl Future for Turn {
+impl Future for YieldOnce {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

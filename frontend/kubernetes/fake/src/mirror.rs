@@ -14,7 +14,7 @@ pub struct Mirror<K: Mirrored> {
     server: Server,
     watch: Watch<K>,
     read: Box<dyn Fn(Value) -> K + Send + Sync>,
-    told: usize,
+    delivered: usize,
 }
 
 impl<K: Mirrored> Mirror<K> {
@@ -26,7 +26,7 @@ impl<K: Mirrored> Mirror<K> {
             let wire = serde_json::from_value(object).unwrap_or_else(|error| panic!("{error}"));
             read(wire).unwrap_or_else(|error| panic!("{error}"))
         };
-        let mut mirror = Self { server: server.clone(), watch: watch.clone(), read: Box::new(read), told: 0 };
+        let mut mirror = Self { server: server.clone(), watch: watch.clone(), read: Box::new(read), delivered: 0 };
         mirror.fill();
         mirror
     }
@@ -36,7 +36,7 @@ impl<K: Mirrored> Mirror<K> {
         let kind = Kind::of::<K>();
         let objects: Vec<Value> = {
             let state = self.server.state();
-            self.told = state.changes(&kind).len();
+            self.delivered = state.changes(&kind).len();
             let of_kind = state.objects.iter().filter(|(id, _)| id.kind == kind);
             of_kind.map(|(_, stored)| stored.object.clone()).collect()
         };
@@ -52,15 +52,15 @@ impl<K: Mirrored> Mirror<K> {
 
     /// Changes that the mirror has not heard of.
     pub fn waiting(&self) -> usize {
-        self.server.state().changes(&Kind::of::<K>()).len() - self.told
+        self.server.state().changes(&Kind::of::<K>()).len() - self.delivered
     }
 
     /// Tells the mirror of the next changes, at most so many. Says how many there were.
     pub fn deliver(&mut self, most: usize) -> usize {
         let kind = Kind::of::<K>();
         let changes: Vec<LogEntry> =
-            self.server.state().changes(&kind).iter().skip(self.told).take(most).cloned().collect();
-        self.told += changes.len();
+            self.server.state().changes(&kind).iter().skip(self.delivered).take(most).cloned().collect();
+        self.delivered += changes.len();
         let count = changes.len();
         for change in changes {
             match change {

@@ -1,7 +1,7 @@
 //! One try of a call: a time-out that includes reading the answer, and its metrics.
 
 use super::{Deadline, is_watch, named};
-use crate::metrics::{Answer, Call, Metrics, as_seconds};
+use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -86,9 +86,9 @@ where
                 Err(error) if error.is::<TimedOut>() => "timeout".to_owned(),
                 Err(_) => "transport".to_owned(),
             };
-            let call = Call { verb, resource };
+            let call = CallLabels { verb, resource };
             metrics.call_seconds.get_or_create(&call).observe(as_seconds(start.elapsed()));
-            metrics.calls.get_or_create(&Answer { verb, resource: call.resource, code }).inc();
+            metrics.calls.get_or_create(&AnswerLabels { verb, resource: call.resource, code }).inc();
             result
         })
     }

@@ -2,7 +2,7 @@
 
 use super::attempt::TimedOut;
 use super::{CallOptions, Deadline, named};
-use crate::metrics::{Answer, Metrics};
+use crate::metrics::{AnswerLabels, Metrics};
 use axum::body::Body as AnyBody;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use http::header::RETRY_AFTER;
@@ -64,7 +64,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
         }
         let (verb, resource) = named(request);
         tracing::debug!(verb, resource, code, ?delay, "call will be tried again");
-        self.metrics.retries.get_or_create(&Answer { verb, resource, code }).inc();
+        self.metrics.retries.get_or_create(&AnswerLabels { verb, resource, code }).inc();
         Some(Box::pin(sleep(delay)))
     }
 

@@ -21,11 +21,11 @@ pub(super) enum Claim {
 
 /// The state of the Lease that was seen last, and since when.
 #[derive(Debug, Default)]
-pub(super) struct LastState {
+pub(super) struct SeenLease {
     last: Option<(LeaseSpec, Instant)>,
 }
 
-impl LastState {
+impl SeenLease {
     /// What to do about a Lease that is in this state now.
     pub(super) fn claim(&mut self, current: Option<&LeaseSpec>, options: &LeaseOptions, now: Instant) -> Claim {
         let Some(current) = current else { return Claim::Take };
@@ -107,7 +107,7 @@ mod tests {
             (9, Some(held_by("other", 5)), wait),
             (10, Some(held_by("other", 5)), Claim::Take),
         ];
-        let mut last_state = LastState::default();
+        let mut last_state = SeenLease::default();
         for (seconds, spec, expected) in table {
             let claim = last_state.claim(spec.as_ref(), &options(), start + Duration::from_secs(seconds));
             assert_eq!(claim, expected, "{seconds} s");
@@ -118,7 +118,7 @@ mod tests {
     fn a_free_lease_is_taken_at_once() {
         let released = LeaseSpec { holder_identity: None, ..held_by("x", 0) };
         for spec in [None, Some(released), Some(held_by("", 0)), Some(held_by("me", 0))] {
-            assert_eq!(LastState::default().claim(spec.as_ref(), &options(), Instant::now()), Claim::Take, "{spec:?}");
+            assert_eq!(SeenLease::default().claim(spec.as_ref(), &options(), Instant::now()), Claim::Take, "{spec:?}");
         }
     }
 

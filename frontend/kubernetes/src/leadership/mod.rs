@@ -12,7 +12,7 @@
 
 mod lease;
 
-use self::lease::{Claim, LastState};
+use self::lease::{Claim, SeenLease};
 use super::error::{absent, is_already_exists, is_conflict, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -89,7 +89,7 @@ pub async fn acquire(
 ) -> Option<Leader> {
     let api = Api::namespaced(client, &options.namespace);
     let mut candidate =
-        Candidate { api, options, last_state: LastState::default(), holder: String::new(), asked_at: Instant::now() };
+        Candidate { api, options, last_state: SeenLease::default(), holder: String::new(), asked_at: Instant::now() };
     loop {
         match candidate.look().await {
             Ok(Some(lease)) => {
@@ -113,7 +113,7 @@ pub async fn acquire(
 struct Candidate {
     api: Api<Lease>,
     options: LeaseOptions,
-    last_state: LastState,
+    last_state: SeenLease,
     /// Who was seen to lead last, for the log.
     holder: String,
     /// When the last look began.

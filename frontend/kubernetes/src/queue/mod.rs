@@ -17,7 +17,7 @@ mod workers;
 
 use self::state::State;
 pub use self::workers::{Outcome, run};
-use crate::metrics::{Metrics, QueueName, as_seconds};
+use crate::metrics::{Metrics, QueueLabels, as_seconds};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,10 +61,10 @@ impl BackOff {
 
 /// A keyed queue. Cheap to clone; all clones are the same queue.
 pub struct Queue<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedQueue<K>>,
 }
 
-struct Shared<K> {
+struct SharedQueue<K> {
     name: &'static str,
     back_off: BackOff,
     metrics: Metrics,
@@ -88,7 +88,7 @@ impl<K> fmt::Debug for Queue<K> {
 impl<K: QueueKey> Queue<K> {
     /// An empty queue; `name` is its label in metrics and logs.
     pub fn new(name: &'static str, back_off: BackOff, metrics: &Metrics) -> Self {
-        let shared = Shared {
+        let shared = SharedQueue {
             name,
             back_off,
             metrics: metrics.clone(),
@@ -166,7 +166,7 @@ impl<K: QueueKey> Queue<K> {
                 let now = Instant::now();
                 if let Some((key, waited)) = state.take(now) {
                     self.report(&state);
-                    let label = QueueName { queue: self.shared.name };
+                    let label = QueueLabels { queue: self.shared.name };
                     self.shared.metrics.queue_wait_seconds.get_or_create(&label).observe(as_seconds(waited));
                     if state.has_more() {
                         // Somebody else must look after the other keys, or after the earliest delay.
@@ -195,7 +195,7 @@ impl<K: QueueKey> Queue<K> {
     fn change(&self, change: impl FnOnce(&mut State<K>, Instant)) {
         let mut state = self.state();
         change(&mut state, Instant::now());
-        self.shared.metrics.queue_additions.get_or_create(&QueueName { queue: self.shared.name }).inc();
+        self.shared.metrics.queue_additions.get_or_create(&QueueLabels { queue: self.shared.name }).inc();
         self.report(&state);
         drop(state);
         self.shared.wake.notify_one();
@@ -214,7 +214,7 @@ impl<K: QueueKey> Queue<K> {
 
     fn report(&self, state: &State<K>) {
         let depth = i64::try_from(state.depth()).unwrap_or(i64::MAX);
-        self.shared.metrics.queue_depth.get_or_create(&QueueName { queue: self.shared.name }).set(depth);
+        self.shared.metrics.queue_depth.get_or_create(&QueueLabels { queue: self.shared.name }).set(depth);
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {

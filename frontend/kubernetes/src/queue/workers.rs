@@ -1,7 +1,7 @@
 //! Workers: a bounded number of tasks that take keys from a queue.
 
 use super::{Queue, QueueKey};
-use crate::metrics::{QueueName, WorkEnd, as_seconds};
+use crate::metrics::{QueueLabels, WorkLabels, as_seconds};
 use futures::FutureExt;
 use std::fmt;
 use std::future::Future;
@@ -58,7 +58,7 @@ where
     let start = Instant::now();
     let result = AssertUnwindSafe(async { handle(key.clone()).await }).catch_unwind().instrument(span.clone()).await;
     let metrics = &queue.shared.metrics;
-    metrics.work_seconds.get_or_create(&QueueName { queue: name }).observe(as_seconds(start.elapsed()));
+    metrics.work_seconds.get_or_create(&QueueLabels { queue: name }).observe(as_seconds(start.elapsed()));
     let outcome = span.in_scope(|| match result {
         Ok(Ok(Outcome::Done)) => {
             queue.forget(key);
@@ -80,7 +80,7 @@ where
             "panicked"
         }
     });
-    metrics.work.get_or_create(&WorkEnd { queue: name, outcome }).inc();
+    metrics.work.get_or_create(&WorkLabels { queue: name, outcome }).inc();
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub use self::trimmed::ConfigMapMeta;
 use super::Key;
 use super::error::with_causes;
 use super::queue::{Queue, QueueKey};
-use crate::metrics::{Metrics, WatchedKind};
+use crate::metrics::{Metrics, WatchLabels};
 use futures::{Stream, StreamExt, future};
 use kube::core::error_boundary::InvalidObject;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
@@ -73,16 +73,16 @@ type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
 
 /// A shared watch. Cheap to clone; all clones are the same watch.
 pub struct Watch<K> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<SharedWatch<K>>,
 }
 
-struct Shared<K> {
+struct SharedWatch<K> {
     store: RwLock<Store<K>>,
     subscribers: RwLock<Vec<Subscriber<K>>>,
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
     metrics: Metrics,
-    label: WatchedKind,
+    label: WatchLabels,
 }
 
 impl<K> Clone for Watch<K> {
@@ -94,13 +94,13 @@ impl<K> Clone for Watch<K> {
 impl<K: Mirrored> Watch<K> {
     /// An empty mirror that [`Watch::run`] fills.
     pub fn new(metrics: &Metrics, indexes: &'static [Index]) -> Self {
-        let shared = Shared {
+        let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
             metrics: metrics.clone(),
-            label: WatchedKind { kind: K::kind(&()).into_owned() },
+            label: WatchLabels { kind: K::kind(&()).into_owned() },
         };
         Self { shared: Arc::new(shared) }
     }

@@ -27,29 +27,29 @@ pub(crate) fn subscribe(mirrors: &Mirrors, pools: &Queue<Key>) {
 }
 
 /// Lets host pools say what they are.
-pub(crate) struct Reconciler<C> {
+pub(crate) struct HostPoolReconciler<C> {
     pub(crate) cluster: C,
     pub(crate) mirrors: Mirrors,
 }
 
 /// What is looked at.
-pub(crate) struct Observed {
+pub(crate) struct HostPoolObservation {
     pool: Arc<HostPool>,
     now: Timestamp,
 }
 
-impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+impl<C: Cluster> reconciler::Reconciler for HostPoolReconciler<C> {
     type Answers = ();
-    type Observed = Observed;
+    type Observation = HostPoolObservation;
     /// The status, if it is to be written.
     type Decision = Option<HostPoolStatus>;
 
-    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observed>, Error> {
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<HostPoolObservation>, Error> {
         let pool = self.mirrors.host_pools.get(key);
-        Ok(pool.map(|pool| Observed { pool, now: self.cluster.now() }))
+        Ok(pool.map(|pool| HostPoolObservation { pool, now: self.cluster.now() }))
     }
 
-    fn decide(Observed { pool, now }: &Observed) -> Option<HostPoolStatus> {
+    fn decide(HostPoolObservation { pool, now }: &HostPoolObservation) -> Option<HostPoolStatus> {
         let after = status(pool, *now);
         let is_new = pool.metadata.deletion_timestamp.is_none() && pool.status.as_ref() != Some(&after);
         is_new.then_some(after)
@@ -59,7 +59,7 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         &self,
         key: &Key,
         (): &mut (),
-        Observed { pool, .. }: Observed,
+        HostPoolObservation { pool, .. }: HostPoolObservation,
         decision: Option<HostPoolStatus>,
     ) -> Result<Next, Error> {
         let Some(status) = decision else { return Ok(Next::Rest(Outcome::Done)) };

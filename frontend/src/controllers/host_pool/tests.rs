@@ -36,7 +36,7 @@ fn a_pool_says_so_once_whichever_call_fails() {
         let start = || {
             let connection = server.connect();
             let mirrors = LateMirrors::of(&server);
-            (Reconciler { cluster: connection.clone(), mirrors: mirrors.mirrors.clone() }, mirrors, connection)
+            (HostPoolReconciler { cluster: connection.clone(), mirrors: mirrors.mirrors.clone() }, mirrors, connection)
         };
         let (mut reconciler, mut mirrors, mut connection) = start();
         connection.fail(Fault { after, of_writes: false, has_effect, is_last });
@@ -64,7 +64,7 @@ fn a_status_that_somebody_else_wrote_meanwhile_is_not_overwritten() {
     let server = Server::new();
     server.create(&pool(Some(2), &[]));
     let mut mirrors = LateMirrors::of(&server);
-    let reconciler = Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() };
+    let reconciler = HostPoolReconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() };
     let key = Key::new("n", "flow-0");
     server.edit::<HostPool>(&key, |pool| pool.spec.hosts = vec!["a".to_owned()]);
     assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
@@ -84,7 +84,7 @@ fn nothing_is_said_of_a_pool_that_goes() {
     let key = Key::new("n", "flow-0");
     server.delete::<HostPool>(&key, &DeleteParams::default());
     let connection = server.connect();
-    let reconciler = Reconciler { cluster: connection.clone(), mirrors: LateMirrors::of(&server).mirrors };
+    let reconciler = HostPoolReconciler { cluster: connection.clone(), mirrors: LateMirrors::of(&server).mirrors };
     assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
     assert_eq!(connection.writes(), 0);
 }

@@ -6,13 +6,15 @@
 //! Knows: the API server. Must not know: why something was decided.
 
 use super::chunks::Document;
-use super::decide::{Action, Change, Child, Decision, Owned, Propagation, Report, Step, Stored, WhichGeneration};
+use super::decide::{
+    Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
+};
 use super::describe::{describe, is_significant};
 use super::generation::Generation;
 use super::memory::{Entry, elapsed};
 use super::observe::JobSnapshot;
-use super::observed::{Loaded, Observed, Wanted};
-use super::reconciler::Reconciler;
+use super::observed::{DesiredGeneration, JobObservation, Loaded};
+use super::reconciler::JobReconciler;
 use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, events, job_id, transition, work};
 use crate::controllers::reconciler::Next;
@@ -42,20 +44,20 @@ const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 /// # Errors
 /// Something could not be done; the rest was done nevertheless.
 pub(super) async fn act<C: Cluster>(
-    reconciler: &Reconciler<C>,
+    reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
-    observed: &Observed,
-    decision: &Decision,
+    observed: &JobObservation,
+    decision: &JobDecision,
     report: &Report,
 ) -> Result<Next, Error> {
     let actor = Actor { reconciler, snapshot, observed, report };
     match decision {
-        Decision::Step(step) => {
+        JobDecision::Step(step) => {
             actor.step(step).await?;
             // The status has another step: there is something new to decide.
             Ok(Next::Observe)
         }
-        Decision::Work(actions) => actor.work(actions).await,
+        JobDecision::Work(actions) => actor.work(actions).await,
     }
 }
 
@@ -79,9 +81,9 @@ fn failure_of(error: &Error) -> Option<Failure> {
 }
 
 struct Actor<'a, C> {
-    reconciler: &'a Reconciler<C>,
+    reconciler: &'a JobReconciler<C>,
     snapshot: &'a JobSnapshot,
-    observed: &'a Observed,
+    observed: &'a JobObservation,
     report: &'a Report,
 }
 
@@ -99,14 +101,14 @@ impl<C: Cluster> Actor<'_, C> {
                 let used = used.iter().filter_map(|job| job.status.as_ref()?.job_id).max();
                 let least = used.map_or(0, |id| id.saturating_add(1));
                 let id = job_id::next(&self.reconciler.cluster, namespace, least).await?;
-                self.record(&Change::JobId(id)).await
+                self.record(&JobStatusChange::JobId(id)).await
             }
             Step::Record(change) => self.record(change).await,
         }
     }
 
     /// Does everything, several actions at the same time. What fails keeps nothing else from being done.
-    async fn work(&self, actions: &[Action]) -> Result<Next, Error> {
+    async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
         let pending: Vec<_> = actions.iter().map(|action| self.one(action)).collect();
         let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
         let failed = results.into_iter().filter_map(Result::err);
@@ -119,26 +121,26 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    async fn one(&self, action: &Action) -> Result<(), Error> {
+    async fn one(&self, action: &JobAction) -> Result<(), Error> {
         match action {
-            Action::Start(task) => {
+            JobAction::Start(task) => {
                 // What a running job waits for goes before submissions.
                 let urgent = self.observed.status.generation.is_some();
                 work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
             }
-            Action::StoreAgain(stored) => self.store_again(*stored).await,
-            Action::Apply(child, of) => match self.generation(*of) {
+            JobAction::StoreAgain(stored) => self.store_again(*stored).await,
+            JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => self.apply(*child, generation, wanted).await,
                 None => Ok(()),
             },
-            Action::Delete(object, propagation) => self.delete(object, *propagation).await,
-            Action::TakeOver { region, width } => self.take_over(*region, *width).await,
+            JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
+            JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
     }
 
     /// A generation, and what should exist for it.
-    fn generation(&self, which: WhichGeneration) -> Option<(&Arc<Generation>, &Wanted)> {
+    fn generation(&self, which: WhichGeneration) -> Option<(&Arc<Generation>, &DesiredGeneration)> {
         let (generation, loaded) = match which {
             WhichGeneration::Committed => (&self.snapshot.committed, &self.observed.committed),
             WhichGeneration::Proposed => (&self.snapshot.proposed, &self.observed.proposed),
@@ -150,15 +152,15 @@ impl<C: Cluster> Actor<'_, C> {
         self.reconciler.memory.with(&self.snapshot.key, self.snapshot.uid(), look)
     }
 
-    async fn store_again(&self, stored: Stored) -> Result<(), Error> {
+    async fn store_again(&self, stored: StoredDocument) -> Result<(), Error> {
         let (document, content) = match stored {
-            Stored::Adl => {
+            StoredDocument::Adl => {
                 let adl = self.observed.status.adl.as_ref();
                 // Where it is not in memory, long work gets it from the bundle when it is needed.
                 let Some(content) = adl.and_then(|adl| self.reconciler.memory.adl(&adl.sha256)) else { return Ok(()) };
                 (Document::Adl, content)
             }
-            Stored::Plan(of) => {
+            StoredDocument::Plan(of) => {
                 let Some((generation, _)) = self.generation(of) else { return Ok(()) };
                 (Document::Plan { generation: generation.number }, bytes::Bytes::from(generation.encode()))
             }
@@ -170,7 +172,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    async fn apply(&self, child: Child, generation: &Generation, wanted: &Wanted) -> Result<(), Error> {
+    async fn apply(&self, child: Child, generation: &Generation, wanted: &DesiredGeneration) -> Result<(), Error> {
         let builder = self.snapshot.builder();
         let mirrors = &self.reconciler.mirrors;
         let key = |name: &str| self.snapshot.key.sibling(name);
@@ -302,7 +304,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     /// Records a change of what is wanted: one write of the status.
-    async fn record(&self, change: &Change) -> Result<(), Error> {
+    async fn record(&self, change: &JobStatusChange) -> Result<(), Error> {
         let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
         tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
         self.write(status).await?;

@@ -272,7 +272,7 @@ fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Pl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::generation::{Circumstances, Target};
+    use crate::controllers::job::generation::{GenerationDetails, Target};
     use serde_json::{Value, json};
     use streams_proto::fusion::v1::placement::Pool;
     use streams_proto::fusion::v1::{Compilation, Fate, PortLabel};
@@ -319,7 +319,8 @@ mod tests {
         let following = |previous: Option<&Generation>, pe: Planned| {
             let plan = Plan { processing_elements: vec![pe], ..Plan::default() };
             let nodes = BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]);
-            let circumstances = Circumstances { nodes, trace_parent: "t".to_owned(), ..Circumstances::default() };
+            let circumstances =
+                GenerationDetails { nodes, trace_parent: "t".to_owned(), ..GenerationDetails::default() };
             Generation::following(previous, target.clone(), Compilation::default(), plan, circumstances)
         };
         let first = following(None, planned());

@@ -132,7 +132,7 @@ pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::generation::{Circumstances, Target};
+    use crate::controllers::job::generation::{GenerationDetails, Target};
     use std::collections::BTreeMap;
     use streams_proto::fusion::v1::{AutomaticFusion, Plan};
 
@@ -204,7 +204,7 @@ mod tests {
             Plan { automatic: Some(AutomaticFusion { resolved: 5, ..AutomaticFusion::default() }), ..Plan::default() };
         let target = Target::Submission { inputs: String::new() };
         let first =
-            Generation::following(None, target, compiled(serde_json::json!({})), plan, Circumstances::default());
+            Generation::following(None, target, compiled(serde_json::json!({})), plan, GenerationDetails::default());
         let again = repeated(&first);
         let Some(Mode::Automatic(automatic)) = again.fusion.unwrap().mode else { panic!("another mode") };
         assert_eq!(automatic.resolved, Some(5));

@@ -1,6 +1,6 @@
 //! Runs the reconciler: what wakes which job, and the workers.
 
-use super::reconciler::Reconciler;
+use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
 use super::work;
 use crate::controllers::reconciler::reconcile;
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 /// The job controller, to be run by the leader.
-pub(crate) struct Controller {
-    reconciler: Reconciler<ApiServer>,
+pub(crate) struct JobController {
+    reconciler: JobReconciler<ApiServer>,
     queue: Queue<Key>,
     workers: usize,
 }
 
-impl Controller {
+impl JobController {
     /// A controller of the jobs of these mirrors. From now on changes wake it; nothing is written before
-    /// [`Controller::run`].
+    /// [`JobController::run`].
     pub(crate) fn new(
         cluster: ApiServer,
         mirrors: &Mirrors,
@@ -35,7 +35,7 @@ impl Controller {
     ) -> Self {
         let queue = Queue::new("job", BackOff::default(), metrics);
         wake(mirrors, &queue);
-        let reconciler = Reconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
+        let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 

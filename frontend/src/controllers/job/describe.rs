@@ -4,7 +4,7 @@
 //! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
 
 use super::decide::{Report, is_submitted, roll_out_end};
-use super::observed::{Loaded, Observed};
+use super::observed::{JobObservation, Loaded};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{JobPhase, JobStatus, condition};
 
@@ -14,7 +14,12 @@ const LISTED: usize = 10;
 /// Describes the job in `status`, which has everything that steps record.
 ///
 /// `after_step`: `status` has a step that was just taken, and `observed` is from before the step.
-pub(crate) fn describe(observed: &Observed, report: &Report, mut status: JobStatus, after_step: bool) -> JobStatus {
+pub(crate) fn describe(
+    observed: &JobObservation,
+    report: &Report,
+    mut status: JobStatus,
+    after_step: bool,
+) -> JobStatus {
     let submitted = !after_step && is_submitted(observed);
     status.observed_generation = Some(observed.spec_generation);
     status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
@@ -55,7 +60,7 @@ pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
 }
 
 /// Counts PEs, and notes when the roll-out is finished (rule job-17).
-fn count(observed: &Observed, report: &Report, status: &mut JobStatus) {
+fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
     if !matches!(observed.committed, Some(Loaded::Whole(_))) {
         return;
     }
@@ -85,7 +90,7 @@ fn phase(report: &Report, submitted: bool, status: &mut JobStatus) {
 
 struct Conditions<'a> {
     status: &'a mut JobStatus,
-    observed: &'a Observed,
+    observed: &'a JobObservation,
 }
 
 impl Conditions<'_> {

@@ -1,11 +1,16 @@
 //! The Events that follow from a change of a job's status: what people see in `kubectl describe` (rule job-34). Pure.
 
-use super::observed::Wanted;
+use super::observed::DesiredGeneration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Notice;
 
 /// What happened between two statuses of the job `name`; `proposed` is the generation that was proposed before.
-pub(crate) fn between(name: &str, before: &JobStatus, after: &JobStatus, proposed: Option<&Wanted>) -> Vec<Notice> {
+pub(crate) fn between(
+    name: &str,
+    before: &JobStatus,
+    after: &JobStatus,
+    proposed: Option<&DesiredGeneration>,
+) -> Vec<Notice> {
     let mut events = Vec::new();
     let became_true =
         |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);

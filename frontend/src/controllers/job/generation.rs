@@ -56,7 +56,7 @@ pub(crate) struct Generation {
 
 /// What a generation is made of beside its plan.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Circumstances {
+pub(crate) struct GenerationDetails {
     /// See [`Generation::nodes`].
     pub(crate) nodes: BTreeMap<String, String>,
     /// See [`Generation::warnings`].
@@ -104,9 +104,9 @@ impl Generation {
         target: Target,
         mut compilation: Compilation,
         plan: Plan,
-        circumstances: Circumstances,
+        circumstances: GenerationDetails,
     ) -> Self {
-        let Circumstances { nodes, warnings, trace_parent } = circumstances;
+        let GenerationDetails { nodes, warnings, trace_parent } = circumstances;
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
         let origin = |pe: &ProcessingElement| {
@@ -151,7 +151,7 @@ impl Generation {
             Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new()),
             Target::Resize { widths } => (None, widths.clone()),
         };
-        let stored = Stored {
+        let stored = StoredGeneration {
             format: FORMAT,
             number: self.number,
             compilation: Some(self.compilation.clone()),
@@ -172,7 +172,7 @@ impl Generation {
     /// If it is damaged, or of another format.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let unreadable = |message: &str| Unreadable(message.to_owned());
-        let stored = Stored::decode(bytes).map_err(|error| Unreadable(error.to_string()))?;
+        let stored = StoredGeneration::decode(bytes).map_err(|error| Unreadable(error.to_string()))?;
         if stored.format != FORMAT {
             return Err(Unreadable(format!("format {} is not known", stored.format)));
         }
@@ -204,7 +204,7 @@ fn members(plan: &Plan) -> impl Iterator<Item = &ProcessingElement> {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Stored {
+struct StoredGeneration {
     #[prost(uint32, tag = "1")]
     format: u32,
     #[prost(uint64, tag = "2")]
@@ -248,7 +248,7 @@ mod tests {
         let adl = Some(Blob { sha256: vec![1; 32].into(), content: Some(b"<adl/>".to_vec().into()) });
         let compilation = Compilation { adl, ..Default::default() };
         let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]) };
-        Generation::following(previous, target, compilation, plan, Circumstances::default())
+        Generation::following(previous, target, compilation, plan, GenerationDetails::default())
     }
 
     /// (PE, generation of its origin, content of its origin, share)
@@ -295,11 +295,12 @@ mod tests {
         let generation = following(None, vec![pe(0, Fate::Added, "a0", "r0")]);
         let mut without_origin = generation.clone();
         without_origin.origins.clear();
-        let other_format = Stored { format: 9, ..Stored::decode(generation.encode().as_slice()).unwrap() };
+        let other_format =
+            StoredGeneration { format: 9, ..StoredGeneration::decode(generation.encode().as_slice()).unwrap() };
         let table = [
             (without_origin.encode(), "do not belong together"),
             (other_format.encode_to_vec(), "format 9"),
-            (Stored { format: FORMAT, ..Stored::default() }.encode_to_vec(), "no plan"),
+            (StoredGeneration { format: FORMAT, ..StoredGeneration::default() }.encode_to_vec(), "no plan"),
             (b"\xff\xff".to_vec(), "the stored plan cannot be read"),
         ];
         for (bytes, expected) in table {

@@ -6,7 +6,7 @@
 //! Knows: what is kept, for how long. Must not know: who computes it.
 
 use super::generation::Generation;
-use super::observed::Wanted;
+use super::observed::DesiredGeneration;
 use super::tasks::{Failure, Slot, TaskKind, Tasks};
 use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     /// Generations by the digest of their plan.
     pub(crate) generations: BTreeMap<String, Arc<Generation>>,
     /// What they want, by the digest of the plan and `metadata.generation` of the job.
-    pub(crate) wanted: BTreeMap<(String, i64), Arc<Wanted>>,
+    pub(crate) wanted: BTreeMap<(String, i64), Arc<DesiredGeneration>>,
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// ConfigMaps that were just written.

@@ -13,7 +13,7 @@
 //! | [`transition`] | pure: what a step makes of the status |
 //! | [`describe`], [`events`] | pure: what the status says; which Events follow |
 //! | [`generation`] | pure: a plan and what belongs to it |
-//! | [`wanted`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
+//! | [`desired`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
 //! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
 //! | [`observe`], [`act`], [`reconcile`] | the same over the port to the cluster |
 //! | [`reconciler`] | what these three have at hand |
@@ -51,6 +51,7 @@ pub(crate) mod compilation;
 pub(crate) mod controller;
 pub(crate) mod decide;
 pub(crate) mod describe;
+pub(crate) mod desired;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod generation;
@@ -69,7 +70,6 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transition;
-pub(crate) mod wanted;
 pub(crate) mod widths;
 pub(crate) mod work;
 

@@ -2,11 +2,13 @@
 
 use super::children::ChildBuilder;
 use super::chunks::Document;
+use super::desired::desired_generation;
 use super::generation::Generation;
-use super::observed::{Children, Deadlines, Loaded, Object, Observed, Pe, Run, Wanted};
+use super::observed::{
+    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe, PodState,
+};
 use super::off_thread::off_thread;
-use super::reconciler::Reconciler;
-use super::wanted::wanted;
+use super::reconciler::JobReconciler;
 use super::widths::{Widths, widths};
 use super::{compilation, documents};
 use crate::mirrors::ByOwner as _;
@@ -65,10 +67,10 @@ impl JobSnapshot {
 /// # Errors
 /// A plan could not be read for another reason than that it is not there.
 pub(super) async fn observe<C: Cluster>(
-    reconciler: &Reconciler<C>,
+    reconciler: &JobReconciler<C>,
     key: &Key,
     job: Arc<Job>,
-) -> Result<(Observed, JobSnapshot), Error> {
+) -> Result<(JobObservation, JobSnapshot), Error> {
     let status = job.status.clone().unwrap_or_default();
     let owner = controlled_by(&*job);
     let plans: Vec<&StoredPlan> =
@@ -103,11 +105,11 @@ pub(super) async fn observe<C: Cluster>(
     let now = reconciler.cluster.now();
     let (tasks, last_failure, written_until) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
-            children.texts.insert(name, Object::default());
+            children.texts.insert(name, ObservedObject::default());
         }
         (entry.tasks.clone(), entry.last_failure.clone(), entry.written_until())
     });
-    let observed = Observed {
+    let observed = JobObservation {
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
         inputs: compilation::inputs(
@@ -137,7 +139,7 @@ pub(super) async fn observe<C: Cluster>(
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
-fn job_config_map<C>(reconciler: &Reconciler<C>, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
+fn job_config_map<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, digests: &[&str]) -> Result<String, Error> {
     let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.job_config_map.as_ref().filter(|(of, _)| of == digests).map(|(_, hash)| hash.clone())
     });
@@ -154,7 +156,7 @@ fn job_config_map<C>(reconciler: &Reconciler<C>, snapshot: &JobSnapshot, digests
 
 /// A stored generation, from memory or from its chunks.
 async fn load<C: Cluster>(
-    reconciler: &Reconciler<C>,
+    reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     plan: &StoredPlan,
 ) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
@@ -182,11 +184,11 @@ async fn load<C: Cluster>(
 
 /// What the generation wants, computed once for each spec.
 async fn want<C>(
-    reconciler: &Reconciler<C>,
+    reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     sha256: &str,
     generation: &Arc<Generation>,
-) -> Result<Arc<Wanted>, Error> {
+) -> Result<Arc<DesiredGeneration>, Error> {
     let key = (sha256.to_owned(), snapshot.job.metadata.generation.unwrap_or_default());
     let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
         entry.generations.insert(sha256.to_owned(), Arc::clone(generation));
@@ -205,7 +207,7 @@ async fn want<C>(
             spec: &job.spec,
             sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
         };
-        wanted(builder, &of)
+        desired_generation(builder, &of)
     });
     let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     let computed = Arc::new(computed?);
@@ -218,7 +220,7 @@ async fn want<C>(
 }
 
 /// The objects that the job controls, as the mirrors show them.
-fn children<C>(reconciler: &Reconciler<C>, key: &Key, job: &Job) -> Children {
+fn children<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Children {
     let mirrors = &reconciler.mirrors;
     let ours = |meta: &ObjectMeta| is_controlled_by(meta, job);
     let mut children = Children::default();
@@ -258,28 +260,28 @@ fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-fn object(meta: &ObjectMeta) -> Object {
+fn object(meta: &ObjectMeta) -> ObservedObject {
     let annotations = meta.annotations.as_ref();
     let applied = annotations.and_then(|annotations| annotations.get(names::ANNOTATION_APPLIED_HASH));
-    Object { applied: applied.cloned().unwrap_or_default(), deleting: meta.deletion_timestamp.is_some() }
+    ObservedObject { applied: applied.cloned().unwrap_or_default(), deleting: meta.deletion_timestamp.is_some() }
 }
 
-fn processing_element(pe: &ProcessingElement) -> Pe {
+fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let status = pe.status.clone().unwrap_or_default();
     // A status that is about an older spec says nothing about the present one.
     let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
     let run = match status.phase {
-        Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => Run::Ready,
-        Some(PePhase::Completed) => Run::Completed,
-        Some(PePhase::Failed | PePhase::Stopped) => Run::Down,
-        _ => Run::Pending,
+        Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => PodState::Ready,
+        Some(PePhase::Completed) => PodState::Completed,
+        Some(PePhase::Failed | PePhase::Stopped) => PodState::Down,
+        _ => PodState::Pending,
     };
     let same_content = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
-    Pe {
+    ObservedPe {
         object: object(&pe.metadata),
         generation: pe.spec.generation,
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
-        run: if is_current && same_content { run } else { Run::Pending },
+        run: if is_current && same_content { run } else { PodState::Pending },
     }
 }

@@ -13,7 +13,7 @@ use streams_api::{CommittedRegion, JobStatus, ResolvedFusion, Statistics};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug)]
-pub(crate) struct Observed {
+pub(crate) struct JobObservation {
     /// The time.
     pub(crate) now: Timestamp,
     /// `metadata.generation` of the job.
@@ -76,14 +76,14 @@ pub(crate) struct Deadlines {
 #[derive(Clone, Debug)]
 pub(crate) enum Loaded {
     /// It is there.
-    Whole(Arc<Wanted>),
+    Whole(Arc<DesiredGeneration>),
     /// Its chunks are not complete; the text says what is missing.
     Lost(String),
 }
 
 impl Loaded {
     /// The generation, if it could be read.
-    pub(crate) fn whole(&self) -> Option<&Wanted> {
+    pub(crate) fn whole(&self) -> Option<&DesiredGeneration> {
         match self {
             Self::Whole(wanted) => Some(wanted),
             Self::Lost(_) => None,
@@ -93,7 +93,7 @@ impl Loaded {
 
 /// What should exist for a generation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredGeneration {
     /// Number of the generation.
     pub(crate) generation: u64,
     /// What it was compiled for.
@@ -101,7 +101,7 @@ pub(crate) struct Wanted {
     /// Widths in force, by region.
     pub(crate) widths: BTreeMap<String, u32>,
     /// PEs by id.
-    pub(crate) processing_elements: BTreeMap<u64, WantedPe>,
+    pub(crate) processing_elements: BTreeMap<u64, DesiredPe>,
     /// Regions: names by index.
     pub(crate) regions: BTreeMap<u64, String>,
     /// What the status of the job says of regions.
@@ -133,33 +133,33 @@ pub(crate) struct Effect {
 
 /// A PE that should exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WantedPe {
+pub(crate) struct DesiredPe {
     /// Generation that it last had to start with.
     pub(crate) origin: u64,
     /// Whether it may be created again when a user deleted it.
     pub(crate) restartable: bool,
     /// Its text in this generation.
-    pub(crate) text: Text,
+    pub(crate) text: TextReference,
     /// An older text that a running PE cannot tell from it; it is used as long as it is there.
-    pub(crate) carried: Option<Text>,
+    pub(crate) carried: Option<TextReference>,
     /// Hash of its desired Service.
     pub(crate) service: String,
 }
 
 /// A text of a PE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text {
+pub(crate) struct TextReference {
     /// Name of its ConfigMap.
     pub(crate) config_map: String,
     /// Hash of the desired PE object that refers to it.
     pub(crate) processing_element: String,
 }
 
-impl WantedPe {
+impl DesiredPe {
     /// The text that the PE should refer to, among those that exist; `None` while there is none. An older text that a
     /// running PE cannot tell from the newest one is preferred: the PE object stays as it is.
-    pub(crate) fn choose(&self, children: &Children) -> Option<(TextVersion, &Text)> {
-        let exists = |text: &Text| children.texts.get(&text.config_map).is_some_and(|object| !object.deleting);
+    pub(crate) fn choose(&self, children: &Children) -> Option<(TextVersion, &TextReference)> {
+        let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(|object| !object.deleting);
         let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
         carried.into_iter().chain([(TextVersion::Newest, &self.text)]).find(|(_, text)| exists(text))
     }
@@ -169,19 +169,19 @@ impl WantedPe {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
     /// PEs by id.
-    pub(crate) processing_elements: BTreeMap<u64, Pe>,
+    pub(crate) processing_elements: BTreeMap<u64, ObservedPe>,
     /// Services by PE id.
-    pub(crate) services: BTreeMap<u64, Object>,
+    pub(crate) services: BTreeMap<u64, ObservedObject>,
     /// Regions by index.
-    pub(crate) regions: BTreeMap<u64, Object>,
+    pub(crate) regions: BTreeMap<u64, ObservedObject>,
     /// Host pools by index.
-    pub(crate) host_pools: BTreeMap<u64, Object>,
+    pub(crate) host_pools: BTreeMap<u64, ObservedObject>,
     /// The job's own ConfigMap.
-    pub(crate) job_config_map: Option<Object>,
+    pub(crate) job_config_map: Option<ObservedObject>,
     /// ConfigMaps with AADL, by name.
-    pub(crate) texts: BTreeMap<String, Object>,
+    pub(crate) texts: BTreeMap<String, ObservedObject>,
     /// ConfigMaps with chunks of the ADL and of plans, by name.
-    pub(crate) chunks: BTreeMap<String, Object>,
+    pub(crate) chunks: BTreeMap<String, ObservedObject>,
 }
 
 impl Children {
@@ -198,7 +198,7 @@ impl Children {
 
 /// An object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Object {
+pub(crate) struct ObservedObject {
     /// Hash of the desired state that was applied last.
     pub(crate) applied: String,
     /// Somebody is deleting it.
@@ -207,9 +207,9 @@ pub(crate) struct Object {
 
 /// A PE object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pe {
+pub(crate) struct ObservedPe {
     /// The object.
-    pub(crate) object: Object,
+    pub(crate) object: ObservedObject,
     /// `spec.generation`.
     pub(crate) generation: u64,
     /// Name of the ConfigMap that it refers to.
@@ -217,12 +217,12 @@ pub(crate) struct Pe {
     /// A pod was created for it, now or earlier.
     pub(crate) launched: bool,
     /// How its pod is.
-    pub(crate) run: Run,
+    pub(crate) run: PodState,
 }
 
 /// How the pod of a PE is, as far as a job cares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum PodState {
     /// It does not run yet what its spec wants, but will.
     #[default]
     Pending,

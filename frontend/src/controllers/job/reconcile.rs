@@ -3,10 +3,10 @@
 //! Knows: the order of the three. Must not know: what any of them does.
 
 use super::act::act;
-use super::decide::{Decision, Report, decide};
+use super::decide::{JobDecision, Report, decide};
 use super::observe::{JobSnapshot, observe};
-use super::observed::Observed;
-use super::reconciler::Reconciler;
+use super::observed::JobObservation;
+use super::reconciler::JobReconciler;
 use crate::controllers::reconciler::{self, Next};
 use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
@@ -18,13 +18,13 @@ use tracing::Instrument;
 /// After a conflict: enough for the mirror to catch up.
 const AFTER_CONFLICT: Duration = Duration::from_millis(100);
 
-impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
     // What was answered last is remembered beyond one reconcile: the job as it was written.
     type Answers = ();
-    type Observed = (Observed, JobSnapshot);
-    type Decision = (Decision, Report);
+    type Observation = (JobObservation, JobSnapshot);
+    type Decision = (JobDecision, Report);
 
-    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<(Observed, JobSnapshot)>, Error> {
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<(JobObservation, JobSnapshot)>, Error> {
         let job = self.mirrors.jobs.get(key).filter(|job| job.metadata.deletion_timestamp.is_none());
         let Some(job) = job else {
             // What belonged to it goes with it: owner references do the work (rule job-29).
@@ -35,7 +35,7 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         observe(self, key, job).await.map(Some)
     }
 
-    fn decide((observed, _): &(Observed, JobSnapshot)) -> (Decision, Report) {
+    fn decide((observed, _): &(JobObservation, JobSnapshot)) -> (JobDecision, Report) {
         decide(observed)
     }
 
@@ -43,13 +43,13 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         &self,
         _: &Key,
         (): &mut (),
-        (observed, snapshot): (Observed, JobSnapshot),
-        (decision, report): (Decision, Report),
+        (observed, snapshot): (JobObservation, JobSnapshot),
+        (decision, report): (JobDecision, Report),
     ) -> Result<Next, Error> {
         tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
         // What is done for a generation belongs to the trace that it was asked for in.
         let span = tracing::info_span!("act");
-        let idle = decision == Decision::Work(Vec::new());
+        let idle = decision == JobDecision::Work(Vec::new());
         let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);
         if let Some(generation) = generation {
             telemetry::continue_trace(&span, &generation.trace_parent);

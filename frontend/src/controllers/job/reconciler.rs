@@ -14,7 +14,7 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue};
 
 /// Brings jobs to what their specs want. Shared by reconciles and long work.
-pub(super) struct Reconciler<C> {
+pub(super) struct JobReconciler<C> {
     pub(super) cluster: C,
     pub(super) mirrors: Mirrors,
     pub(super) bundles: Arc<dyn Bundles>,
@@ -24,13 +24,13 @@ pub(super) struct Reconciler<C> {
     pub(super) long_work: Queue<WorkItem>,
 }
 
-impl<C> fmt::Debug for Reconciler<C> {
+impl<C> fmt::Debug for JobReconciler<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reconciler")
+        f.write_str("JobReconciler")
     }
 }
 
-impl<C: Cluster> Reconciler<C> {
+impl<C: Cluster> JobReconciler<C> {
     /// A reconciler of the jobs of these mirrors.
     pub(super) fn new(
         cluster: C,

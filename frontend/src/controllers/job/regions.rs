@@ -57,7 +57,7 @@ fn ranges(ids: Vec<u64>) -> Vec<IdRange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::generation::{Circumstances, Target};
+    use crate::controllers::job::generation::{GenerationDetails, Target};
     use streams_proto::fusion::v1::{Compilation, Fate, ParallelRegion, Plan, ProcessingElement};
 
     fn generation(own_pes: bool, width: u32, pes: &[(u64, &[&str])]) -> Generation {
@@ -81,7 +81,7 @@ mod tests {
             ..Plan::default()
         };
         let target = Target::Submission { inputs: String::new() };
-        Generation::following(None, target, Compilation::default(), plan, Circumstances::default())
+        Generation::following(None, target, Compilation::default(), plan, GenerationDetails::default())
     }
 
     #[test]

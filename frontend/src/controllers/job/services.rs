@@ -3,7 +3,7 @@
 //! Traits, so that a test can give its own.
 
 use crate::bundles::{self, Application, Fetcher};
-use crate::fusion::{self, Text};
+use crate::fusion::{self, RenderedText};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -18,7 +18,7 @@ pub(crate) trait Bundles: Send + Sync {
         &'a self,
         bundle: &'a BundleReference,
         namespace: &'a str,
-    ) -> BoxFuture<'a, Result<Application, bundles::Error>>;
+    ) -> BoxFuture<'a, Result<Application, bundles::BundleError>>;
 }
 
 /// A fetcher, and the cluster that it reads secrets and ConfigMaps of bundles from.
@@ -32,7 +32,7 @@ impl Bundles for ClusterBundles {
         &'a self,
         bundle: &'a BundleReference,
         namespace: &'a str,
-    ) -> BoxFuture<'a, Result<Application, bundles::Error>> {
+    ) -> BoxFuture<'a, Result<Application, bundles::BundleError>> {
         Box::pin(self.fetcher.fetch(bundle, namespace, &self.client))
     }
 }
@@ -40,25 +40,25 @@ impl Bundles for ClusterBundles {
 /// The fusion service.
 pub(crate) trait Fusion: Send + Sync {
     /// Compiles a job for the first time.
-    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>>;
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::FusionError>>;
 
     /// Compiles a job for other widths.
-    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>>;
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::FusionError>>;
 
     /// Streams the texts of some PEs, in the order of the request.
-    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>>;
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<RenderedText, fusion::FusionError>>;
 }
 
 impl Fusion for fusion::Client {
-    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>> {
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::FusionError>> {
         Box::pin(self.submit(request))
     }
 
-    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>> {
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::FusionError>> {
         Box::pin(self.resize(request))
     }
 
-    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>> {
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<RenderedText, fusion::FusionError>> {
         self.render(request).boxed()
     }
 }

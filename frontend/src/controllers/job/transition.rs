@@ -2,8 +2,8 @@
 //!
 //! Pure. The rest of the status, which only describes, is the business of [`describe`](super::describe).
 
-use super::decide::Change;
-use super::observed::{Loaded, Observed};
+use super::decide::JobStatusChange;
+use super::observed::{JobObservation, Loaded};
 use super::tasks::{Failure, Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -14,25 +14,25 @@ use streams_api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize
 const MESSAGE_MAX: usize = 4096;
 
 /// The status after `change`.
-pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
+pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobStatus {
     let mut status = observed.status.clone();
     let now = observed.now;
     match change {
-        Change::JobId(id) => {
+        JobStatusChange::JobId(id) => {
             status.job_id = Some(*id);
             begin(&mut status, 1, now);
         }
-        Change::Adl(adl) => {
+        JobStatusChange::Adl(adl) => {
             status.adl = Some(adl.clone());
             status.phase = Some(JobPhase::Submitting);
         }
-        Change::Propose { plan, widths } => {
+        JobStatusChange::Propose { plan, widths } => {
             let spec_generation = observed.spec_generation;
             status.proposal = Some(ProposedPlan { plan: plan.clone(), widths: region_widths(widths), spec_generation });
         }
-        Change::Abandon => status.proposal = None,
-        Change::Commit => commit(&mut status, observed),
-        Change::FailSubmission(failure) => {
+        JobStatusChange::Abandon => status.proposal = None,
+        JobStatusChange::Commit => commit(&mut status, observed),
+        JobStatusChange::FailSubmission(failure) => {
             forget(&mut status);
             // The next submission is of another spec: perhaps of another bundle.
             status.adl = None;
@@ -49,16 +49,16 @@ pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
                 now,
             );
         }
-        Change::RejectResize(failure) => {
+        JobStatusChange::RejectResize(failure) => {
             status.proposal = None;
             status.rejected_resize = Some(rejected(failure, &observed.desired_widths));
         }
-        Change::StartOver => {
+        JobStatusChange::StartOver => {
             forget(&mut status);
             let attempts = status.submission_attempts.saturating_add(1);
             begin(&mut status, attempts, now);
         }
-        Change::SubmitAgain => {
+        JobStatusChange::SubmitAgain => {
             forget(&mut status);
             begin(&mut status, 1, now);
         }
@@ -67,15 +67,17 @@ pub(crate) fn apply(change: &Change, observed: &Observed) -> JobStatus {
 }
 
 /// Forgets results of long work that have served once `change` is recorded: each is used once.
-pub(crate) fn use_up(tasks: &mut Tasks, change: &Change) {
+pub(crate) fn use_up(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
-        Change::JobId(_) | Change::Commit => {}
-        Change::Adl(_) => tasks.fetch = Slot::Idle,
-        Change::Propose { .. } | Change::Abandon | Change::RejectResize(_) => {
+        JobStatusChange::JobId(_) | JobStatusChange::Commit => {}
+        JobStatusChange::Adl(_) => tasks.fetch = Slot::Idle,
+        JobStatusChange::Propose { .. } | JobStatusChange::Abandon | JobStatusChange::RejectResize(_) => {
             tasks.compile = Slot::Idle;
             tasks.publish = Slot::Idle;
         }
-        Change::FailSubmission(_) | Change::StartOver | Change::SubmitAgain => *tasks = Tasks::idle(),
+        JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
+            *tasks = Tasks::idle()
+        }
     }
 }
 
@@ -101,7 +103,7 @@ fn forget(status: &mut JobStatus) {
 }
 
 /// The commit (rule job-14).
-fn commit(status: &mut JobStatus, observed: &Observed) {
+fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let Some(Loaded::Whole(wanted)) = &observed.proposed else { return };
     let Some(proposal) = status.proposal.take() else { return };
     status.generation = Some(wanted.generation);

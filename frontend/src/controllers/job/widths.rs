@@ -102,7 +102,7 @@ fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::job::generation::{Circumstances, Target};
+    use crate::controllers::job::generation::{GenerationDetails, Target};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{BundleReference, ParallelRegionSpec, RequestedWidth, names};
     use streams_proto::fusion::v1::{Compilation, ParallelRegion as Planned, Plan};
@@ -142,7 +142,7 @@ mod tests {
         let plan =
             Plan { parallel_regions: vec![region(0, "A.R", consistent), region(1, "A.S", false)], ..Plan::default() };
         let target = Target::Submission { inputs: String::new() };
-        Generation::following(None, target, Compilation::default(), plan, Circumstances::default())
+        Generation::following(None, target, Compilation::default(), plan, GenerationDetails::default())
     }
 
     fn object(name: &str, width: u32) -> ParallelRegion {

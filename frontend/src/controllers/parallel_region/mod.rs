@@ -38,37 +38,37 @@ pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
 }
 
 /// Lets regions say how far their widths have come.
-pub(crate) struct Reconciler<C> {
+pub(crate) struct RegionReconciler<C> {
     pub(crate) cluster: C,
     pub(crate) mirrors: Mirrors,
 }
 
 /// What is looked at.
-pub(crate) struct Observed {
+pub(crate) struct RegionObservation {
     region: Arc<ParallelRegion>,
     job: Arc<Job>,
     now: Timestamp,
 }
 
 /// What to write, and what people should hear of then.
-pub(crate) struct Decision {
+pub(crate) struct RegionDecision {
     status: ParallelRegionStatus,
     notices: Vec<Notice>,
 }
 
-impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     type Answers = ();
-    type Observed = Observed;
-    type Decision = Option<Decision>;
+    type Observation = RegionObservation;
+    type Decision = Option<RegionDecision>;
 
-    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<Observed>, Error> {
+    async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RegionObservation>, Error> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
         let Some(job) = self.mirrors.jobs.get(&job_key) else { return Ok(None) };
-        Ok(Some(Observed { region, job, now: self.cluster.now() }))
+        Ok(Some(RegionObservation { region, job, now: self.cluster.now() }))
     }
 
-    fn decide(Observed { region, job, now }: &Observed) -> Option<Decision> {
+    fn decide(RegionObservation { region, job, now }: &RegionObservation) -> Option<RegionDecision> {
         let going = region.metadata.deletion_timestamp.is_some() || job.metadata.deletion_timestamp.is_some();
         if going || !is_controlled_by(&region.metadata, &**job) {
             return None;
@@ -76,17 +76,17 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         let before = region.status.clone().unwrap_or_default();
         let after = status::status(region, job, *now);
         let notices = notices(&before, &after);
-        (after != before).then_some(Decision { status: after, notices })
+        (after != before).then_some(RegionDecision { status: after, notices })
     }
 
     async fn act(
         &self,
         key: &Key,
         (): &mut (),
-        Observed { region, .. }: Observed,
-        decision: Option<Decision>,
+        RegionObservation { region, .. }: RegionObservation,
+        decision: Option<RegionDecision>,
     ) -> Result<Next, Error> {
-        let Some(Decision { status, notices }) = decision else { return Ok(Next::Rest(Outcome::Done)) };
+        let Some(RegionDecision { status, notices }) = decision else { return Ok(Next::Rest(Outcome::Done)) };
         let mut written = (*region).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };

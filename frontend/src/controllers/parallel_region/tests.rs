@@ -55,15 +55,15 @@ fn refuse(server: &Server) {
 }
 
 /// A process with the controller, whose mirrors are up to date.
-struct Process {
-    reconciler: Reconciler<Connection>,
+struct RegionProcess {
+    reconciler: RegionReconciler<Connection>,
     mirrors: LateMirrors,
 }
 
-impl Process {
+impl RegionProcess {
     fn start(server: &Server) -> Self {
         let mirrors = LateMirrors::of(server);
-        Self { reconciler: Reconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() }, mirrors }
+        Self { reconciler: RegionReconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() }, mirrors }
     }
 
     fn reconcile(&self) -> Result<Outcome, Error> {
@@ -95,7 +95,7 @@ fn a_refused_width_is_said_once_whichever_call_fails() {
     let faults = [(0, false, false), (0, true, false), (0, false, true), (0, true, true), (9, false, true)];
     for (after, has_effect, is_last) in faults {
         let server = server();
-        let mut process = Process::start(&server);
+        let mut process = RegionProcess::start(&server);
         process.settle(&server);
         assert_eq!(says(&server), (Some(2), None, "AllRunning".to_owned()));
         refuse(&server);
@@ -116,7 +116,7 @@ fn a_refused_width_is_said_once_whichever_call_fails() {
             assert_eq!(announced.notice.reason, "ParallelRegionWidthChangeFailure");
         }
         // Whoever leads next finds nothing to do.
-        let mut next = Process::start(&server);
+        let mut next = RegionProcess::start(&server);
         next.settle(&server);
         assert_eq!((next.reconciler.cluster.writes(), server.announced().len()), (0, 0));
         // Another width comes into force, and nobody hears of the refusal again.
@@ -131,7 +131,7 @@ fn a_refused_width_is_said_once_whichever_call_fails() {
 #[test]
 fn a_region_that_somebody_else_wrote_meanwhile_is_looked_at_again() {
     let server = server();
-    let mut process = Process::start(&server);
+    let mut process = RegionProcess::start(&server);
     server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 5);
     assert_eq!(process.reconcile().unwrap(), Outcome::Done);
     assert_eq!(server.get::<ParallelRegion>(&key("flow-0")).unwrap().status, None);
@@ -151,7 +151,7 @@ fn nothing_is_said_of_a_region_that_goes_or_belongs_to_another_job() {
             server.edit::<ParallelRegion>(&key("flow-0"), |region| region.metadata.owner_references = None);
         }
         let version = server.version();
-        Process::start(&server).settle(&server);
+        RegionProcess::start(&server).settle(&server);
         assert_eq!(server.version(), version, "{goes}");
     }
 }

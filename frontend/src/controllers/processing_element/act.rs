@@ -1,9 +1,9 @@
 //! Carrying a decision out.
 
 use super::answers::{Answers, status};
-use super::decide::{Action, Decision, Deletion, Fact};
-use super::observed::{self, Observed, Vanished};
-use super::reconciler::Reconciler;
+use super::decide::{Deletion, PeAction, PeDecision, PeStatusChange};
+use super::observed::{self, AbsentPod, PeObservation};
+use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -26,7 +26,7 @@ const SOON: Duration = Duration::from_secs(1);
 const DONE: Next = Next::Rest(Outcome::Done);
 
 /// What became of a status.
-enum Written {
+enum StatusWrite {
     Yes,
     /// Somebody wrote the PE before; it is known as it is now.
     Outrun,
@@ -34,23 +34,23 @@ enum Written {
     Gone,
 }
 
-impl<C: Cluster> Reconciler<C> {
+impl<C: Cluster> PeReconciler<C> {
     pub(super) async fn carry_out(
         &self,
         key: &Key,
         answers: &mut Answers,
-        observed: &Observed,
-        decision: Decision,
+        observed: &PeObservation,
+        decision: PeDecision,
     ) -> Result<Next, Error> {
         self.delete(key, answers, &decision.deletions).await?;
         let Some(pe) = answers.pe.clone() else { return Ok(DONE) };
         match decision.action {
-            Action::Describe => {
+            PeAction::Describe => {
                 if decision.status != observed.status {
                     match self.write(key, answers, pe, &decision).await? {
-                        Written::Yes => {}
-                        Written::Outrun => return Ok(Next::Observe),
-                        Written::Gone => return Ok(DONE),
+                        StatusWrite::Yes => {}
+                        StatusWrite::Outrun => return Ok(Next::Observe),
+                        StatusWrite::Gone => return Ok(DONE),
                     }
                 }
                 match answers.refused.take() {
@@ -58,27 +58,27 @@ impl<C: Cluster> Reconciler<C> {
                     None => Ok(Next::Rest(later(decision.wake_at, self.cluster.now()))),
                 }
             }
-            Action::Record(fact) => match self.write(key, answers, pe, &decision).await? {
-                Written::Yes => {
+            PeAction::Record(fact) => match self.write(key, answers, pe, &decision).await? {
+                StatusWrite::Yes => {
                     self.count(fact, &decision.status);
                     Ok(Next::Observe)
                 }
-                Written::Outrun => Ok(Next::Observe),
-                Written::Gone => Ok(DONE),
+                StatusWrite::Outrun => Ok(Next::Observe),
+                StatusWrite::Gone => Ok(DONE),
             },
-            Action::Look => {
+            PeAction::Look => {
                 self.look(key, answers, &pe).await?;
                 Ok(Next::Observe)
             }
-            Action::Create if !answers.is_fresh => match self.cluster.get(key).await? {
+            PeAction::Create if !answers.is_fresh => match self.cluster.get(key).await? {
                 Some(pe) => {
                     answers.read(pe);
                     Ok(Next::Observe)
                 }
                 None => Ok(DONE),
             },
-            Action::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
-            Action::Create => match self.create(key, answers, &pe).await {
+            PeAction::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
+            PeAction::Create => match self.create(key, answers, &pe).await {
                 Ok(()) => Ok(Next::Observe),
                 Err(Error::Terminating { .. }) => Ok(Next::Rest(Outcome::Again(SOON))),
                 Err(error) if is_refusal(&error) => {
@@ -97,8 +97,8 @@ impl<C: Cluster> Reconciler<C> {
         key: &Key,
         answers: &mut Answers,
         mut pe: ProcessingElement,
-        decision: &Decision,
-    ) -> Result<Written, Error> {
+        decision: &PeDecision,
+    ) -> Result<StatusWrite, Error> {
         pe.status = Some(decision.status.clone());
         match self.writer(key).replace_status_if_unchanged(&pe).await {
             Ok(pe) => {
@@ -107,14 +107,14 @@ impl<C: Cluster> Reconciler<C> {
                     self.cluster.announce(&pe, notice);
                 }
                 answers.wrote(pe);
-                Ok(Written::Yes)
+                Ok(StatusWrite::Yes)
             }
             Err(error) if error.is_conflict() => Ok(match self.cluster.get(key).await? {
                 Some(pe) => {
                     answers.read(pe);
-                    Written::Outrun
+                    StatusWrite::Outrun
                 }
-                None => Written::Gone,
+                None => StatusWrite::Gone,
             }),
             Err(error) => Err(error),
         }
@@ -140,7 +140,7 @@ impl<C: Cluster> Reconciler<C> {
             Some(node) => self.node_exists(&node).await? == Some(false),
             None => false,
         };
-        answers.vanished = Some((launch_count, Vanished { last_seen, node_gone }));
+        answers.vanished = Some((launch_count, AbsentPod { last_seen, node_gone }));
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl<C: Cluster> Reconciler<C> {
 
     /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
     /// launch 1 (rule pe-6).
-    async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::Pod>, Error> {
+    async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::ObservedPod>, Error> {
         if status(pe).launch_count == 1 {
             return Ok(Vec::new());
         }
@@ -223,15 +223,19 @@ impl<C: Cluster> Reconciler<C> {
         Ok(())
     }
 
-    fn count(&self, fact: Fact, status: &ProcessingElementStatus) {
+    fn count(&self, fact: PeStatusChange, status: &ProcessingElementStatus) {
         match fact {
-            Fact::Launch(reason) => self.figures.launched(reason),
-            Fact::Ended => {
+            PeStatusChange::Launch(reason) => self.counters.launched(reason),
+            PeStatusChange::Ended => {
                 if let Some(last) = &status.last_termination {
-                    self.figures.ended(last.outcome);
+                    self.counters.ended(last.outcome);
                 }
             }
-            Fact::Adopted | Fact::Created | Fact::Removed(_) | Fact::RequestMet | Fact::PutOff => {}
+            PeStatusChange::Adopted
+            | PeStatusChange::Created
+            | PeStatusChange::Removed(_)
+            | PeStatusChange::RequestMet
+            | PeStatusChange::PutOff => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the API server has answered during one reconcile, for the observations that follow in it.
 
-use super::observed::{Pod, Vanished};
+use super::observed::{AbsentPod, ObservedPod};
 use kube::ResourceExt as _;
 use std::collections::BTreeSet;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
@@ -14,11 +14,11 @@ pub(crate) struct Answers {
     /// It came from the API server during this reconcile.
     pub(super) is_fresh: bool,
     /// Pods that the API server showed and that the mirror may not have yet.
-    pub(super) pods: Vec<Pod>,
+    pub(super) pods: Vec<ObservedPod>,
     /// Pods of an earlier PE object of the same name that the API server showed and that the mirror may not have yet.
-    pub(super) predecessors: Vec<Pod>,
+    pub(super) predecessors: Vec<ObservedPod>,
     /// The launch count whose pod does not exist, as of the PE that was read or written last.
-    pub(super) vanished: Option<(u64, Vanished)>,
+    pub(super) vanished: Option<(u64, AbsentPod)>,
     /// Why the API server has refused the pod.
     pub(super) refused: Option<Error>,
     /// The launch count before, once the API server was asked for its pod; 0 for pods of an earlier PE object.

@@ -1,7 +1,7 @@
 //! Runs the reconciler: what wakes which PE, and the workers.
 
-use super::figures::Figures;
-use super::reconciler::Reconciler;
+use super::counters::Counters;
+use super::reconciler::PeReconciler;
 use crate::controllers::reconciler::reconcile;
 use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
 use crate::settings::{JobSettings, PodSettings};
@@ -17,15 +17,15 @@ use tokio_util::sync::CancellationToken;
 
 /// The PE controller, to be run by the leader.
 #[derive(Debug)]
-pub(crate) struct Controller {
-    reconciler: Reconciler<ApiServer>,
+pub(crate) struct PeController {
+    reconciler: PeReconciler<ApiServer>,
     queue: Queue<Key>,
     workers: usize,
 }
 
-impl Controller {
+impl PeController {
     /// A controller of the PEs of these mirrors. From now on changes wake it; nothing is written before
-    /// [`Controller::run`].
+    /// [`PeController::run`].
     pub(crate) fn new(
         cluster: ApiServer,
         mirrors: &Mirrors,
@@ -33,7 +33,8 @@ impl Controller {
         pods: &PodSettings,
         jobs: &JobSettings,
     ) -> Self {
-        let reconciler = Reconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Figures::new(metrics));
+        let reconciler =
+            PeReconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Counters::new(metrics));
         // After the reconciler has subscribed: it has taken note of a pod before anybody looks because of it.
         let queue = Queue::new("processing_element", BackOff::default(), metrics);
         wake(mirrors, &queue);
@@ -73,7 +74,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     });
     // The status of a job changes often, and of what it says only this concerns its PEs.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
-    let concerns: Mutex<HashMap<Key, Concern>> = Mutex::default();
+    let concerns: Mutex<HashMap<Key, RelevantState>> = Mutex::default();
     mirrors.jobs.wake(queue, move |job| {
         let key = Key::of(job);
         let mut concerns = concerns.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +82,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
             concerns.remove(&key);
             true
         } else {
-            let concern = Concern::of(job);
+            let concern = RelevantState::of(job);
             concerns.insert(key.clone(), concern.clone()) != Some(concern)
         };
         drop(concerns);
@@ -92,14 +93,14 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
 
 /// What concerns the PEs of a job.
 #[derive(Clone, Debug, PartialEq)]
-struct Concern {
+struct RelevantState {
     uid: Option<String>,
     generation: Option<u64>,
     deleting: bool,
     redis: Option<String>,
 }
 
-impl Concern {
+impl RelevantState {
     fn of(job: &Job) -> Self {
         Self {
             uid: job.uid(),

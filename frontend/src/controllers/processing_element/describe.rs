@@ -3,27 +3,27 @@
 //! The phase is `Running`, and the condition `Ready` true, once the pod has been running for as long as is asked for.
 
 use super::facts::{blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
-use super::observed::{Observed, Pod, Stage, Waiting, Why, after};
+use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage, after};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
 
 /// What the PE does, with a reason and a message.
-struct Doing {
+struct PhaseSummary {
     phase: PePhase,
     reason: String,
     message: String,
 }
 
-fn doing(phase: PePhase, reason: impl Into<String>, message: impl Into<String>) -> Doing {
-    Doing { phase, reason: reason.into(), message: message.into() }
+fn doing(phase: PePhase, reason: impl Into<String>, message: impl Into<String>) -> PhaseSummary {
+    PhaseSummary { phase, reason: reason.into(), message: message.into() }
 }
 
-fn waiting(waiting: Waiting) -> Doing {
+fn waiting(waiting: Obstacle) -> PhaseSummary {
     doing(PePhase::Waiting, waiting.reason, waiting.message)
 }
 
 /// Describes what is observed in a status whose facts have been decided.
-pub(super) fn describe(observed: &Observed, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
+pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
     let generation = observed.wanted.object_generation;
     status.observed_generation = generation;
     let pod = current(observed, &status).filter(|_| recorded(&status).is_none());
@@ -34,7 +34,7 @@ pub(super) fn describe(observed: &Observed, mut status: ProcessingElementStatus)
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => status.running_since,
         };
     }
-    let Some(Doing { phase, reason, message }) = what(observed, &status, pod) else { return status };
+    let Some(PhaseSummary { phase, reason, message }) = what(observed, &status, pod) else { return status };
     status.phase = Some(phase);
     let ready = phase == PePhase::Running;
     condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);
@@ -49,14 +49,14 @@ pub(super) fn describe(observed: &Observed, mut status: ProcessingElementStatus)
 }
 
 /// Whether the pod was made from other options than the PE has now (rule pe-12).
-fn is_outdated(observed: &Observed, pod: Option<&Pod>) -> bool {
+fn is_outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> bool {
     let wanted = observed.template.as_ref().ok().map(|template| &template.hash);
     pod.filter(|pod| pod.end().is_none())
         .is_some_and(|pod| wanted.is_some_and(|hash| pod.template_hash.as_ref() != Some(hash)))
 }
 
 /// What the PE does; nothing if that is being found out.
-fn what(observed: &Observed, status: &ProcessingElementStatus, pod: Option<&Pod>) -> Option<Doing> {
+fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<&ObservedPod>) -> Option<PhaseSummary> {
     if status.launch_count == 0 {
         let launching = || doing(PePhase::Starting, "Launching", "the first pod is about to be asked for");
         return Some(obstacle(observed).map_or_else(launching, waiting));
@@ -72,7 +72,7 @@ fn what(observed: &Observed, status: &ProcessingElementStatus, pod: Option<&Pod>
         return Some(doing(PePhase::Replacing, "PodTerminating", format!("pod {} is being deleted", pod.name)));
     }
     match &pod.stage {
-        Stage::Pending(Why { reason, message }) => {
+        Stage::Pending(Explanation { reason, message }) => {
             let reason = if reason.is_empty() { "PodPending" } else { reason };
             let message = if message.is_empty() { "the pod does not run yet" } else { message };
             Some(doing(PePhase::Starting, reason, message))
@@ -92,7 +92,7 @@ fn what(observed: &Observed, status: &ProcessingElementStatus, pod: Option<&Pod>
 }
 
 /// A pod was asked for and not created yet.
-fn before_creation(observed: &Observed, status: &ProcessingElementStatus) -> Doing {
+fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     if let Some(obstacle) = obstacle(observed) {
         return waiting(obstacle);
     }
@@ -106,7 +106,7 @@ fn before_creation(observed: &Observed, status: &ProcessingElementStatus) -> Doi
 }
 
 /// How the pod ended is recorded.
-fn after_the_end(observed: &Observed, status: &ProcessingElementStatus) -> Doing {
+fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
     let how = how_it_ended(last);
     if !is_restart_permitted(observed.wanted.policies, last) {

@@ -2,27 +2,29 @@
 //!
 //! Knows: names, hashes, states. Must not know: what is done about them.
 
-use super::observed::{Job, Observed, Pod, Policies, Waiting};
+use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
 use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, condition};
 
 /// Why no pod may be launched or created now (rule pe-4).
-pub(super) fn obstacle(observed: &Observed) -> Option<Waiting> {
-    let waiting = |reason, message: &str| Some(Waiting { reason, message: message.to_owned() });
+pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
+    let waiting = |reason, message: &str| Some(Obstacle { reason, message: message.to_owned() });
     match observed.job {
-        Job::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
-        Job::Deleting => return waiting("JobDeleted", "the job is being deleted"),
-        Job::There { generation, .. } if generation.is_none_or(|committed| committed < observed.wanted.generation) => {
+        OwnerJob::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
+        OwnerJob::Deleting => return waiting("JobDeleted", "the job is being deleted"),
+        OwnerJob::There { generation, .. }
+            if generation.is_none_or(|committed| committed < observed.wanted.generation) =>
+        {
             return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");
         }
-        Job::There { .. } => {}
+        OwnerJob::There { .. } => {}
     }
     observed.template.as_ref().err().cloned()
 }
 
 /// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is
 /// shown by a mirror that lags behind.
-pub(super) fn current<'a>(observed: &'a Observed, status: &ProcessingElementStatus) -> Option<&'a Pod> {
-    let recorded = |pod: &Pod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+pub(super) fn current<'a>(observed: &'a PeObservation, status: &ProcessingElementStatus) -> Option<&'a ObservedPod> {
+    let recorded = |pod: &ObservedPod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
     observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))
 }
 
@@ -39,9 +41,9 @@ pub(super) fn was_created(status: &ProcessingElementStatus) -> bool {
 /// Older pods, and those of an earlier PE of the name, that may still run: the new pod would share their Service and
 /// volumes.
 pub(super) fn blocking<'a>(
-    observed: &'a Observed,
+    observed: &'a PeObservation,
     status: &ProcessingElementStatus,
-) -> impl Iterator<Item = &'a Pod> + use<'a> {
+) -> impl Iterator<Item = &'a ObservedPod> + use<'a> {
     let launch_count = status.launch_count;
     let older = observed.pods.iter().filter(move |pod| pod.launch_count < launch_count);
     older.chain(&observed.predecessors).filter(|pod| pod.may_run(observed.now))

@@ -21,7 +21,7 @@ pub(crate) struct LastSeen {
 #[derive(Clone, Debug)]
 struct Seen {
     owner: String,
-    pod: observed::Pod,
+    pod: observed::ObservedPod,
 }
 
 impl LastSeen {
@@ -38,7 +38,13 @@ impl LastSeen {
     }
 
     /// The pod of a launch of this PE; the one with this uid if it is known.
-    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<observed::Pod> {
+    pub(crate) fn pod(
+        &self,
+        pe: &Key,
+        uid: &str,
+        launch_count: u64,
+        pod_uid: Option<&str>,
+    ) -> Option<observed::ObservedPod> {
         let by_pe = self.lock();
         let Seen { owner, pod } = by_pe.get(pe)?;
         let is_it = owner == uid && pod.launch_count == launch_count && pod_uid.is_none_or(|uid| pod.uid == uid);

@@ -19,7 +19,7 @@
 //! | `answers` | what the API server has answered during one reconcile |
 //! | `memory` | what may be forgotten at any time |
 //! | `controller` | what wakes it, and the workers |
-//! | `figures` | what is counted |
+//! | `counters` | what is counted |
 //!
 //! Knows: ProcessingElements, their pods, the committed generation of their job. Must not know: plans, widths, the
 //! fusion service.
@@ -27,10 +27,10 @@
 mod act;
 mod answers;
 pub(crate) mod controller;
+pub(crate) mod counters;
 pub(crate) mod decide;
 mod describe;
 mod facts;
-pub(crate) mod figures;
 pub(crate) mod memory;
 mod observe;
 pub(crate) mod observed;

@@ -1,8 +1,8 @@
 //! From mirrors and answers to an observation.
 
 use super::answers::{Answers, status};
-use super::observed::{Job, Observed, Pod, Policies, Waiting, Wanted};
-use super::reconciler::Reconciler;
+use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
+use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::Timestamp;
@@ -17,9 +17,9 @@ use streams_kubernetes::cluster::Cluster;
 /// Longest request to restart that is kept as it is (schema).
 const REQUEST_MAX: usize = 1024;
 
-impl<C: Cluster> Reconciler<C> {
+impl<C: Cluster> PeReconciler<C> {
     /// What there is to decide about; nothing before a PE is known.
-    pub(super) fn observed(&self, key: &Key, answers: &Answers) -> Option<Observed> {
+    pub(super) fn observed(&self, key: &Key, answers: &Answers) -> Option<PeObservation> {
         let pe = answers.pe.as_ref()?;
         let pool = self.pool(pe);
         let redis = self.redis(pe);
@@ -36,7 +36,7 @@ impl<C: Cluster> Reconciler<C> {
         add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
         let launch_count = status.launch_count;
-        Some(Observed {
+        Some(PeObservation {
             now: whole_seconds(self.cluster.now()),
             wanted: wanted(pe),
             job: self.job(pe),
@@ -54,17 +54,17 @@ impl<C: Cluster> Reconciler<C> {
         })
     }
 
-    fn job(&self, pe: &ProcessingElement) -> Job {
+    fn job(&self, pe: &ProcessingElement) -> OwnerJob {
         let key = Key::of(pe).sibling(&pe.spec.job_name);
         let Some(job) = self.mirrors.jobs.get(&key).filter(|job| is_controlled_by(pe.meta(), &**job)) else {
-            return Job::Missing;
+            return OwnerJob::Missing;
         };
         if job.metadata.deletion_timestamp.is_some() {
-            return Job::Deleting;
+            return OwnerJob::Deleting;
         }
         let status = job.status.as_ref();
         let rollout = status.and_then(|status| status.rollout.as_ref());
-        Job::There {
+        OwnerJob::There {
             generation: status.and_then(|status| status.generation),
             committed_at: rollout.and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0),
         }
@@ -89,19 +89,19 @@ impl<C: Cluster> Reconciler<C> {
         pe: &'a ProcessingElement,
         pool: Option<&'a HostPool>,
         redis: Option<&'a str>,
-    ) -> Result<pod::Template<'a>, Waiting> {
+    ) -> Result<pod::PodTemplate<'a>, Obstacle> {
         let name = &pe.spec.config_map.name;
         let text = self.mirrors.config_maps.get(&Key::of(pe).sibling(name));
         if text.is_none_or(|text| text.metadata.deletion_timestamp.is_some()) {
-            return Err(Waiting { reason: "TextMissing", message: format!("there is no ConfigMap {name}") });
+            return Err(Obstacle { reason: "TextMissing", message: format!("there is no ConfigMap {name}") });
         }
         let parts = pod::Parts { pe, pool: pool.map(|pool| &pool.spec), redis, settings: &self.settings };
-        pod::Template::of(parts)
+        pod::PodTemplate::of(parts)
     }
 }
 
 /// Adds the pods that are not there yet.
-fn add_unknown(pods: &mut Vec<Pod>, answered: &[Pod]) {
+fn add_unknown(pods: &mut Vec<ObservedPod>, answered: &[ObservedPod]) {
     for pod in answered {
         if !pods.iter().any(|known| known.uid == pod.uid) {
             pods.push(pod.clone());
@@ -109,8 +109,8 @@ fn add_unknown(pods: &mut Vec<Pod>, answered: &[Pod]) {
     }
 }
 
-fn wanted(pe: &ProcessingElement) -> Wanted {
-    Wanted {
+fn wanted(pe: &ProcessingElement) -> PeObject {
+    PeObject {
         name: pe.name_any(),
         uid: pe.uid().unwrap_or_default(),
         object_generation: pe.metadata.generation,

@@ -6,23 +6,23 @@ use streams_api::{PeOptions, ProcessingElementStatus};
 
 /// Everything that [`decide`](super::decide::decide) looks at.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Observed {
+pub(crate) struct PeObservation {
     /// The time.
     pub(crate) now: Timestamp,
     /// What the PE is.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: PeObject,
     /// What was recorded last.
     pub(crate) status: ProcessingElementStatus,
     /// The job that the PE belongs to.
-    pub(crate) job: Job,
+    pub(crate) job: OwnerJob,
     /// The pod that would be created now, or what it waits for.
-    pub(crate) template: Result<Template, Waiting>,
+    pub(crate) template: Result<TemplateHashes, Obstacle>,
     /// Pods of this PE object.
-    pub(crate) pods: Vec<Pod>,
+    pub(crate) pods: Vec<ObservedPod>,
     /// Pods of an earlier PE object of the same name; its deletion deletes them.
-    pub(crate) predecessors: Vec<Pod>,
+    pub(crate) predecessors: Vec<ObservedPod>,
     /// Set once the API server has said that the pod of the launch count does not exist.
-    pub(crate) vanished: Option<Vanished>,
+    pub(crate) vanished: Option<AbsentPod>,
     /// Why the API server has just refused the pod of the launch count.
     pub(crate) refusal: Option<String>,
     /// How long a pod must have been running until it counts as running.
@@ -31,7 +31,7 @@ pub(crate) struct Observed {
 
 /// What the PE is, as far as it matters when its pods are replaced.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct PeObject {
     /// Name of the PE.
     pub(crate) name: String,
     /// Its uid.
@@ -79,7 +79,7 @@ impl Policies {
 
 /// The job that a PE belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum OwnerJob {
     /// There is none, or another one of the same name.
     Missing,
     /// It is being deleted, and its PEs with it.
@@ -95,7 +95,7 @@ pub(crate) enum Job {
 
 /// What tells one pod template from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template {
+pub(crate) struct TemplateHashes {
     /// Hash of what users can change without a restart.
     pub(crate) hash: String,
     /// Hash of where the pod must run.
@@ -104,7 +104,7 @@ pub(crate) struct Template {
 
 /// Why no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct Obstacle {
     /// One word in CamelCase.
     pub(crate) reason: &'static str,
     /// One sentence.
@@ -113,16 +113,16 @@ pub(crate) struct Waiting {
 
 /// A pod that the API server does not have any more; or not yet, if its creation is not recorded.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Vanished {
+pub(crate) struct AbsentPod {
     /// The last that was seen of it, if it was seen at all.
-    pub(crate) last_seen: Option<Pod>,
+    pub(crate) last_seen: Option<ObservedPod>,
     /// Its node does not exist any more.
     pub(crate) node_gone: bool,
 }
 
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Pod {
+pub(crate) struct ObservedPod {
     /// Its name.
     pub(crate) name: String,
     /// Its uid.
@@ -144,31 +144,31 @@ pub(crate) struct Pod {
     /// When it has to be gone, if it is being deleted.
     pub(crate) gone_by: Option<Timestamp>,
     /// Why it is taken away (`DisruptionTarget`), if it is.
-    pub(crate) disruption: Option<Why>,
+    pub(crate) disruption: Option<Explanation>,
 }
 
 /// What a pod does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// It has not run yet, for this reason.
-    Pending(Why),
+    Pending(Explanation),
     /// It runs, since then if it is known.
     Running(Option<Timestamp>),
     /// Its node does not answer.
     Unknown,
     /// Its containers have ended and will not start again.
-    Ended(End),
+    Ended(PodEnd),
 }
 
 impl Default for Stage {
     fn default() -> Self {
-        Self::Pending(Why::default())
+        Self::Pending(Explanation::default())
     }
 }
 
 /// A reason and a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Why {
+pub(crate) struct Explanation {
     /// One word in CamelCase; empty if nothing was said.
     pub(crate) reason: String,
     /// For people.
@@ -177,13 +177,13 @@ pub(crate) struct Why {
 
 /// How a pod ended.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct End {
+pub(crate) struct PodEnd {
     /// Not with exit code 0.
     pub(crate) failed: bool,
     /// Exit code of the container that ended it.
     pub(crate) exit_code: Option<i32>,
     /// Reason and message of the pod, else of that container.
-    pub(crate) why: Why,
+    pub(crate) why: Explanation,
     /// When the container started.
     pub(crate) started_at: Option<Timestamp>,
     /// When it ended.
@@ -193,9 +193,9 @@ pub(crate) struct End {
 /// A pod that should have been gone for this long is on a node that does not answer (rule pe-5).
 const UNANSWERED: Duration = Duration::from_secs(30);
 
-impl Pod {
+impl ObservedPod {
     /// How it ended.
-    pub(crate) fn end(&self) -> Option<&End> {
+    pub(crate) fn end(&self) -> Option<&PodEnd> {
         match &self.stage {
             Stage::Ended(end) => Some(end),
             _ => None,

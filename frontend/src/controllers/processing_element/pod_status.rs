@@ -1,6 +1,6 @@
 //! Pods as they are delivered, read into plain values.
 
-use super::observed::{self, End, Stage, Why};
+use super::observed::{self, Explanation, PodEnd, Stage};
 use super::pod::CONTAINER;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
@@ -8,9 +8,9 @@ use streams_api::{ProcessingElement, names};
 
 /// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0
 /// that was made from nothing.
-pub(crate) fn read(pod: &Pod) -> observed::Pod {
+pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
     let annotation = |key: &str| pod.annotations().get(key).cloned();
-    observed::Pod {
+    observed::ObservedPod {
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         launch_count: launch_count(pod),
@@ -61,19 +61,19 @@ fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
 }
 
 /// How the container of the PE ended; or the init container that failed before it (rule pe-8).
-fn end(status: &PodStatus, failed: bool) -> End {
+fn end(status: &PodStatus, failed: bool) -> PodEnd {
     let prepared = status.init_container_statuses.iter().flatten();
     let unprepared = prepared.filter_map(terminated).find(|terminated| terminated.exit_code != 0);
     let terminated = unprepared.or_else(|| container(status).and_then(terminated));
-    let of_container = terminated.map_or_else(Why::default, |terminated| Why {
+    let of_container = terminated.map_or_else(Explanation::default, |terminated| Explanation {
         reason: terminated.reason.clone().unwrap_or_default(),
         message: terminated.message.clone().unwrap_or_default(),
     });
     let of_pod = why(&status.reason, &status.message);
-    End {
+    PodEnd {
         failed,
         exit_code: terminated.map(|terminated| terminated.exit_code),
-        why: Why {
+        why: Explanation {
             reason: if of_pod.reason.is_empty() { of_container.reason } else { of_pod.reason },
             message: if of_container.message.is_empty() { of_pod.message } else { of_container.message },
         },
@@ -82,12 +82,12 @@ fn end(status: &PodStatus, failed: bool) -> End {
     }
 }
 
-fn why(reason: &Option<String>, message: &Option<String>) -> Why {
-    Why { reason: reason.clone().unwrap_or_default(), message: message.clone().unwrap_or_default() }
+fn why(reason: &Option<String>, message: &Option<String>) -> Explanation {
+    Explanation { reason: reason.clone().unwrap_or_default(), message: message.clone().unwrap_or_default() }
 }
 
 /// Why a pod does not run yet, if it says more than that it is on its way.
-fn waits_for(status: &PodStatus) -> Why {
+fn waits_for(status: &PodStatus) -> Explanation {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|container| match &container.state {
         Some(ContainerState { waiting: Some(waiting), .. }) => Some(why(&waiting.reason, &waiting.message)),
@@ -99,14 +99,14 @@ fn waits_for(status: &PodStatus) -> Why {
     }
     let mut conditions = status.conditions.iter().flatten();
     let unscheduled = conditions.find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-    unscheduled.map_or_else(Why::default, |condition| why(&condition.reason, &condition.message))
+    unscheduled.map_or_else(Explanation::default, |condition| why(&condition.reason, &condition.message))
 }
 
-fn disruption(status: &PodStatus) -> Option<Why> {
+fn disruption(status: &PodStatus) -> Option<Explanation> {
     let mut conditions = status.conditions.iter().flatten();
     let target = conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
-    let Why { reason, message } = why(&target.reason, &target.message);
-    Some(Why { reason: if reason.is_empty() { "Disrupted".to_owned() } else { reason }, message })
+    let Explanation { reason, message } = why(&target.reason, &target.message);
+    Some(Explanation { reason: if reason.is_empty() { "Disrupted".to_owned() } else { reason }, message })
 }
 
 #[cfg(test)]
@@ -135,8 +135,8 @@ mod tests {
         .unwrap()
     }
 
-    fn why(reason: &str, message: &str) -> Why {
-        Why { reason: reason.to_owned(), message: message.to_owned() }
+    fn why(reason: &str, message: &str) -> Explanation {
+        Explanation { reason: reason.to_owned(), message: message.to_owned() }
     }
 
     #[test]
@@ -153,12 +153,15 @@ mod tests {
                 "state": {"terminated": {"exitCode": 2, "reason": "Error", "message": "no gzip"}}}]);
         let unscheduled =
             json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]);
-        let end = |failed, code, why| End { failed, exit_code: code, why, ..End::default() };
+        let end = |failed, code, why| PodEnd { failed, exit_code: code, why, ..PodEnd::default() };
         let table = [
-            (json!({}), Pending(Why::default())),
-            (json!({"phase": "Pending"}), Pending(Why::default())),
+            (json!({}), Pending(Explanation::default())),
+            (json!({"phase": "Pending"}), Pending(Explanation::default())),
             (json!({"phase": "Pending", "conditions": unscheduled}), Pending(why("Unschedulable", "0/3 nodes"))),
-            (json!({"phase": "Pending", "containerStatuses": waiting("ContainerCreating")}), Pending(Why::default())),
+            (
+                json!({"phase": "Pending", "containerStatuses": waiting("ContainerCreating")}),
+                Pending(Explanation::default()),
+            ),
             (
                 json!({"phase": "Pending", "containerStatuses": waiting("ImagePullBackOff")}),
                 Pending(why("ImagePullBackOff", "m")),

@@ -9,10 +9,10 @@
 //! Everything else is the same however often it is done.
 
 use super::answers::Answers;
-use super::decide::{Decision, decide};
-use super::figures::Figures;
+use super::counters::Counters;
+use super::decide::{PeDecision, decide};
 use super::memory::{LastSeen, OwnWrites};
-use super::observed::Observed;
+use super::observed::PeObservation;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use crate::settings::PodSettings;
@@ -27,23 +27,23 @@ use streams_kubernetes::{Error, Key};
 const MANAGER: Manager = Manager("streams-processing-elements");
 
 /// Brings PEs to what their specs want.
-pub(crate) struct Reconciler<C> {
+pub(crate) struct PeReconciler<C> {
     pub(super) cluster: C,
     pub(super) mirrors: Mirrors,
     pub(super) settings: PodSettings,
     pub(super) min_ready: Duration,
-    pub(super) figures: Figures,
+    pub(super) counters: Counters,
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
 }
 
-impl<C> fmt::Debug for Reconciler<C> {
+impl<C> fmt::Debug for PeReconciler<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reconciler")
+        f.write_str("PeReconciler")
     }
 }
 
-impl<C: Cluster> Reconciler<C> {
+impl<C: Cluster> PeReconciler<C> {
     /// A reconciler of the PEs of these mirrors. `min_ready`: how long a pod must have been running until it counts as
     /// running.
     pub(crate) fn new(
@@ -51,7 +51,7 @@ impl<C: Cluster> Reconciler<C> {
         mirrors: &Mirrors,
         settings: PodSettings,
         min_ready: Duration,
-        figures: Figures,
+        counters: Counters,
     ) -> Self {
         let last_seen = Arc::new(LastSeen::default());
         let seen = Arc::clone(&last_seen);
@@ -61,7 +61,7 @@ impl<C: Cluster> Reconciler<C> {
             mirrors: mirrors.clone(),
             settings,
             min_ready,
-            figures,
+            counters,
             last_seen,
             own_writes: OwnWrites::default(),
         }
@@ -73,12 +73,12 @@ impl<C: Cluster> Reconciler<C> {
     }
 }
 
-impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
+impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
     type Answers = Answers;
-    type Observed = Observed;
-    type Decision = Decision;
+    type Observation = PeObservation;
+    type Decision = PeDecision;
 
-    async fn observe(&self, key: &Key, answers: &mut Answers) -> Result<Option<Observed>, Error> {
+    async fn observe(&self, key: &Key, answers: &mut Answers) -> Result<Option<PeObservation>, Error> {
         if answers.pe.is_none() {
             let Some(pe) = self.mirrors.processing_elements.get(key) else {
                 self.last_seen.forget(key);
@@ -90,7 +90,7 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         Ok(self.observed(key, answers))
     }
 
-    fn decide(observed: &Observed) -> Decision {
+    fn decide(observed: &PeObservation) -> PeDecision {
         decide(observed)
     }
 
@@ -98,8 +98,8 @@ impl<C: Cluster> reconciler::Reconciler for Reconciler<C> {
         &self,
         key: &Key,
         answers: &mut Answers,
-        observed: Observed,
-        decision: Decision,
+        observed: PeObservation,
+        decision: PeDecision,
     ) -> Result<Next, Error> {
         tracing::debug!(action = ?decision.action, deletions = decision.deletions.len(), "decided");
         self.carry_out(key, answers, &observed, decision).await

@@ -157,12 +157,12 @@ pub struct Process {
     supervisor: Supervisor,
     lock: PathBuf,
     log: PathBuf,
-    run: Mutex<Run>,
+    run: Mutex<ProcessRun>,
 }
 
 /// One run of the program: from a start to its end.
 #[derive(Debug)]
-struct Run {
+struct ProcessRun {
     /// To the supervisor; dropping it kills the program.
     orders: Option<ChildStdin>,
     state: watch::Receiver<State>,
@@ -184,7 +184,7 @@ impl Process {
     pub async fn start(supervisor: &Supervisor, state: &StateDirectory, program: Program) -> Result<Self> {
         let lock = state.lock().to_owned();
         let log = state.log(&program.name);
-        let run = Mutex::new(Run::start(supervisor, &lock, &log, &program)?);
+        let run = Mutex::new(ProcessRun::start(supervisor, &lock, &log, &program)?);
         let process = Self { program, supervisor: supervisor.clone(), lock, log, run };
         process.started().await?;
         Ok(process)
@@ -200,7 +200,7 @@ impl Process {
             if matches!(*run.state.borrow(), State::Starting | State::Running(_)) {
                 bail!("{} still runs", self.program.name);
             }
-            *run = Run::start(&self.supervisor, &self.lock, &self.log, &self.program)?;
+            *run = ProcessRun::start(&self.supervisor, &self.lock, &self.log, &self.program)?;
         }
         self.started().await
     }
@@ -297,7 +297,7 @@ impl Process {
         }
     }
 
-    fn run(&self) -> MutexGuard<'_, Run> {
+    fn run(&self) -> MutexGuard<'_, ProcessRun> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -308,7 +308,7 @@ impl fmt::Display for Process {
     }
 }
 
-impl Run {
+impl ProcessRun {
     fn start(supervisor: &Supervisor, lock: &Path, log: &Path, program: &Program) -> Result<Self> {
         let mut command = supervisor.command("run");
         command.arg("--lock").arg(lock).arg("--log").arg(log);

@@ -43,14 +43,14 @@ const CANNOT_EXECUTE: u8 = 127;
 #[derive(Parser, Debug)]
 #[command(name = FIRST_ARGUMENT)]
 enum Role {
-    Run(Run),
+    Run(SupervisedRun),
     Exec(Exec),
     Keep(Keep),
 }
 
 /// Starts a program and ends it with whoever holds the other end of stdin.
 #[derive(Parser, Debug)]
-struct Run {
+struct SupervisedRun {
     /// Held (shared) as long as the program runs.
     #[arg(long)]
     lock: PathBuf,
@@ -127,7 +127,7 @@ fn report(report: &Report) {
     let _ = stdout.write_all(b"\n").and_then(|()| stdout.flush());
 }
 
-impl Run {
+impl SupervisedRun {
     fn supervise(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         match runtime.block_on(self.run()) {

@@ -6,7 +6,7 @@ use integration_tests::sample::{self, Widths};
 use integration_tests::system::inventory::Inventory;
 use integration_tests::system::job::ObservedJob;
 use integration_tests::system::snapshot::Snapshot;
-use integration_tests::system::{Frontend, LONG_LEASE, Options, SHORT_LEASE, System};
+use integration_tests::system::{Frontend, LONG_LEASE, SHORT_LEASE, System, SystemOptions};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -70,7 +70,7 @@ async fn start(
     let control_plane = control_plane().await?;
     let namespace = control_plane.namespace(purpose).await?;
     let lease = if frontend_replicas > 1 { &SHORT_LEASE[..] } else { &LONG_LEASE };
-    let options = Options {
+    let options = SystemOptions {
         kubeconfig: control_plane.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,

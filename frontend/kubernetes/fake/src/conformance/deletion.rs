@@ -1,7 +1,7 @@
 //! Preconditions, finalizers, pods, garbage.
 
 use super::Case;
-use super::Kind::{self, ConfigMap, Pod, Sample};
+use super::SampleKind::{self, ConfigMap, Pod, Sample};
 use kube::api::PropagationPolicy::{Background, Foreground, Orphan};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn owner(name: &str) -> super::Exchange {
 }
 
 fn pod(name: &str, node: Option<&str>) -> super::Exchange {
-    Kind::Pod.create(json!({
+    SampleKind::Pod.create(json!({
         "metadata": {"name": name},
         "spec": {
             "containers": [{"name": "c", "image": "i"}], "nodeName": node, "terminationGracePeriodSeconds": 20,

@@ -14,7 +14,7 @@ pub struct Case {
 
 /// The kind that a call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SampleKind {
     /// A ConfigMap: no status, no generation.
     ConfigMap,
     /// A [`Sample`](super::Sample): a custom resource.
@@ -64,7 +64,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// The kind.
-    pub kind: Kind,
+    pub kind: SampleKind,
     /// The field manager.
     pub manager: &'static str,
     /// The call.
@@ -87,7 +87,7 @@ pub enum Answer {
 }
 
 impl Exchange {
-    fn new(kind: Kind, action: Action) -> Self {
+    fn new(kind: SampleKind, action: Action) -> Self {
         Self { kind, manager: "first", action, answer: Answer::Has(Value::Object(serde_json::Map::new())) }
     }
 
@@ -149,7 +149,7 @@ impl Exchange {
     }
 }
 
-impl Kind {
+impl SampleKind {
     pub(super) fn create(self, object: Value) -> Exchange {
         Exchange::new(self, Action::Create(object))
     }

@@ -18,7 +18,7 @@ pub mod ownership;
 mod run;
 mod sample;
 
-pub use self::exchange::{Answer, Case, Exchange, Kind};
+pub use self::exchange::{Answer, Case, Exchange, SampleKind};
 pub use self::run::{Patience, run};
 pub use self::sample::{Sample, SampleSpec, SampleStatus, crd};
 

@@ -1,7 +1,7 @@
 //! Names, versions, generation, the status, immutable ConfigMaps.
 
 use super::Case;
-use super::Kind::{ConfigMap, Pod, Sample};
+use super::SampleKind::{ConfigMap, Pod, Sample};
 use serde_json::{Value, json};
 
 fn map(name: &str, data: Value) -> Value {

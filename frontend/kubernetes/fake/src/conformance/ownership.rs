@@ -1,7 +1,7 @@
 //! Server-side apply: conflicts, owners of fields, fields that are removed.
 
 use super::Case;
-use super::Kind::{ConfigMap, Sample};
+use super::SampleKind::{ConfigMap, Sample};
 use serde_json::{Value, json};
 
 fn map(data: Value) -> Value {

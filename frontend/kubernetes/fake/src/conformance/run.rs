@@ -1,7 +1,7 @@
 //! Carrying a case out.
 
 use super::exchange::Action;
-use super::{Answer, Case, Exchange, Kind, Sample};
+use super::{Answer, Case, Exchange, Sample, SampleKind};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, Preconditions};
@@ -32,9 +32,9 @@ pub async fn run<C: Cluster>(cluster: &C, namespace: &str, case: &Case, patience
     let mut seen = BTreeMap::new();
     for (number, exchange) in case.exchanges.iter().enumerate() {
         let result = match exchange.kind {
-            Kind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, exchange, &mut seen, patience).await,
-            Kind::Sample => carry_out::<C, Sample>(cluster, namespace, exchange, &mut seen, patience).await,
-            Kind::Pod => carry_out::<C, Pod>(cluster, namespace, exchange, &mut seen, patience).await,
+            SampleKind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, exchange, &mut seen, patience).await,
+            SampleKind::Sample => carry_out::<C, Sample>(cluster, namespace, exchange, &mut seen, patience).await,
+            SampleKind::Pod => carry_out::<C, Pod>(cluster, namespace, exchange, &mut seen, patience).await,
         };
         result.with_context(|| format!("{}: exchange {}: {:?}", case.name, number + 1, exchange.action))?;
     }

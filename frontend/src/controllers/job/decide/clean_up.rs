@@ -1,7 +1,7 @@
 //! Deletes what nobody refers to (rule job-16).
 
 use super::super::chunks::Document;
-use super::super::observed::Observed;
+use super::super::observed::JobObservation;
 use super::super::tasks::Slot;
 use super::prepare::wanted_target;
 use super::{
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
 
 /// Deletes what nobody refers to.
-pub(super) fn clean_up(observed: &Observed, draft: &mut Draft) {
+pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     let children = &observed.children;
     let delete_pe = |id: u64, draft: &mut Draft| {
         if let Some(pe) = children.processing_elements.get(&id) {
@@ -68,7 +68,7 @@ pub(super) fn clean_up(observed: &Observed, draft: &mut Draft) {
 }
 
 /// Deletes chunks that the status does not name, unless long work is writing some.
-fn clean_up_chunks(observed: &Observed, draft: &mut Draft) {
+fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     let status = &observed.status;
     let tasks = &observed.tasks;
     if tasks.fetch.running().is_some() || tasks.compile.running().is_some() {

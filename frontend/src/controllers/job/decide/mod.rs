@@ -21,10 +21,10 @@
 //! [`clean_up`](clean_up::clean_up) deletes what neither track refers to.
 //!
 //! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions at
-//! the same time ([`Action::TakeOver`]).
+//! the same time ([`JobAction::TakeOver`]).
 //!
 //! A decision is a [`Step`] or work. A step writes the status and changes what is wanted, so nothing else that was
-//! decided for the status before it may be done together with it (rule job-3). The actions of [`Decision::Work`] do not
+//! decided for the status before it may be done together with it (rule job-3). The actions of [`JobDecision::Work`] do not
 //! depend on each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead
 //! to the same end.
 //!
@@ -34,7 +34,7 @@ mod clean_up;
 mod prepare;
 mod roll_out;
 
-use super::observed::{Loaded, Object, Observed, Wanted};
+use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,11 +45,11 @@ pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Decision {
+pub(crate) enum JobDecision {
     /// Write the status in a way that changes what is wanted, and decide again.
     Step(Step),
     /// Do these, in any order. Without any of them there is nothing to do.
-    Work(Vec<Action>),
+    Work(Vec<JobAction>),
 }
 
 /// A step in the life of a job.
@@ -58,12 +58,12 @@ pub(crate) enum Step {
     /// Take the next job id, then record it.
     AllocateJobId,
     /// Write the status, if nobody wrote it meanwhile.
-    Record(Change),
+    Record(JobStatusChange),
 }
 
 /// What one write of the status records.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum JobStatusChange {
     /// The number of the job.
     JobId(u64),
     /// The ADL is pinned.
@@ -89,7 +89,7 @@ pub(crate) enum Change {
     SubmitAgain,
 }
 
-impl Change {
+impl JobStatusChange {
     /// What it is called in logs.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -108,13 +108,13 @@ impl Change {
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Action {
+pub(crate) enum JobAction {
     /// Start long work.
     Start(Task),
     /// Bring a child to what this generation wants of it.
     Apply(Child, WhichGeneration),
     /// Write the chunks of a document again, if its content is still known: somebody deleted some of them.
-    StoreAgain(Stored),
+    StoreAgain(StoredDocument),
     /// Delete an object.
     Delete(Owned, Propagation),
     /// Write a width that a request wants into the spec of the region with this index.
@@ -129,7 +129,7 @@ pub(crate) enum Action {
 /// The key of an object of the job that the controller applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Child {
-    /// A PE, by id. It refers to the text that [`WantedPe::choose`](super::observed::WantedPe::choose) gives.
+    /// A PE, by id. It refers to the text that [`DesiredPe::choose`](super::observed::WantedPe::choose) gives.
     ProcessingElement(u64),
     /// The Service of a PE, by its id.
     Service(u64),
@@ -161,7 +161,7 @@ pub(crate) enum WhichGeneration {
 
 /// A document in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredDocument {
     /// The pinned ADL.
     Adl,
     /// A plan.
@@ -203,24 +203,24 @@ pub(crate) struct Report {
 /// A decision that is being made: work so far, and what there is to say.
 #[derive(Default)]
 struct Draft {
-    actions: Vec<Action>,
+    actions: Vec<JobAction>,
     report: Report,
 }
 
 impl Draft {
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: JobAction) {
         self.actions.push(action);
     }
 
     /// Deletes an object at once, unless it is being deleted.
-    fn delete(&mut self, object: Owned, state: &Object) {
+    fn delete(&mut self, object: Owned, state: &ObservedObject) {
         self.delete_with(Propagation::Background, object, state);
     }
 
-    fn delete_with(&mut self, propagation: Propagation, object: Owned, state: &Object) {
+    fn delete_with(&mut self, propagation: Propagation, object: Owned, state: &ObservedObject) {
         if !state.deleting {
             self.report.deletes = true;
-            self.act(Action::Delete(object, propagation));
+            self.act(JobAction::Delete(object, propagation));
         }
     }
 
@@ -230,7 +230,7 @@ impl Draft {
             Some(Current { deleting: true, .. }) => false,
             Some(Current { as_wanted: true, .. }) => true,
             Some(_) | None => {
-                self.act(Action::Apply(child, of));
+                self.act(JobAction::Apply(child, of));
                 false
             }
         }
@@ -240,7 +240,7 @@ impl Draft {
     /// somebody must correct. `what` says, in words, what is waited for.
     fn poll<'a, O>(
         &mut self,
-        observed: &Observed,
+        observed: &JobObservation,
         progress: Progress<'a, O>,
         task: Task,
         what: &str,
@@ -262,7 +262,7 @@ impl Draft {
         };
         what.clone_into(&mut self.report.preparing);
         if start {
-            self.act(Action::Start(task));
+            self.act(JobAction::Start(task));
         }
         None
     }
@@ -282,22 +282,22 @@ struct Current {
 
 impl Current {
     /// Of an object that should have been applied with this hash.
-    fn of(object: &Object, wanted: &str) -> Self {
+    fn of(object: &ObservedObject, wanted: &str) -> Self {
         Self { as_wanted: object.applied == wanted, deleting: object.deleting }
     }
 
     /// Of an object that only has to exist.
-    fn existing(object: &Object) -> Self {
+    fn existing(object: &ObservedObject) -> Self {
         Self { as_wanted: true, deleting: object.deleting }
     }
 }
 
 /// What to do next, and what there is to say about the job. Pure: the same observation gives the same decision.
-pub(crate) fn decide(observed: &Observed) -> (Decision, Report) {
+pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     let mut draft = Draft::default();
     let step = prepare::prepare(observed, &mut draft);
     for (&region, &width) in &observed.widths_to_take_over {
-        draft.act(Action::TakeOver { region, width });
+        draft.act(JobAction::TakeOver { region, width });
     }
     roll_out::roll_out(observed, &mut draft);
     clean_up::clean_up(observed, &mut draft);
@@ -308,11 +308,11 @@ pub(crate) fn decide(observed: &Observed) -> (Decision, Report) {
     if report.trouble.is_none() {
         report.trouble.clone_from(&observed.last_failure);
     }
-    (step.map_or(Decision::Work(actions), Decision::Step), report)
+    (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)
 }
 
 /// Whether every pod of the submission was created at some time.
-pub(crate) fn is_submitted(observed: &Observed) -> bool {
+pub(crate) fn is_submitted(observed: &JobObservation) -> bool {
     if condition::is_true(&observed.status.conditions, condition::SUBMITTED) && observed.status.generation.is_some() {
         return true;
     }
@@ -321,16 +321,16 @@ pub(crate) fn is_submitted(observed: &Observed) -> bool {
         .is_some_and(|wanted| wanted.processing_elements.keys().all(|id| pes.get(id).is_some_and(|pe| pe.launched)))
 }
 
-fn committed(observed: &Observed) -> Option<&Wanted> {
+fn committed(observed: &JobObservation) -> Option<&DesiredGeneration> {
     observed.committed.as_ref().and_then(Loaded::whole)
 }
 
-fn proposed(observed: &Observed) -> Option<&Wanted> {
+fn proposed(observed: &JobObservation) -> Option<&DesiredGeneration> {
     observed.proposed.as_ref().and_then(Loaded::whole)
 }
 
 /// Number of the generation that is being prepared.
-fn next_generation(observed: &Observed) -> u64 {
+fn next_generation(observed: &JobObservation) -> u64 {
     observed.status.generation.map_or(0, |generation| generation.saturating_add(1))
 }
 
@@ -340,7 +340,7 @@ fn after(start: Timestamp, duration: Duration) -> Timestamp {
 }
 
 /// PE objects that neither the committed nor the proposed generation has.
-fn superfluous(observed: &Observed) -> impl Iterator<Item = u64> + '_ {
+fn superfluous(observed: &JobObservation) -> impl Iterator<Item = u64> + '_ {
     let generations = [committed(observed), proposed(observed)];
     let pes = observed.children.processing_elements.keys();
     pes.filter(move |id| !generations.iter().flatten().any(|wanted| wanted.processing_elements.contains_key(id)))
@@ -349,7 +349,7 @@ fn superfluous(observed: &Observed) -> impl Iterator<Item = u64> + '_ {
 
 /// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want
 /// (rule job-25).
-fn abandoned(observed: &Observed) -> Vec<u64> {
+fn abandoned(observed: &JobObservation) -> Vec<u64> {
     let next = next_generation(observed);
     let proposal = proposed(observed);
     let wanted = |id: &u64| proposal.is_some_and(|proposal| proposal.processing_elements.contains_key(id));

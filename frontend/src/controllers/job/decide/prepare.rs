@@ -1,16 +1,16 @@
 //! The way to the next generation, row by row.
 
 use super::super::generation::Target;
-use super::super::observed::{Loaded, Observed, Wanted, WantedPe};
+use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
-    Change, Child, Current, Draft, Owned, Propagation, Step, WhichGeneration, abandoned, after, committed,
+    Child, Current, Draft, JobStatusChange, Owned, Propagation, Step, WhichGeneration, abandoned, after, committed,
     is_submitted, next_generation, proposed,
 };
 use streams_api::{JobPhase, condition};
 
 /// The way to the next generation: the step that is due, or work.
-pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {
+pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let status = &observed.status;
     let submitting = status.generation.is_none();
     if submitting {
@@ -20,10 +20,10 @@ pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {
                 return None;
             }
             draft.report.preparing = "a new submission".to_owned();
-            return record(Change::SubmitAgain);
+            return record(JobStatusChange::SubmitAgain);
         }
         if let Some(refusal) = &observed.refusal {
-            return record(Change::FailSubmission(refusal.clone()));
+            return record(JobStatusChange::FailSubmission(refusal.clone()));
         }
     }
     if status.job_id.is_none() {
@@ -36,9 +36,9 @@ pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {
         let end = after(started.0, observed.deadlines.submission);
         if observed.now >= end {
             return record(if status.submission_attempts < observed.deadlines.max_attempts {
-                Change::StartOver
+                JobStatusChange::StartOver
             } else {
-                Change::FailSubmission(timed_out(observed))
+                JobStatusChange::FailSubmission(timed_out(observed))
             });
         }
         draft.wake(end);
@@ -64,18 +64,18 @@ pub(super) fn prepare(observed: &Observed, draft: &mut Draft) -> Option<Step> {
         // It is incomplete, or something else is wanted meanwhile.
         Some(_) => {
             draft.report.preparing = "another plan".to_owned();
-            record(Change::Abandon)
+            record(JobStatusChange::Abandon)
         }
     }
 }
 
-fn record(change: Change) -> Option<Step> {
+fn record(change: JobStatusChange) -> Option<Step> {
     Some(Step::Record(change))
 }
 
 /// What the next generation should be compiled for; `None` when the committed one is what is wanted, or the wanted
 /// widths were refused (rule elasticity-3).
-pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
+pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     let Some(committed) = committed(observed) else {
         return Some(Target::Submission { inputs: observed.inputs.clone() });
     };
@@ -95,7 +95,7 @@ pub(super) fn wanted_target(observed: &Observed) -> Option<Target> {
 }
 
 /// What the failure of a submission that took too long says (rule job-18).
-fn timed_out(observed: &Observed) -> Failure {
+fn timed_out(observed: &JobObservation) -> Failure {
     let status = &observed.status;
     let pods = committed(observed).map(|wanted| {
         let missing = wanted
@@ -120,7 +120,7 @@ fn timed_out(observed: &Observed) -> Failure {
 }
 
 /// Deletes everything but chunks, so that the next attempt begins with a clean slate (rules job-18 and job-19).
-fn delete_all_children(observed: &Observed, draft: &mut Draft) {
+fn delete_all_children(observed: &JobObservation, draft: &mut Draft) {
     let children = &observed.children;
     let pes = children.processing_elements.iter().map(|(id, pe)| (Child::ProcessingElement(*id), &pe.object));
     let applied = pes
@@ -137,35 +137,37 @@ fn delete_all_children(observed: &Observed, draft: &mut Draft) {
 }
 
 /// Fetches the ADL, once for each spec, until there is a generation (rule job-6).
-fn fetch(observed: &Observed, draft: &mut Draft) -> Option<Step> {
+fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let spec_generation = observed.spec_generation;
     let progress = observed.tasks.fetch.progress_of(&spec_generation);
     match draft.poll(observed, progress, Task::Fetch(spec_generation), "the bundle to be fetched")? {
-        Ok(adl) => record(Change::Adl(adl.clone())),
-        Err(failure) => record(Change::FailSubmission(failure.clone())),
+        Ok(adl) => record(JobStatusChange::Adl(adl.clone())),
+        Err(failure) => record(JobStatusChange::FailSubmission(failure.clone())),
     }
 }
 
-fn compile(observed: &Observed, target: Target, draft: &mut Draft) -> Option<Step> {
+fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Option<Step> {
     let request = CompileRequest { generation: next_generation(observed), target };
     let progress = observed.tasks.compile.progress_of(&request);
     match draft.poll(observed, progress, Task::Compile(request), "the application to be compiled")? {
-        Ok(compiled) => record(Change::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() }),
+        Ok(compiled) => {
+            record(JobStatusChange::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() })
+        }
         Err(failure) => refuse(observed, failure),
     }
 }
 
 /// Records that what is wanted cannot be compiled. It is not tried again until something else is wanted.
-fn refuse(observed: &Observed, failure: &Failure) -> Option<Step> {
+fn refuse(observed: &JobObservation, failure: &Failure) -> Option<Step> {
     record(match observed.status.generation {
-        None => Change::FailSubmission(failure.clone()),
-        Some(_) => Change::RejectResize(failure.clone()),
+        None => JobStatusChange::FailSubmission(failure.clone()),
+        Some(_) => JobStatusChange::RejectResize(failure.clone()),
     })
 }
 
 /// Writes the objects of the proposal that can be there before it is committed (rule job-12), then commits it
 /// (rule job-14).
-fn write(observed: &Observed, proposal: &Wanted, draft: &mut Draft) -> Option<Step> {
+fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Draft) -> Option<Step> {
     let pe_ids = unwritten(observed, proposal)?;
     if !pe_ids.is_empty() {
         return publish(observed, pe_ids, draft);
@@ -202,14 +204,14 @@ fn write(observed: &Observed, proposal: &Wanted, draft: &mut Draft) -> Option<St
     }
     if complete {
         draft.report.preparing = "the commit".to_owned();
-        return record(Change::Commit);
+        return record(JobStatusChange::Commit);
     }
     draft.report.preparing = "objects to be created".to_owned();
     None
 }
 
 /// Has the texts of these PEs written.
-fn publish(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<Step> {
+fn publish(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<Step> {
     let what = "AADL texts to be written";
     let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
     let progress = observed.tasks.publish.progress_of_plan(&plan);
@@ -219,23 +221,23 @@ fn publish(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<S
             what.clone_into(&mut draft.report.preparing);
             None
         }
-        Err(failure) if failure.remedy == Remedy::Recompile => record(Change::Abandon),
+        Err(failure) if failure.remedy == Remedy::Recompile => record(JobStatusChange::Abandon),
         Err(failure) => refuse(observed, failure),
     }
 }
 
 /// PEs that the proposal adds: those that the committed generation does not have.
 fn new_processing_elements<'a>(
-    observed: &'a Observed,
-    proposal: &'a Wanted,
-) -> impl Iterator<Item = (u64, &'a WantedPe)> {
+    observed: &'a JobObservation,
+    proposal: &'a DesiredGeneration,
+) -> impl Iterator<Item = (u64, &'a DesiredPe)> {
     let running = committed(observed);
     let is_new = move |id: &u64| running.is_none_or(|wanted| !wanted.processing_elements.contains_key(id));
     proposal.processing_elements.iter().filter(move |(id, _)| is_new(id)).map(|(id, pe)| (*id, pe))
 }
 
 /// PEs of a generation that have no text to refer to. `None`: one of the ConfigMaps is being deleted, so wait.
-fn unwritten(observed: &Observed, wanted: &Wanted) -> Option<Vec<u64>> {
+fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Vec<u64>> {
     let mut ids = Vec::new();
     for (id, pe) in &wanted.processing_elements {
         if pe.choose(&observed.children).is_none() {

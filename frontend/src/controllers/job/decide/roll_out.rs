@@ -1,16 +1,17 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
 
 use super::super::chunks::Document;
-use super::super::observed::{Loaded, Observed, Run, Wanted};
+use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use super::super::tasks::{PublishRequest, Remedy, Task};
 use super::{
-    Action, Child, Current, Draft, Stored, WhichGeneration, after, committed, is_submitted, proposed, superfluous,
+    Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, proposed,
+    superfluous,
 };
 use k8s_openapi::jiff::Timestamp;
 use streams_api::StoredPlan;
 
 /// Documents of which a chunk is gone.
-fn incomplete(observed: &Observed) -> Vec<Stored> {
+fn incomplete(observed: &JobObservation) -> Vec<StoredDocument> {
     let status = &observed.status;
     let lacks = |document: &Document, sha256: &str, chunks: u32| {
         (0..chunks).any(|index| {
@@ -25,21 +26,21 @@ fn incomplete(observed: &Observed) -> Vec<Stored> {
     if status.generation.is_some()
         && status.adl.as_ref().is_some_and(|adl| lacks(&Document::Adl, &adl.sha256, adl.chunks))
     {
-        documents.push(Stored::Adl);
+        documents.push(StoredDocument::Adl);
     }
     if proposed(observed).is_some() && status.proposal.as_ref().is_some_and(|proposal| lacks_plan(&proposal.plan)) {
-        documents.push(Stored::Plan(WhichGeneration::Proposed));
+        documents.push(StoredDocument::Plan(WhichGeneration::Proposed));
     }
     if committed(observed).is_some() && status.plan.as_ref().is_some_and(lacks_plan) {
-        documents.push(Stored::Plan(WhichGeneration::Committed));
+        documents.push(StoredDocument::Plan(WhichGeneration::Committed));
     }
     documents
 }
 
 /// Brings the objects to the committed generation (rule job-15), and repairs them (rules job-26 and job-28).
-pub(super) fn roll_out(observed: &Observed, draft: &mut Draft) {
+pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     for stored in incomplete(observed) {
-        draft.act(Action::StoreAgain(stored));
+        draft.act(JobAction::StoreAgain(stored));
     }
     let wanted = match &observed.committed {
         None => return,
@@ -68,7 +69,7 @@ pub(super) fn roll_out(observed: &Observed, draft: &mut Draft) {
 }
 
 /// Brings PEs and their Services to the committed generation, and counts how far the PEs are.
-fn processing_elements(observed: &Observed, wanted: &Wanted, draft: &mut Draft) {
+fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, draft: &mut Draft) {
     let children = &observed.children;
     let of = WhichGeneration::Committed;
     let submitted = is_submitted(observed);
@@ -97,10 +98,10 @@ fn processing_elements(observed: &Observed, wanted: &Wanted, draft: &mut Draft) 
         };
         match current {
             Some(current) if current.object.applied == text.processing_element => match current.run {
-                Run::Ready => draft.report.ready += 1,
-                Run::Completed => {}
-                Run::Pending => draft.report.pending += 1,
-                Run::Down => {
+                PodState::Ready => draft.report.ready += 1,
+                PodState::Completed => {}
+                PodState::Pending => draft.report.pending += 1,
+                PodState::Down => {
                     draft.report.down.insert(*id);
                 }
             },
@@ -111,7 +112,7 @@ fn processing_elements(observed: &Observed, wanted: &Wanted, draft: &mut Draft) 
         }
     }
     for id in wave(outdated) {
-        draft.act(Action::Apply(Child::ProcessingElement(id), of));
+        draft.act(JobAction::Apply(Child::ProcessingElement(id), of));
     }
     if !without_text.is_empty() {
         repair(observed, without_text, draft);
@@ -123,7 +124,7 @@ fn wave(outdated: Vec<u64>) -> Vec<u64> {
     outdated
 }
 
-fn repair(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) {
+fn repair(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) {
     let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
     let progress = observed.tasks.repair.progress_of_plan(&plan);
     // Texts of the committed generation are nothing that the next one waits for.
@@ -139,7 +140,7 @@ fn repair(observed: &Observed, pe_ids: Vec<u64>, draft: &mut Draft) {
 
 /// True when every PE that this generation added or restarted runs its new text, or never will. The controller may then
 /// delete what earlier generations left (rule job-16).
-pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
+pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneration) -> bool {
     let pes = &observed.children.processing_elements;
     wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {
         None => !pe.restartable,
@@ -147,13 +148,13 @@ pub(crate) fn is_rolled_out(observed: &Observed, wanted: &Wanted) -> bool {
             let applied = pe
                 .choose(&observed.children)
                 .is_some_and(|(_, text)| text.processing_element == current.object.applied);
-            applied && (pe.origin != wanted.generation || current.run != Run::Pending)
+            applied && (pe.origin != wanted.generation || current.run != PodState::Pending)
         }
     })
 }
 
 /// When the roll-out of the committed generation has taken too long.
-pub(crate) fn roll_out_end(observed: &Observed) -> Option<Timestamp> {
+pub(crate) fn roll_out_end(observed: &JobObservation) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
     Some(after(started.0, observed.deadlines.resize))
 }

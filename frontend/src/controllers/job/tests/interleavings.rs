@@ -1,6 +1,6 @@
 //! Random orders of everything that can happen, each followed by rest.
 
-use super::world::{Deletion, World, wait_for};
+use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 use streams_kubernetes_fake::Fault;
 
 #[derive(Clone, Debug)]
-enum Event {
+enum Disturbance {
     /// A reconcile with mirrors that have heard of everything.
     Reconcile,
     /// A reconcile with mirrors that have heard of so many changes of each kind.
@@ -25,86 +25,86 @@ enum Event {
     Resize(u64, u32),
     ResizeBoth([u32; 2]),
     Edit(bool),
-    Delete(Deletion),
+    Delete(UserDeletion),
     DeleteText(prop::sample::Index),
     Seconds(u64),
     Compiler(bool),
     Down(bool),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = Disturbance> {
     prop_oneof![
-        12 => Just(Event::Reconcile),
-        4 => prop::array::uniform6(0_usize..6).prop_map(Event::ReconcileBehind),
-        3 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Event::LoseAnswer(after, has_effect)),
-        4 => prop::collection::vec(0_usize..4, 1..60).prop_map(Event::Race),
-        8 => Just(Event::Work),
-        4 => Just(Event::RunPods),
-        4 => Just(Event::Collect),
-        1 => Just(Event::Crash),
-        2 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Event::CrashAtWrite(after, has_effect)),
-        2 => (0_u64..2, 1_u32..6).prop_map(|(index, width)| Event::Resize(index, width)),
-        2 => [1_u32..6, 1_u32..6].prop_map(Event::ResizeBoth),
-        1 => any::<bool>().prop_map(Event::Edit),
-        1 => (0_u64..10).prop_map(|id| Event::Delete(Deletion::ProcessingElement(id))),
-        1 => (0_u64..10).prop_map(|id| Event::Delete(Deletion::Service(id))),
-        1 => (0_u64..2).prop_map(|index| Event::Delete(Deletion::Region(index))),
-        1 => Just(Event::Delete(Deletion::JobConfigMap)),
-        1 => Just(Event::Delete(Deletion::HostPool(0))),
-        1 => any::<prop::sample::Index>().prop_map(Event::DeleteText),
-        1 => (0_u64..200).prop_map(Event::Seconds),
-        1 => any::<bool>().prop_map(Event::Compiler),
-        1 => any::<bool>().prop_map(Event::Down),
+        12 => Just(Disturbance::Reconcile),
+        4 => prop::array::uniform6(0_usize..6).prop_map(Disturbance::ReconcileBehind),
+        3 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Disturbance::LoseAnswer(after, has_effect)),
+        4 => prop::collection::vec(0_usize..4, 1..60).prop_map(Disturbance::Race),
+        8 => Just(Disturbance::Work),
+        4 => Just(Disturbance::RunPods),
+        4 => Just(Disturbance::Collect),
+        1 => Just(Disturbance::Crash),
+        2 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Disturbance::CrashAtWrite(after, has_effect)),
+        2 => (0_u64..2, 1_u32..6).prop_map(|(index, width)| Disturbance::Resize(index, width)),
+        2 => [1_u32..6, 1_u32..6].prop_map(Disturbance::ResizeBoth),
+        1 => any::<bool>().prop_map(Disturbance::Edit),
+        1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::ProcessingElement(id))),
+        1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::Service(id))),
+        1 => (0_u64..2).prop_map(|index| Disturbance::Delete(UserDeletion::Region(index))),
+        1 => Just(Disturbance::Delete(UserDeletion::JobConfigMap)),
+        1 => Just(Disturbance::Delete(UserDeletion::HostPool(0))),
+        1 => any::<prop::sample::Index>().prop_map(Disturbance::DeleteText),
+        1 => (0_u64..200).prop_map(Disturbance::Seconds),
+        1 => any::<bool>().prop_map(Disturbance::Compiler),
+        1 => any::<bool>().prop_map(Disturbance::Down),
     ]
 }
 
-fn happen(world: &mut World, event: &Event) {
+fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
     match event {
-        Event::Reconcile => drop(world.reconcile()),
-        Event::ReconcileBehind(changes) => {
-            world.set_behind();
-            world.leader.deliver(*changes);
-            let _ = wait_for(world.leader.reconcile());
-            world.take_over_from_the_dead();
+        Disturbance::Reconcile => drop(simulation.reconcile()),
+        Disturbance::ReconcileBehind(changes) => {
+            simulation.set_behind();
+            simulation.leader.deliver(*changes);
+            let _ = wait_for(simulation.leader.reconcile());
+            simulation.take_over_from_the_dead();
         }
-        Event::LoseAnswer(after, has_effect) => {
+        Disturbance::LoseAnswer(after, has_effect) => {
             let fault = Fault { after: *after, of_writes: false, has_effect: *has_effect, is_last: false };
-            world.leader.connection.fail(fault);
+            simulation.leader.connection.fail(fault);
         }
-        Event::Race(order) => race(world, order),
-        Event::Work => drop(world.work()),
-        Event::RunPods => drop(world.run_pods()),
-        Event::Collect => drop(world.collect()),
-        Event::Crash => world.crash(),
-        Event::CrashAtWrite(after, has_effect) => world.crash_at_write(*after, *has_effect),
-        Event::Resize(index, width) => world.resize(*index, *width),
-        Event::ResizeBoth(widths) => world.resize_both(*widths),
-        Event::Edit(refuses) => {
-            if world.status().generation.is_none() {
-                world.services.change(|services| services.refuses = *refuses);
-                world.edit(if *refuses { "x" } else { "y" });
+        Disturbance::Race(order) => race(simulation, order),
+        Disturbance::Work => drop(simulation.work()),
+        Disturbance::RunPods => drop(simulation.run_pods()),
+        Disturbance::Collect => drop(simulation.collect()),
+        Disturbance::Crash => simulation.crash(),
+        Disturbance::CrashAtWrite(after, has_effect) => simulation.crash_at_write(*after, *has_effect),
+        Disturbance::Resize(index, width) => simulation.resize(*index, *width),
+        Disturbance::ResizeBoth(widths) => simulation.resize_both(*widths),
+        Disturbance::Edit(refuses) => {
+            if simulation.status().generation.is_none() {
+                simulation.services.change(|services| services.refuses = *refuses);
+                simulation.edit(if *refuses { "x" } else { "y" });
             }
         }
-        Event::Delete(deletion) => world.delete(deletion),
-        Event::DeleteText(index) => {
-            let texts = world.texts();
+        Disturbance::Delete(deletion) => simulation.delete(deletion),
+        Disturbance::DeleteText(index) => {
+            let texts = simulation.texts();
             if !texts.is_empty() {
-                world.delete(&Deletion::ConfigMap(index.get(&texts).clone()));
+                simulation.delete(&UserDeletion::ConfigMap(index.get(&texts).clone()));
             }
         }
-        Event::Seconds(seconds) => world.wait(*seconds),
-        Event::Compiler(newer) => {
-            world.services.change(|services| (if *newer { "2" } else { "1" }).clone_into(&mut services.compiler));
+        Disturbance::Seconds(seconds) => simulation.wait(*seconds),
+        Disturbance::Compiler(newer) => {
+            simulation.services.change(|services| (if *newer { "2" } else { "1" }).clone_into(&mut services.compiler));
         }
-        Event::Down(is_down) => world.services.change(|services| services.is_down = *is_down),
+        Disturbance::Down(is_down) => simulation.services.change(|services| services.is_down = *is_down),
     }
 }
 
 /// Polls a reconcile and all long work in this order, then in turn until all are ready.
-fn race(world: &mut World, order: &[usize]) {
-    world.leader.catch_up();
+fn race(simulation: &mut JobSimulation, order: &[usize]) {
+    simulation.leader.catch_up();
     {
-        let leader = &world.leader;
+        let leader = &simulation.leader;
         let mut racing: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = vec![Box::pin(async {
             let _ = leader.reconcile().await;
         })];
@@ -119,21 +119,21 @@ fn race(world: &mut World, order: &[usize]) {
             }
         }
     }
-    world.take_over_from_the_dead();
+    simulation.take_over_from_the_dead();
 }
 
-fn run(events: &[Event]) {
-    let mut world = World::new();
+fn run(events: &[Disturbance]) {
+    let mut simulation = JobSimulation::new();
     for event in events {
-        happen(&mut world, event);
+        happen(&mut simulation, event);
     }
-    world.leader.connection.stop_failing();
-    world.services.change(|services| services.is_down = false);
-    if world.status().generation.is_some() {
-        world.services.change(|services| services.refuses = false);
+    simulation.leader.connection.stop_failing();
+    simulation.services.change(|services| services.is_down = false);
+    if simulation.status().generation.is_some() {
+        simulation.services.change(|services| services.refuses = false);
     }
-    world.settle();
-    world.check_at_rest();
+    simulation.settle();
+    simulation.check_at_rest();
 }
 
 /// As many cases as are asked for; else a few, because each is a whole life of a job.
@@ -147,9 +147,9 @@ fn a_region_is_resized_before_the_first_generation_is_committed() {
     for resized_after in 0..12 {
         let mut events = Vec::new();
         for step in 0..12 {
-            events.extend([Event::Reconcile, Event::Work]);
+            events.extend([Disturbance::Reconcile, Disturbance::Work]);
             if step == resized_after {
-                events.push(Event::Resize(0, 3));
+                events.push(Disturbance::Resize(0, 3));
             }
         }
         run(&events);

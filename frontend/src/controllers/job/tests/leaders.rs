@@ -1,6 +1,6 @@
 //! A frontend that was deposed makes one more write, which arrives when the next leader has finished.
 
-use super::world::{Snapshot, World, wait_for};
+use super::simulation::{JobSimulation, Snapshot, wait_for};
 use futures::FutureExt;
 use std::sync::{Arc, Mutex};
 use streams_kubernetes_fake::Fault;
@@ -10,22 +10,22 @@ const ROUNDS: usize = 40;
 
 /// Lets a leader go on with `action` until the write after so many. While that write is on its way another one takes
 /// over and finishes; then the write arrives, and nothing later. `None`: there is no such write.
-fn with_a_late_write(start: &Snapshot, action: fn(&World), after: usize) -> Option<World> {
-    let mut world = World::resume(start);
-    action(&world);
-    let mut deposed = world.new_leader();
+fn with_a_late_write(start: &Snapshot, action: fn(&JobSimulation), after: usize) -> Option<JobSimulation> {
+    let mut simulation = JobSimulation::resume(start);
+    action(&simulation);
+    let mut deposed = simulation.new_leader();
     let connection = deposed.connection.clone();
-    let world = Arc::new(Mutex::new(world));
+    let simulation = Arc::new(Mutex::new(simulation));
     let writes = Mutex::new(0);
     connection.meanwhile({
-        let (world, connection) = (Arc::clone(&world), connection.clone());
+        let (simulation, connection) = (Arc::clone(&simulation), connection.clone());
         move |call| {
             let mut writes = writes.lock().unwrap();
             if call.verb.is_write() {
                 if *writes == after {
-                    let mut world = world.lock().unwrap();
-                    world.settle();
-                    world.set_late(true);
+                    let mut simulation = simulation.lock().unwrap();
+                    simulation.settle();
+                    simulation.set_late(true);
                     connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: true });
                 }
                 *writes += 1;
@@ -42,38 +42,38 @@ fn with_a_late_write(start: &Snapshot, action: fn(&World), after: usize) -> Opti
         if connection.is_broken() {
             break;
         }
-        let world = world.lock().unwrap();
-        world.run_pods();
-        world.collect();
+        let simulation = simulation.lock().unwrap();
+        simulation.run_pods();
+        simulation.collect();
     }
     let was_late = connection.is_broken();
     // It has the world, and the world its connection.
     connection.meanwhile(|_| async {}.boxed());
     drop(deposed);
-    let world = Arc::into_inner(world).expect("nobody else has it").into_inner().unwrap();
-    world.set_late(false);
-    was_late.then_some(world)
+    let simulation = Arc::into_inner(simulation).expect("nobody else has it").into_inner().unwrap();
+    simulation.set_late(false);
+    was_late.then_some(simulation)
 }
 
-const SCENARIOS: [(&str, fn() -> World, fn(&World)); 4] = [
-    ("submission", World::new, |_| {}),
-    ("growth", World::running, |w| w.resize(0, 4)),
-    ("shrinking", World::running, |w| w.resize(0, 1)),
-    ("two regions at once", World::running, |w| w.resize_both([3, 1])),
+const SCENARIOS: [(&str, fn() -> JobSimulation, fn(&JobSimulation)); 4] = [
+    ("submission", JobSimulation::new, |_| {}),
+    ("growth", JobSimulation::running, |w| w.resize(0, 4)),
+    ("shrinking", JobSimulation::running, |w| w.resize(0, 1)),
+    ("two regions at once", JobSimulation::running, |w| w.resize_both([3, 1])),
 ];
 
 #[test]
 fn a_write_of_a_deposed_leader_arrives_late() {
     for (name, start, action) in SCENARIOS {
         let start = start().snapshot();
-        let mut end = World::resume(&start);
+        let mut end = JobSimulation::resume(&start);
         action(&end);
         end.settle();
         let mut writes = 0;
-        while let Some(mut world) = with_a_late_write(&start, action, writes) {
-            world.settle();
-            world.check_at_rest();
-            assert_eq!(world.shape(), end.shape(), "{name}: the write after {writes}");
+        while let Some(mut simulation) = with_a_late_write(&start, action, writes) {
+            simulation.settle();
+            simulation.check_at_rest();
+            assert_eq!(simulation.shape(), end.shape(), "{name}: the write after {writes}");
             writes += 1;
         }
         assert!(writes > 10, "{name}");

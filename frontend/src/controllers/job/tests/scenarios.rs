@@ -1,31 +1,31 @@
 //! Whole scenarios, and a crash of the frontend before and after every write on the way.
 
-use super::world::{Deletion, NOT_RESTARTABLE, Snapshot, World};
+use super::simulation::{JobSimulation, NOT_RESTARTABLE, Snapshot, UserDeletion};
 use streams_api::InitialWidth;
 
 /// What users do, one action after the other, each when nothing happens any more.
-type Actions = &'static [fn(&mut World)];
+type Actions = &'static [fn(&mut JobSimulation)];
 
 /// Runs the actions that are left, each until nothing happens any more.
-fn finish(world: &mut World, left: Actions) {
-    world.settle();
-    world.check_at_rest();
+fn finish(simulation: &mut JobSimulation, left: Actions) {
+    simulation.settle();
+    simulation.check_at_rest();
     for action in left {
-        world.begin_action();
-        action(world);
-        world.settle();
-        world.check_at_rest();
+        simulation.begin_action();
+        action(simulation);
+        simulation.settle();
+        simulation.check_at_rest();
     }
 }
 
 /// A frontend that dies in any state that something was written in is followed by one that leads to the same end.
-fn any_crash_leads_to_the_same_end(name: &str, mut world: World, actions: Actions) {
-    world.keep_snapshots();
-    finish(&mut world, actions);
-    let (writes, end, snapshots) = (world.writes(), world.visible(), world.snapshots());
+fn any_crash_leads_to_the_same_end(name: &str, mut simulation: JobSimulation, actions: Actions) {
+    simulation.keep_snapshots();
+    finish(&mut simulation, actions);
+    let (writes, end, snapshots) = (simulation.writes(), simulation.visible(), simulation.snapshots());
     assert!(writes > 0, "{name}");
     for snapshot in &snapshots {
-        let mut crashed = World::resume(snapshot);
+        let mut crashed = JobSimulation::resume(snapshot);
         finish(&mut crashed, &actions[snapshot.actions..]);
         assert_eq!(crashed.visible(), end, "{name}: a crash before {}", snapshot.before);
     }
@@ -34,19 +34,19 @@ fn any_crash_leads_to_the_same_end(name: &str, mut world: World, actions: Action
 
 #[test]
 fn a_submission() {
-    any_crash_leads_to_the_same_end("submission", World::new(), &[]);
+    any_crash_leads_to_the_same_end("submission", JobSimulation::new(), &[]);
 }
 
 #[test]
 fn a_region_grows_and_shrinks() {
-    any_crash_leads_to_the_same_end("resizes", World::running(), &[|w| w.resize(0, 5), |w| w.resize(0, 1)]);
+    any_crash_leads_to_the_same_end("resizes", JobSimulation::running(), &[|w| w.resize(0, 5), |w| w.resize(0, 1)]);
 }
 
 #[test]
 fn two_regions_are_resized_at_once() {
     any_crash_leads_to_the_same_end(
         "several regions at once",
-        World::running(),
+        JobSimulation::running(),
         &[|w| w.resize_both([4, 1]), |w| w.resize_both([1, 3]), |w| w.resize(1, 2)],
     );
 }
@@ -55,7 +55,7 @@ fn two_regions_are_resized_at_once() {
 fn the_compiler_refuses_a_width() {
     any_crash_leads_to_the_same_end(
         "a width that the compiler refuses",
-        World::running(),
+        JobSimulation::running(),
         &[
             |w| {
                 w.services.change(|services| services.refuses = true);
@@ -72,12 +72,12 @@ fn the_compiler_refuses_a_width() {
 #[test]
 fn the_bounds_of_the_job_refuse_a_width() {
     let bounds = InitialWidth { name: Some("R".to_owned()), max_width: Some(3), ..InitialWidth::default() };
-    let mut world = World::new();
-    world.change_spec(|spec| spec.parallel_regions = vec![bounds]);
-    world.settle();
+    let mut simulation = JobSimulation::new();
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounds]);
+    simulation.settle();
     any_crash_leads_to_the_same_end(
         "a width out of bounds",
-        world,
+        simulation,
         &[|w| w.resize(0, 4), |w| w.resize(1, 3), |w| w.resize(0, 3)],
     );
 }
@@ -86,14 +86,14 @@ fn the_bounds_of_the_job_refuse_a_width() {
 fn users_delete_objects() {
     any_crash_leads_to_the_same_end(
         "objects deleted by users",
-        World::running(),
+        JobSimulation::running(),
         &[
-            |w| w.delete(&Deletion::ProcessingElement(1)),
-            |w| w.delete(&Deletion::Service(0)),
-            |w| w.delete(&Deletion::JobConfigMap),
-            |w| w.delete(&Deletion::HostPool(0)),
-            |w| w.delete(&Deletion::Region(1)),
-            |w| w.delete(&Deletion::Texts),
+            |w| w.delete(&UserDeletion::ProcessingElement(1)),
+            |w| w.delete(&UserDeletion::Service(0)),
+            |w| w.delete(&UserDeletion::JobConfigMap),
+            |w| w.delete(&UserDeletion::HostPool(0)),
+            |w| w.delete(&UserDeletion::Region(1)),
+            |w| w.delete(&UserDeletion::Texts),
         ],
     );
 }
@@ -102,12 +102,12 @@ fn users_delete_objects() {
 fn texts_are_of_two_compilers() {
     any_crash_leads_to_the_same_end(
         "texts of two compilers",
-        World::running(),
+        JobSimulation::running(),
         &[
             |w| w.resize(0, 3),
             |w| {
                 w.services.change(|services| services.compiler = "2".to_owned());
-                w.delete(&Deletion::Texts);
+                w.delete(&UserDeletion::Texts);
             },
             |w| w.resize(0, 4),
         ],
@@ -116,11 +116,11 @@ fn texts_are_of_two_compilers() {
 
 #[test]
 fn a_spec_is_corrected() {
-    let world = World::new();
-    world.services.change(|services| services.refuses = true);
+    let simulation = JobSimulation::new();
+    simulation.services.change(|services| services.refuses = true);
     any_crash_leads_to_the_same_end(
         "corrected",
-        world,
+        simulation,
         &[|w| {
             w.services.change(|services| services.refuses = false);
             w.edit("corrected");
@@ -132,21 +132,21 @@ fn a_spec_is_corrected() {
 fn a_pe_must_not_be_started_again() {
     any_crash_leads_to_the_same_end(
         "a PE that must not be started again",
-        World::running(),
-        &[|w| w.delete(&Deletion::ProcessingElement(NOT_RESTARTABLE)), |w| w.resize(0, 4)],
+        JobSimulation::running(),
+        &[|w| w.delete(&UserDeletion::ProcessingElement(NOT_RESTARTABLE)), |w| w.resize(0, 4)],
     );
 }
 
 /// States of a submission, and of a resize of one region.
 fn states() -> Vec<Snapshot> {
-    let mut world = World::new();
-    world.keep_snapshots();
-    world.settle();
-    let mut states = world.snapshots();
-    world.keep_snapshots();
-    world.resize(0, 3);
-    world.settle();
-    states.extend(world.snapshots());
+    let mut simulation = JobSimulation::new();
+    simulation.keep_snapshots();
+    simulation.settle();
+    let mut states = simulation.snapshots();
+    simulation.keep_snapshots();
+    simulation.resize(0, 3);
+    simulation.settle();
+    states.extend(simulation.snapshots());
     states
 }
 
@@ -154,10 +154,10 @@ fn states() -> Vec<Snapshot> {
 fn a_job_that_is_deleted_in_any_state_leaves_nothing() {
     let states = states();
     for state in &states {
-        let mut world = World::resume(state);
-        world.delete(&Deletion::Job);
-        world.settle();
-        assert_eq!(world.left(), Vec::<String>::new(), "deleted before {}", state.before);
+        let mut simulation = JobSimulation::resume(state);
+        simulation.delete(&UserDeletion::Job);
+        simulation.settle();
+        assert_eq!(simulation.left(), Vec::<String>::new(), "deleted before {}", state.before);
     }
     println!("deletion: {} states, nothing left", states.len());
 }
@@ -165,20 +165,20 @@ fn a_job_that_is_deleted_in_any_state_leaves_nothing() {
 #[test]
 fn widths_that_are_edited_in_any_state_are_applied() {
     let states = states();
-    let regions = |world: &World| world.region(0).is_some() && world.region(1).is_some();
+    let regions = |simulation: &JobSimulation| simulation.region(0).is_some() && simulation.region(1).is_some();
     let mut edited = 0;
     for state in &states {
-        let mut world = World::resume(state);
-        if !regions(&world) {
+        let mut simulation = JobSimulation::resume(state);
+        if !regions(&simulation) {
             continue;
         }
-        world.resize(1, 1);
+        simulation.resize(1, 1);
         // Perhaps before the other edit is compiled.
-        world.reconcile();
-        world.resize(0, 4);
-        world.settle();
-        world.check_at_rest();
-        let widths: Vec<u32> = world.generation().widths().into_values().collect();
+        simulation.reconcile();
+        simulation.resize(0, 4);
+        simulation.settle();
+        simulation.check_at_rest();
+        let widths: Vec<u32> = simulation.generation().widths().into_values().collect();
         assert_eq!(widths, [4, 1], "edited before {}", state.before);
         edited += 1;
     }

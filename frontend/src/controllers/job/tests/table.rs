@@ -1,28 +1,30 @@
 //! The rows of the table, one by one: what is observed, what is done.
 
-use super::world::{Deletion, NOT_RESTARTABLE, World};
-use crate::controllers::job::decide::{Action, Child, Decision, Owned, Propagation, Step, WhichGeneration, decide};
-use crate::controllers::job::observed::Observed;
+use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion};
+use crate::controllers::job::decide::{
+    Child, JobAction, JobDecision, Owned, Propagation, Step, WhichGeneration, decide,
+};
+use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, Slot, Task};
 use streams_api::condition;
 
 /// What is done, in a word or two.
-fn summary(action: &Action) -> String {
+fn summary(action: &JobAction) -> String {
     match action {
-        Action::Start(task) => match task {
+        JobAction::Start(task) => match task {
             Task::Fetch(spec_generation) => format!("start fetch {spec_generation}"),
             Task::Compile(request) => format!("start compile {}", request.generation),
             Task::Publish(PublishRequest { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
             Task::Repair(PublishRequest { pe_ids, .. }) => format!("start repair {pe_ids:?}"),
         },
-        Action::StoreAgain(stored) => format!("store {stored:?} again"),
-        Action::Apply(child, which) => {
+        JobAction::StoreAgain(stored) => format!("store {stored:?} again"),
+        JobAction::Apply(child, which) => {
             let which = if *which == WhichGeneration::Proposed { "create" } else { "apply" };
             format!("{which} {}", name(&Owned::Child(*child)))
         }
-        Action::TakeOver { region, width } => format!("region {region} takes over {width}"),
-        Action::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
-        Action::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
+        JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
+        JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
+        JobAction::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
     }
 }
 
@@ -37,11 +39,11 @@ fn name(object: &Owned) -> String {
     }
 }
 
-fn done(observed: &Observed) -> Vec<String> {
+fn done(observed: &JobObservation) -> Vec<String> {
     match decide(observed).0 {
-        Decision::Step(Step::AllocateJobId) => vec!["number".to_owned()],
-        Decision::Step(Step::Record(change)) => vec![change.name().to_owned()],
-        Decision::Work(actions) => {
+        JobDecision::Step(Step::AllocateJobId) => vec!["number".to_owned()],
+        JobDecision::Step(Step::Record(change)) => vec![change.name().to_owned()],
+        JobDecision::Work(actions) => {
             let mut done: Vec<_> = actions.iter().map(summary).collect();
             done.sort();
             done
@@ -50,28 +52,28 @@ fn done(observed: &Observed) -> Vec<String> {
 }
 
 /// What the leader would do now.
-fn next(world: &mut World) -> Vec<String> {
-    world.leader.catch_up();
-    done(&world.leader.observed())
+fn next(simulation: &mut JobSimulation) -> Vec<String> {
+    simulation.leader.catch_up();
+    done(&simulation.leader.observed())
 }
 
 /// A world in which the controller and the long work have gone on until the next action is `action`; no pod starts.
-fn before(mut world: World, action: &str) -> World {
+fn before(mut simulation: JobSimulation, action: &str) -> JobSimulation {
     for _ in 0..100 {
-        if next(&mut world).iter().any(|summary| summary == action) {
-            return world;
+        if next(&mut simulation).iter().any(|summary| summary == action) {
+            return simulation;
         }
-        world.round();
-        world.work();
-        world.collect();
+        simulation.round();
+        simulation.work();
+        simulation.collect();
     }
     panic!("{action} never comes");
 }
 
-fn resized(width: u32) -> World {
-    let world = World::running();
-    world.resize(0, width);
-    world
+fn resized(width: u32) -> JobSimulation {
+    let simulation = JobSimulation::running();
+    simulation.resize(0, width);
+    simulation
 }
 
 fn failure(remedy: Remedy) -> Failure {
@@ -89,15 +91,15 @@ fn a_submission_goes_through_the_rows_in_order() {
         ("start publish [0, 1, 2, 3, 4, 5, 6, 7]", vec!["start publish [0, 1, 2, 3, 4, 5, 6, 7]"]),
     ];
     for (step, expected) in steps {
-        assert_eq!(next(&mut before(World::new(), step)), expected, "{step}");
+        assert_eq!(next(&mut before(JobSimulation::new(), step)), expected, "{step}");
     }
     let mut expected = vec!["create labels".to_owned(), "create pool 0".to_owned()];
     expected.extend((0..8).flat_map(|id| [format!("create pe {id}"), format!("create service {id}")]));
     expected.extend((0..2).map(|index| format!("create region {index}")));
     expected.sort();
-    assert_eq!(next(&mut before(World::new(), "create labels")), expected, "objects");
-    assert_eq!(next(&mut before(World::new(), "commit")), ["commit"]);
-    assert!(next(&mut World::running()).is_empty(), "nothing to do");
+    assert_eq!(next(&mut before(JobSimulation::new(), "create labels")), expected, "objects");
+    assert_eq!(next(&mut before(JobSimulation::new(), "commit")), ["commit"]);
+    assert!(next(&mut JobSimulation::running()).is_empty(), "nothing to do");
 }
 
 #[test]
@@ -112,46 +114,46 @@ fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
 
 #[test]
 fn a_request_for_several_regions_is_compiled_as_a_whole_however_far_it_is_taken_over() {
-    let mut world = World::running();
-    world.resize_both([4, 3]);
+    let mut simulation = JobSimulation::running();
+    simulation.resize_both([4, 3]);
     let take_over = ["region 0 takes over 4", "region 1 takes over 3"];
-    assert_eq!(next(&mut world), [take_over[0], take_over[1], "start compile 1"]);
-    let wanted = world.leader.observed().desired_widths;
+    assert_eq!(next(&mut simulation), [take_over[0], take_over[1], "start compile 1"]);
+    let wanted = simulation.leader.observed().desired_widths;
     // Only one of them is written before the process dies.
-    world.crash_at_write(1, false);
-    world.round();
-    assert_eq!(world.leader.observed().desired_widths, wanted);
-    let summary = next(&mut world);
+    simulation.crash_at_write(1, false);
+    simulation.round();
+    assert_eq!(simulation.leader.observed().desired_widths, wanted);
+    let summary = next(&mut simulation);
     assert_eq!(summary.iter().filter(|summary| summary.contains("takes over")).count(), 1, "{summary:?}");
     // Somebody scales the other one meanwhile: that is newer.
     let left: u64 = if summary.contains(&take_over[0].to_owned()) { 0 } else { 1 };
-    world.resize(left, 6);
-    assert_eq!(next(&mut world), ["start compile 1"]);
-    assert!(world.leader.observed().desired_widths.values().any(|width| *width == 6));
+    simulation.resize(left, 6);
+    assert_eq!(next(&mut simulation), ["start compile 1"]);
+    assert!(simulation.leader.observed().desired_widths.values().any(|width| *width == 6));
 }
 
 #[test]
 fn after_the_commit_existing_pes_get_their_specs_and_what_is_removed_waits_for_them() {
-    let mut world = before(resized(1), "commit");
-    world.round();
+    let mut simulation = before(resized(1), "commit");
+    simulation.round();
     let expected = ["apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
-    let summary: Vec<_> = next(&mut world).into_iter().filter(|summary| !summary.contains("plan")).collect();
+    let summary: Vec<_> = next(&mut simulation).into_iter().filter(|summary| !summary.contains("plan")).collect();
     assert_eq!(summary, expected);
-    world.round();
-    assert!(next(&mut world).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
-    world.run_pods();
-    assert!(next(&mut world).contains(&"delete pe 5".to_owned()));
-    world.round();
-    world.collect();
-    assert!(next(&mut world).contains(&"delete service 5".to_owned()), "its Service goes after it");
+    simulation.round();
+    assert!(next(&mut simulation).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
+    simulation.run_pods();
+    assert!(next(&mut simulation).contains(&"delete pe 5".to_owned()));
+    simulation.round();
+    simulation.collect();
+    assert!(next(&mut simulation).contains(&"delete service 5".to_owned()), "its Service goes after it");
 }
 
 #[test]
 fn long_work_is_waited_for_retried_or_given_up() {
-    let world = before(World::new(), "start compile 0");
-    let observed = world.leader.observed();
-    let Decision::Work(actions) = decide(&observed).0 else { panic!("a step") };
-    let [Action::Start(Task::Compile(key))] = actions.as_slice() else { panic!("{actions:?}") };
+    let simulation = before(JobSimulation::new(), "start compile 0");
+    let observed = simulation.leader.observed();
+    let JobDecision::Work(actions) = decide(&observed).0 else { panic!("a step") };
+    let [JobAction::Start(Task::Compile(key))] = actions.as_slice() else { panic!("{actions:?}") };
     let key = key.clone();
     let later = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(7)).unwrap();
     // state of the compilation -> what is done, whether there is trouble to show, whether it looks again by itself at
@@ -175,40 +177,40 @@ fn long_work_is_waited_for_retried_or_given_up() {
 
 #[test]
 fn a_spec_that_cannot_be_submitted_is_refused_before_anything_is_done() {
-    let mut observed = World::new().leader.observed();
+    let mut observed = JobSimulation::new().leader.observed();
     observed.refusal = Some(failure(Remedy::Correct));
     assert_eq!(done(&observed), ["fail the submission"]);
 }
 
 #[test]
 fn an_action_that_failed_is_shown() {
-    let mut observed = World::running().leader.observed();
+    let mut observed = JobSimulation::running().leader.observed();
     observed.last_failure = Some(failure(Remedy::Correct));
     assert_eq!(decide(&observed).1.trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
 }
 
 #[test]
 fn past_its_time_a_submission_starts_over_and_in_the_end_fails() {
-    let world = before(World::new(), "commit");
-    let mut observed = world.leader.observed();
+    let simulation = before(JobSimulation::new(), "commit");
+    let mut observed = simulation.leader.observed();
     observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(300)).unwrap();
     assert_eq!(done(&observed), ["start over"]);
     observed.status.submission_attempts = 3;
     assert_eq!(done(&observed), ["fail the submission"]);
     // Submitted once is submitted for good.
-    let mut observed = World::running().leader.observed();
+    let mut observed = JobSimulation::running().leader.observed();
     observed.now = observed.now.checked_add(k8s_openapi::jiff::SignedDuration::from_secs(3000)).unwrap();
     assert!(done(&observed).is_empty());
 }
 
 #[test]
 fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
-    let mut world = before(World::new(), "commit");
-    world.edit("another");
-    world.round();
+    let mut simulation = before(JobSimulation::new(), "commit");
+    simulation.edit("another");
+    simulation.round();
     // The proposal for the old spec is abandoned before the bundle is fetched again.
-    let mut world = before(world, "clear labels");
-    let cleared: Vec<_> = next(&mut world).into_iter().filter(|summary| summary.starts_with("clear")).collect();
+    let mut simulation = before(simulation, "clear labels");
+    let cleared: Vec<_> = next(&mut simulation).into_iter().filter(|summary| summary.starts_with("clear")).collect();
     let expected = 8 + 8 + 8 + 2 + 1 + 1;
     assert_eq!(cleared.len(), expected, "PEs, Services, texts, regions, the pool, the labels: {cleared:?}");
 }
@@ -217,24 +219,24 @@ fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
 fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
     // deleted -> what is done
     let table = [
-        (Deletion::Service(3), "apply service 3"),
-        (Deletion::ProcessingElement(3), "apply pe 3"),
-        (Deletion::Region(1), "apply region 1"),
-        (Deletion::HostPool(0), "apply pool 0"),
-        (Deletion::JobConfigMap, "apply labels"),
+        (UserDeletion::Service(3), "apply service 3"),
+        (UserDeletion::ProcessingElement(3), "apply pe 3"),
+        (UserDeletion::Region(1), "apply region 1"),
+        (UserDeletion::HostPool(0), "apply pool 0"),
+        (UserDeletion::JobConfigMap, "apply labels"),
     ];
     for (deletion, expected) in table {
-        let mut world = World::running();
-        world.delete(&deletion);
-        assert!(next(&mut world).is_empty(), "{deletion:?} is still on its way out");
-        world.collect();
-        assert_eq!(next(&mut world), [expected]);
+        let mut simulation = JobSimulation::running();
+        simulation.delete(&deletion);
+        assert!(next(&mut simulation).is_empty(), "{deletion:?} is still on its way out");
+        simulation.collect();
+        assert_eq!(next(&mut simulation), [expected]);
     }
-    let mut world = World::running();
-    world.delete(&Deletion::ProcessingElement(NOT_RESTARTABLE));
-    world.collect();
-    assert!(next(&mut world).is_empty());
-    assert_eq!(world.leader.decided().1.down.into_iter().collect::<Vec<_>>(), [NOT_RESTARTABLE]);
-    world.round();
-    assert!(condition::is_true(&world.status().conditions, condition::DEGRADED));
+    let mut simulation = JobSimulation::running();
+    simulation.delete(&UserDeletion::ProcessingElement(NOT_RESTARTABLE));
+    simulation.collect();
+    assert!(next(&mut simulation).is_empty());
+    assert_eq!(simulation.leader.decided().1.down.into_iter().collect::<Vec<_>>(), [NOT_RESTARTABLE]);
+    simulation.round();
+    assert!(condition::is_true(&simulation.status().conditions, condition::DEGRADED));
 }

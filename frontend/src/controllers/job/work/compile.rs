@@ -4,7 +4,7 @@ use super::{Assignment, LongWork, WorkError, fetch, hosts};
 use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
 use crate::controllers::job::chunks::{Document, digest};
 use crate::controllers::job::compilation::{automatic, compilation, repeated};
-use crate::controllers::job::generation::{Circumstances, Generation, Target};
+use crate::controllers::job::generation::{Generation, GenerationDetails, Target};
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
 use crate::controllers::job::{documents, port_labels};
@@ -32,7 +32,7 @@ pub(super) struct Compile;
 
 impl LongWork for Compile {
     const KIND: TaskKind = TaskKind::Compile;
-    const SHOWS: bool = false;
+    const RESULT_IS_VISIBLE: bool = false;
     type Request = CompileRequest;
     type Output = Compiled;
 
@@ -85,7 +85,8 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
         nodes.extend(more);
         warnings.extend(about);
     }
-    let circumstances = Circumstances { nodes, warnings, trace_parent: telemetry::trace_parent().unwrap_or_default() };
+    let circumstances =
+        GenerationDetails { nodes, warnings, trace_parent: telemetry::trace_parent().unwrap_or_default() };
     let generation =
         Generation::following(previous.as_deref(), request.target.clone(), compilation, plan, circumstances);
     store(assignment, generation).await

@@ -77,27 +77,29 @@ impl From<kube::Error> for WorkError {
     }
 }
 
-impl From<bundles::Error> for WorkError {
-    fn from(error: bundles::Error) -> Self {
+impl From<bundles::BundleError> for WorkError {
+    fn from(error: bundles::BundleError) -> Self {
         let new = if error.is_transient() { Self::transient } else { Self::permanent };
         new(error.reason(), error.to_string())
     }
 }
 
-impl From<fusion::Error> for WorkError {
-    fn from(error: fusion::Error) -> Self {
+impl From<fusion::FusionError> for WorkError {
+    fn from(error: fusion::FusionError) -> Self {
         let message = error.to_string();
         match error {
-            fusion::Error::Rejected { stage, code, .. } => Self {
+            fusion::FusionError::Rejected { stage, code, .. } => Self {
                 stage: Some(stage).filter(|stage| !stage.is_empty()),
                 code,
                 ..Self::permanent("ApplicationRejected", message)
             },
-            fusion::Error::LayoutRejected(_) => Self::permanent("LayoutRejected", message),
-            fusion::Error::OtherCompiler(_) => Self::recompile(message),
-            fusion::Error::InputMissing(_) | fusion::Error::Internal(_) => Self::transient("FusionFailed", message),
-            fusion::Error::Unavailable(_) => Self::transient("FusionUnavailable", message),
-            fusion::Error::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),
+            fusion::FusionError::LayoutRejected(_) => Self::permanent("LayoutRejected", message),
+            fusion::FusionError::OtherCompiler(_) => Self::recompile(message),
+            fusion::FusionError::InputMissing(_) | fusion::FusionError::Internal(_) => {
+                Self::transient("FusionFailed", message)
+            }
+            fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),
+            fusion::FusionError::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Fetch;
 
 impl LongWork for Fetch {
     const KIND: TaskKind = TaskKind::Fetch;
-    const SHOWS: bool = false;
+    const RESULT_IS_VISIBLE: bool = false;
     type Request = i64;
     type Output = StoredAdl;
 

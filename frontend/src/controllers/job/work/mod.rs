@@ -28,7 +28,7 @@ use self::error::WorkError;
 use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
 use super::MANAGER;
-use super::reconciler::Reconciler;
+use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use std::future::Future;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ trait LongWork {
     /// Which one.
     const KIND: TaskKind;
     /// Whether what is left behind says that the work was done, so that its success need not be kept.
-    const SHOWS: bool;
+    const RESULT_IS_VISIBLE: bool;
     /// What is asked for.
     type Request: Clone + PartialEq + Send + Sync;
     /// What comes of it.
@@ -66,7 +66,7 @@ trait LongWork {
 
 /// The job that is worked on, and what it takes to do so.
 struct Assignment<'a, C> {
-    reconciler: &'a Reconciler<C>,
+    reconciler: &'a JobReconciler<C>,
     key: &'a Key,
     job: &'a Job,
     uid: &'a str,
@@ -74,7 +74,7 @@ struct Assignment<'a, C> {
 
 /// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for
 /// (`urgent`) goes first.
-pub(super) fn start<C>(reconciler: &Reconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
+pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
     let kind = match task {
         Task::Fetch(request) => request_work::<Fetch, C>(reconciler, key, uid, request),
         Task::Compile(request) => request_work::<Compile, C>(reconciler, key, uid, request),
@@ -85,7 +85,7 @@ pub(super) fn start<C>(reconciler: &Reconciler<C>, key: &Key, uid: &str, task: &
     if urgent { reconciler.long_work.add_urgent(item) } else { reconciler.long_work.add(item) }
 }
 
-fn request_work<W: LongWork, C>(reconciler: &Reconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
+fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
     reconciler.memory.with(key, uid, |entry| {
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
         if let Some(earlier) = entry.cancel.remove(&W::KIND) {
@@ -96,7 +96,7 @@ fn request_work<W: LongWork, C>(reconciler: &Reconciler<C>, key: &Key, uid: &str
 }
 
 /// Works on the queue until it is closed.
-pub(super) async fn run<C: Cluster>(reconciler: Arc<Reconciler<C>>, jobs: Queue<Key>) {
+pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Queue<Key>) {
     let queue = reconciler.long_work.clone();
     let workers = usize::from(reconciler.settings.long_workers);
     streams_kubernetes::queue::run(queue, workers, move |item: WorkItem| {
@@ -111,7 +111,7 @@ pub(super) async fn run<C: Cluster>(reconciler: Arc<Reconciler<C>>, jobs: Queue<
 }
 
 /// Does the work that is asked for, unless nobody asks for it any more.
-pub(super) async fn work<C: Cluster>(reconciler: &Reconciler<C>, item: &WorkItem) {
+pub(super) async fn work<C: Cluster>(reconciler: &JobReconciler<C>, item: &WorkItem) {
     let key = &item.job;
     let Some(job) = reconciler.mirrors.jobs.get(key) else { return };
     let job = reconciler.memory.latest(key, job);
@@ -159,7 +159,7 @@ impl<C: Cluster> Assignment<'_, C> {
                 Ok(output) => {
                     entry.failures.remove(&W::KIND);
                     // Texts that are written are seen in the mirror; one that a user deletes later is written again.
-                    if W::SHOWS { Slot::Idle } else { Slot::Done(request, output) }
+                    if W::RESULT_IS_VISIBLE { Slot::Idle } else { Slot::Done(request, output) }
                 }
                 Err(error) => {
                     tracing::warn!(job = %self.key, kind = %W::KIND, reason = %error.reason, "{}", error.message);

@@ -10,7 +10,7 @@ use crate::controllers::job::generation::Generation;
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
-use crate::fusion::Text;
+use crate::fusion::RenderedText;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub(super) struct Repair;
 
 impl LongWork for Publish {
     const KIND: TaskKind = TaskKind::Publish;
-    const SHOWS: bool = true;
+    const RESULT_IS_VISIBLE: bool = true;
     type Request = PublishRequest;
     type Output = ();
 
@@ -54,7 +54,7 @@ impl LongWork for Publish {
 
 impl LongWork for Repair {
     const KIND: TaskKind = TaskKind::Repair;
-    const SHOWS: bool = true;
+    const RESULT_IS_VISIBLE: bool = true;
     type Request = PublishRequest;
     type Output = ();
 
@@ -157,7 +157,7 @@ struct Render<'a> {
 
 impl Render<'_> {
     /// The texts of these PEs, in this order, checked against the plan.
-    fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<Text, WorkError>> {
+    fn texts(&self, pe_ids: &[u64]) -> impl futures::Stream<Item = Result<RenderedText, WorkError>> {
         let texts = (!pe_ids.is_empty()).then(|| self.fusion.render(self.request(pe_ids)));
         let planned: BTreeMap<u64, String> =
             pe_ids.iter().filter_map(|id| Some((*id, self.planned.get(id)?.content_id.clone()))).collect();

@@ -1,7 +1,7 @@
 //! Which pods may go (rule pe-11).
 
 use super::super::facts::{recorded, was_created};
-use super::super::observed::{Observed, Pod};
+use super::super::observed::{ObservedPod, PeObservation};
 use std::cmp::Reverse;
 use streams_api::DeletedBy;
 
@@ -21,18 +21,18 @@ pub(crate) struct Deletion {
 /// * the failed pod of the launch count, once the status says that it is to be deleted;
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
 ///   their successor cannot be created (`blocked`).
-pub(super) fn deletions(observed: &Observed, blocked: bool) -> Vec<Deletion> {
+pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion> {
     let status = &observed.status;
     let condemned = recorded(status).is_some_and(|last| last.deleted_by == Some(DeletedBy::Controller));
-    let goes = |pod: &Pod| pod.launch_count == status.launch_count && condemned && pod.has_failed();
-    let mut failed: Vec<&Pod> = observed.pods.iter().filter(|pod| pod.has_failed() && !goes(pod)).collect();
+    let goes = |pod: &ObservedPod| pod.launch_count == status.launch_count && condemned && pod.has_failed();
+    let mut failed: Vec<&ObservedPod> = observed.pods.iter().filter(|pod| pod.has_failed() && !goes(pod)).collect();
     failed.sort_by_key(|pod| Reverse(pod.launch_count));
     let kept = if observed.wanted.policies.delete_failed { 0 } else { KEPT };
     let kept: Vec<&str> = failed.iter().take(kept).map(|pod| pod.uid.as_str()).collect();
-    let spared = |pod: &Pod| blocked && !was_created(status) && pod.may_run(observed.now);
+    let spared = |pod: &ObservedPod| blocked && !was_created(status) && pod.may_run(observed.now);
     let superseded =
-        |pod: &Pod| pod.launch_count < status.launch_count && !kept.contains(&pod.uid.as_str()) && !spared(pod);
-    let mut pods: Vec<&Pod> =
+        |pod: &ObservedPod| pod.launch_count < status.launch_count && !kept.contains(&pod.uid.as_str()) && !spared(pod);
+    let mut pods: Vec<&ObservedPod> =
         observed.pods.iter().filter(|pod| !pod.is_deleting() && (goes(pod) || superseded(pod))).collect();
     pods.sort_by_key(|pod| pod.launch_count);
     pods.into_iter().map(|pod| Deletion { name: pod.name.clone(), uid: pod.uid.clone() }).collect()

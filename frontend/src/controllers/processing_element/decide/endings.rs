@@ -1,8 +1,8 @@
 //! How pods end, and what the policies make of it (rules pe-7 and pe-8).
 
 use super::super::facts::{how_it_ended, is_restart_permitted, recorded, was_created};
-use super::super::observed::{End, Pod, Stage, Vanished, Why, after};
-use super::{Action, Builder, Fact, Presence};
+use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
+use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 use streams_api::{DeletedBy, Termination, TerminationOutcome, condition};
@@ -17,14 +17,14 @@ const LONG_RUN: Duration = Duration::from_secs(600);
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 4096;
 
-impl Builder<'_> {
+impl DecisionBuilder<'_> {
     /// Records how the pod of the launch count ended; asks if that is not known.
-    pub(super) fn note_end(&mut self) -> Option<Action> {
+    pub(super) fn note_end(&mut self) -> Option<PeAction> {
         if !was_created(&self.status) || recorded(&self.status).is_some() {
             return None;
         }
         let (outcome, end, deleted_by) = match self.presence() {
-            Presence::Unknown => return Some(Action::Look),
+            Presence::Unknown => return Some(PeAction::Look),
             Presence::Gone(vanished) => {
                 let (outcome, end) = after_vanishing(vanished);
                 (outcome, end, Some(DeletedBy::Other))
@@ -41,11 +41,11 @@ impl Builder<'_> {
             }
         };
         self.record(outcome, end, deleted_by);
-        Some(Action::Record(Fact::Ended))
+        Some(PeAction::Record(PeStatusChange::Ended))
     }
 
     /// How the pod ended, if it has.
-    fn of_pod(&mut self, pod: &Pod) -> Option<(TerminationOutcome, End)> {
+    fn of_pod(&mut self, pod: &ObservedPod) -> Option<(TerminationOutcome, PodEnd)> {
         if pod.end().is_none() {
             let given_up_at = pod.given_up_at()?;
             if pod.may_run(self.observed.now) {
@@ -56,7 +56,7 @@ impl Builder<'_> {
         Some(last_words(pod, "NotTerminated", "the pod was deleted, and its node does not answer"))
     }
 
-    fn record(&mut self, outcome: TerminationOutcome, end: End, deleted_by: Option<DeletedBy>) {
+    fn record(&mut self, outcome: TerminationOutcome, end: PodEnd, deleted_by: Option<DeletedBy>) {
         let now = self.observed.now;
         let status = &mut self.status;
         let finished_at = end.finished_at.unwrap_or(now);
@@ -94,11 +94,11 @@ impl Builder<'_> {
     }
 
     /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.
-    pub(super) fn note_removal(&mut self) -> Option<Action> {
+    pub(super) fn note_removal(&mut self) -> Option<PeAction> {
         let last = recorded(&self.status).filter(|last| last.deleted_by.is_none())?;
         let failed = last.outcome == TerminationOutcome::Failed;
         let by = match self.presence() {
-            Presence::Unknown => return Some(Action::Look),
+            Presence::Unknown => return Some(PeAction::Look),
             Presence::Gone(_) => DeletedBy::Other,
             Presence::There(pod) if pod.is_deleting() => DeletedBy::Other,
             Presence::There(_) if failed && self.observed.wanted.policies.delete_failed => DeletedBy::Controller,
@@ -107,11 +107,11 @@ impl Builder<'_> {
         if let Some(last) = &mut self.status.last_termination {
             last.deleted_by = Some(by);
         }
-        Some(Action::Record(Fact::Removed(by)))
+        Some(PeAction::Record(PeStatusChange::Removed(by)))
     }
 
     /// Puts off a restart that was not permitted when the pod ended.
-    pub(super) fn put_off(&mut self) -> Option<Action> {
+    pub(super) fn put_off(&mut self) -> Option<PeAction> {
         let permitted = self.is_restart_permitted();
         match &self.status.next_restart_time {
             _ if !permitted => {
@@ -131,7 +131,7 @@ impl Builder<'_> {
                     return None;
                 }
                 self.status.next_restart_time = Some(Time(after(self.observed.now, delay)));
-                Some(Action::Record(Fact::PutOff))
+                Some(PeAction::Record(PeStatusChange::PutOff))
             }
         }
     }
@@ -151,40 +151,40 @@ impl Builder<'_> {
 }
 
 /// How a pod ended that the API server does not have any more (rule pe-9).
-fn after_vanishing(vanished: &Vanished) -> (TerminationOutcome, End) {
+fn after_vanishing(vanished: &AbsentPod) -> (TerminationOutcome, PodEnd) {
     match &vanished.last_seen {
         Some(pod) if pod.end().is_some() || pod.disruption.is_some() => last_words(pod, "", ""),
         _ if vanished.node_gone => {
-            let why = Why { reason: "NodeGone".to_owned(), message: "the pod went with its node".to_owned() };
-            (TerminationOutcome::Failed, End { failed: true, why, ..End::default() })
+            let why = Explanation { reason: "NodeGone".to_owned(), message: "the pod went with its node".to_owned() };
+            (TerminationOutcome::Failed, PodEnd { failed: true, why, ..PodEnd::default() })
         }
         Some(pod) => last_words(pod, "Deleted", "the pod was deleted while it ran"),
         None => {
-            let why = Why { reason: "Deleted".to_owned(), message: "the pod was deleted".to_owned() };
-            (TerminationOutcome::Deleted, End { why, ..End::default() })
+            let why = Explanation { reason: "Deleted".to_owned(), message: "the pod was deleted".to_owned() };
+            (TerminationOutcome::Deleted, PodEnd { why, ..PodEnd::default() })
         }
     }
 }
 
 /// How a pod ended by what it says; one that had not ended was lost to a disruption, or deleted (`reason`, `message`).
-fn last_words(pod: &Pod, reason: &str, message: &str) -> (TerminationOutcome, End) {
+fn last_words(pod: &ObservedPod, reason: &str, message: &str) -> (TerminationOutcome, PodEnd) {
     let mut end = match &pod.stage {
         Stage::Ended(end) => end.clone(),
-        Stage::Running(since) => End { started_at: *since, ..End::default() },
-        Stage::Pending(_) | Stage::Unknown => End::default(),
+        Stage::Running(since) => PodEnd { started_at: *since, ..PodEnd::default() },
+        Stage::Pending(_) | Stage::Unknown => PodEnd::default(),
     };
     let outcome = match (&pod.disruption, &pod.stage) {
         (Some(why), _) => {
-            end.why = Why {
+            end.why = Explanation {
                 reason: why.reason.clone(),
                 message: if end.why.message.is_empty() { why.message.clone() } else { end.why.message },
             };
             TerminationOutcome::Failed
         }
-        (None, Stage::Ended(End { failed: true, .. })) => TerminationOutcome::Failed,
+        (None, Stage::Ended(PodEnd { failed: true, .. })) => TerminationOutcome::Failed,
         (None, Stage::Ended(_)) => TerminationOutcome::Completed,
         (None, _) => {
-            end.why = Why { reason: reason.to_owned(), message: message.to_owned() };
+            end.why = Explanation { reason: reason.to_owned(), message: message.to_owned() };
             TerminationOutcome::Deleted
         }
     };

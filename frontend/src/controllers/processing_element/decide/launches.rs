@@ -1,9 +1,9 @@
 //! Why another pod is asked for (rule pe-3).
 
 use super::super::facts::{current, obstacle, recorded, was_created};
-use super::super::observed::{Job, Pod, Stage};
+use super::super::observed::{ObservedPod, OwnerJob, Stage};
 use super::super::pod;
-use super::{Action, Builder, Fact, Presence};
+use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,28 +47,28 @@ impl LaunchReason {
     }
 }
 
-impl Builder<'_> {
+impl DecisionBuilder<'_> {
     /// A request to restart is met by a pod that is yet to be created (rule pe-13). Only the API server knows that it
     /// is: after a lost answer, or while another replica leads, there may be a pod that the mirror does not show and
     /// that the status does not know of. That one is noted, and then replaced.
-    pub(super) fn meet_request(&mut self) -> Option<Action> {
+    pub(super) fn meet_request(&mut self) -> Option<PeAction> {
         let yet_to_be_created = self.status.launch_count > 0 && !was_created(&self.status);
         if !yet_to_be_created || !self.is_restart_requested() || obstacle(self.observed).is_some() {
             return None;
         }
         match self.presence() {
-            Presence::Unknown => Some(Action::Look),
+            Presence::Unknown => Some(PeAction::Look),
             Presence::There(_) => None,
             Presence::Gone(_) => {
                 self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
                 self.status.consecutive_restarts = 0;
-                Some(Action::Record(Fact::RequestMet))
+                Some(PeAction::Record(PeStatusChange::RequestMet))
             }
         }
     }
 
     /// Asks for another pod if there is a reason and nothing stands in the way.
-    pub(super) fn launch(&mut self) -> Option<Action> {
+    pub(super) fn launch(&mut self) -> Option<PeAction> {
         let reason = self.reason_to_launch()?;
         if obstacle(self.observed).is_some() {
             return None;
@@ -94,7 +94,7 @@ impl Builder<'_> {
         if reason != LaunchReason::First {
             self.notice(false, "Restarting", format!("{}: launch {launch_count} follows", reason.sentence()));
         }
-        Some(Action::Record(Fact::Launch(reason)))
+        Some(PeAction::Record(PeStatusChange::Launch(reason)))
     }
 
     fn reason_to_launch(&self) -> Option<LaunchReason> {
@@ -115,7 +115,7 @@ impl Builder<'_> {
             return Some(LaunchReason::TextChanged);
         }
         // A mirror that lags behind may show a pod whose end is recorded.
-        let alive = |pod: &&Pod| pod.end().is_none() && !pod.is_deleting() && recorded(status).is_none();
+        let alive = |pod: &&ObservedPod| pod.end().is_none() && !pod.is_deleting() && recorded(status).is_none();
         let pod = current(observed, status).filter(alive);
         if let (Some(pod), Ok(template)) = (pod, &observed.template) {
             if pod.placement_hash.as_ref() != Some(&template.placement) {
@@ -138,10 +138,10 @@ impl Builder<'_> {
     /// Without them, a PE that was created after the commit of the generation is one that was created again.
     fn first_launch_count(&self) -> u64 {
         let observed = self.observed;
-        let seen = observed.predecessors.iter().map(|pod: &Pod| pod.launch_count).max().unwrap_or(0);
+        let seen = observed.predecessors.iter().map(|pod: &ObservedPod| pod.launch_count).max().unwrap_or(0);
         let committed_at = match observed.job {
-            Job::There { committed_at, .. } => committed_at,
-            Job::Missing | Job::Deleting => None,
+            OwnerJob::There { committed_at, .. } => committed_at,
+            OwnerJob::Missing | OwnerJob::Deleting => None,
         };
         // Both times are in whole seconds.
         let again = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))

@@ -42,7 +42,7 @@ mod tests;
 
 use super::describe::describe;
 use super::facts::{blocking, current, obstacle, was_created};
-use super::observed::{Job, Observed, Pod, Stage, Vanished, after};
+use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{DeletedBy, ProcessingElementStatus};
 use streams_kubernetes::events::Notice;
@@ -52,10 +52,10 @@ pub(crate) use self::launches::LaunchReason;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Decision {
+pub(crate) struct PeDecision {
     /// What to do first.
-    pub(crate) action: Action,
-    /// The status that [`Action::Record`] and [`Action::Describe`] write, if it is another one than before.
+    pub(crate) action: PeAction,
+    /// The status that [`PeAction::Record`] and [`PeAction::Describe`] write, if it is another one than before.
     pub(crate) status: ProcessingElementStatus,
     /// Pods that may go, whatever becomes of the action.
     pub(crate) deletions: Vec<Deletion>,
@@ -67,20 +67,20 @@ pub(crate) struct Decision {
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum PeAction {
     /// Nothing is left to do now: write the status only if it does not describe what is observed.
     Describe,
     /// Ask the API server for the pod of the launch count and, if it does not exist, for its node.
     Look,
     /// Write the status, if nobody wrote it meanwhile.
-    Record(Fact),
+    Record(PeStatusChange),
     /// Create the pod of the launch count.
     Create,
 }
 
 /// A change of the status that is a fact from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fact {
+pub(crate) enum PeStatusChange {
     /// The status had been lost: it goes on with the newest pod.
     Adopted,
     /// The pod of the launch count was created.
@@ -98,15 +98,15 @@ pub(crate) enum Fact {
 }
 
 /// What to do next. Pure: the same observation gives the same decision.
-pub(crate) fn decide(observed: &Observed) -> Decision {
-    let mut builder = Builder::of(observed);
-    if observed.wanted.deleting || observed.job == Job::Deleting {
+pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
+    let mut builder = DecisionBuilder::of(observed);
+    if observed.wanted.deleting || observed.job == OwnerJob::Deleting {
         // Whoever deletes them deletes the pods, too (rule pe-16).
-        return builder.finish(Action::Describe, Vec::new());
+        return builder.finish(PeAction::Describe, Vec::new());
     }
     let deletions = deletions::deletions(observed, obstacle(observed).is_some());
     let action = builder.action();
-    if matches!(action, Action::Describe | Action::Record(_)) {
+    if matches!(action, PeAction::Describe | PeAction::Record(_)) {
         builder.status = describe(observed, builder.status);
     }
     builder.finish(action, deletions)
@@ -114,27 +114,27 @@ pub(crate) fn decide(observed: &Observed) -> Decision {
 
 /// What is known of the pod of the launch count.
 enum Presence<'a> {
-    There(&'a Pod),
-    Gone(&'a Vanished),
+    There(&'a ObservedPod),
+    Gone(&'a AbsentPod),
     Unknown,
 }
 
 /// A decision that is not complete yet.
-struct Builder<'a> {
-    observed: &'a Observed,
+struct DecisionBuilder<'a> {
+    observed: &'a PeObservation,
     status: ProcessingElementStatus,
     wake_at: Option<Timestamp>,
     notices: Vec<Notice>,
 }
 
-impl<'a> Builder<'a> {
-    fn of(observed: &'a Observed) -> Self {
+impl<'a> DecisionBuilder<'a> {
+    fn of(observed: &'a PeObservation) -> Self {
         Self { observed, status: observed.status.clone(), wake_at: None, notices: Vec::new() }
     }
 
-    fn finish(self, action: Action, deletions: Vec<Deletion>) -> Decision {
+    fn finish(self, action: PeAction, deletions: Vec<Deletion>) -> PeDecision {
         let Self { status, wake_at, notices, .. } = self;
-        Decision { action, status, deletions, wake_at, notices }
+        PeDecision { action, status, deletions, wake_at, notices }
     }
 
     fn wake(&mut self, at: Timestamp) {
@@ -154,7 +154,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn action(&mut self) -> Action {
+    fn action(&mut self) -> PeAction {
         self.adopt()
             .or_else(|| self.note_created())
             .or_else(|| self.note_end())
@@ -165,12 +165,12 @@ impl<'a> Builder<'a> {
             .or_else(|| self.create())
             .unwrap_or_else(|| {
                 self.wake_when_ready();
-                Action::Describe
+                PeAction::Describe
             })
     }
 
     /// The status is behind the pods only if somebody reset it, e.g. by restoring the PE from a backup (rule pe-15).
-    fn adopt(&mut self) -> Option<Action> {
+    fn adopt(&mut self) -> Option<PeAction> {
         let newest = self.observed.pods.iter().max_by_key(|pod| pod.launch_count)?;
         if newest.launch_count <= self.status.launch_count {
             return None;
@@ -178,18 +178,18 @@ impl<'a> Builder<'a> {
         self.status.launch_count = newest.launch_count;
         self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
         self.made_from(newest);
-        Some(Action::Record(Fact::Adopted))
+        Some(PeAction::Record(PeStatusChange::Adopted))
     }
 
     /// From now on the absence of the pod means that it is gone.
-    fn note_created(&mut self) -> Option<Action> {
+    fn note_created(&mut self) -> Option<PeAction> {
         let pod = current(self.observed, &self.status).filter(|_| !was_created(&self.status))?;
         self.made_from(pod);
         self.notice(false, "PodCreated", format!("pod {} was created (launch {})", pod.name, pod.launch_count));
-        Some(Action::Record(Fact::Created))
+        Some(PeAction::Record(PeStatusChange::Created))
     }
 
-    fn made_from(&mut self, pod: &Pod) {
+    fn made_from(&mut self, pod: &ObservedPod) {
         let status = &mut self.status;
         status.created_launch_count = pod.launch_count;
         status.pod_name = Some(pod.name.clone());
@@ -199,21 +199,21 @@ impl<'a> Builder<'a> {
         status.pod_template_hash.clone_from(&pod.template_hash);
     }
 
-    fn create(&mut self) -> Option<Action> {
+    fn create(&mut self) -> Option<PeAction> {
         if self.status.launch_count == 0 || was_created(&self.status) || obstacle(self.observed).is_some() {
             return None;
         }
-        let waits_until = blocking(self.observed, &self.status).map(Pod::given_up_at).collect::<Vec<_>>();
+        let waits_until = blocking(self.observed, &self.status).map(ObservedPod::given_up_at).collect::<Vec<_>>();
         for at in waits_until.iter().flatten() {
             self.wake(*at);
         }
         // A refused pod is tried again when the queue says so.
-        (waits_until.is_empty() && self.observed.refusal.is_none()).then_some(Action::Create)
+        (waits_until.is_empty() && self.observed.refusal.is_none()).then_some(PeAction::Create)
     }
 
     fn wake_when_ready(&mut self) {
         let observed = self.observed;
-        if let Some(Pod { stage: Stage::Running(Some(since)), .. }) = current(observed, &self.status) {
+        if let Some(ObservedPod { stage: Stage::Running(Some(since)), .. }) = current(observed, &self.status) {
             let ready_at = after(*since, observed.min_ready);
             if ready_at > observed.now {
                 self.wake(ready_at);

@@ -1,6 +1,6 @@
 //! The environment of a PE. Its names and their order are frozen (rule pod-8).
 
-use super::super::observed::Waiting;
+use super::super::observed::Obstacle;
 use super::Parts;
 use k8s_openapi::api::core::v1::EnvVar;
 use kube::ResourceExt;
@@ -14,11 +14,11 @@ pub(super) const INSTALL: &str = "/usr/local/streams";
 ///
 /// # Errors
 /// It does.
-pub(super) fn check(parts: Parts<'_>) -> Result<(), Waiting> {
+pub(super) fn check(parts: Parts<'_>) -> Result<(), Obstacle> {
     let repository = parts.pe.spec.options.checkpoint_repository();
     if repository.is_some_and(|repository| repository.redis.is_some()) && parts.redis.is_none() {
         let message = "the redis servers of the checkpoint repository are not known yet".to_owned();
-        return Err(Waiting { reason: "CheckpointRepositoryUnknown", message });
+        return Err(Obstacle { reason: "CheckpointRepositoryUnknown", message });
     }
     Ok(())
 }

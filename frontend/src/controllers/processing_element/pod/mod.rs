@@ -1,8 +1,8 @@
 //! The pod of a PE (rules pod-1 and pod-3), built from the PE alone and from what its job was given: its host pool, its
 //! redis servers.
 //!
-//! Two hashes tell pods apart that were made from other options (rule pod-2): [`observed::Template::hash`] covers
-//! everything but the launch, the text and the place; [`observed::Template::placement`] covers the place. The second is
+//! Two hashes tell pods apart that were made from other options (rule pod-2): [`observed::TemplateHashes::hash`] covers
+//! everything but the launch, the text and the place; [`observed::TemplateHashes::placement`] covers the place. The second is
 //! over what is asked for, not over how it is expressed, because another value restarts the PE, and a new version of
 //! the frontend must not. It covers the number of the host pool, too, which a resize keeps as long as names of pools
 //! are unique (rule expansion-25).
@@ -32,7 +32,7 @@ use streams_api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names};
 use streams_kubernetes::apply::controlled_by;
 
 pub(crate) use self::container::PE as CONTAINER;
-use super::observed::{self, Waiting};
+use super::observed::{self, Obstacle};
 
 /// User that the runtime image is made for.
 const USER: i64 = 2098;
@@ -56,21 +56,21 @@ pub(crate) struct Parts<'a> {
 
 /// Everything of a pod but its launch.
 #[derive(Clone, Debug)]
-pub(crate) struct Template<'a> {
+pub(crate) struct PodTemplate<'a> {
     parts: Parts<'a>,
     placement: placement::Expressed,
-    hashes: observed::Template,
+    hashes: observed::TemplateHashes,
 }
 
-impl<'a> Template<'a> {
+impl<'a> PodTemplate<'a> {
     /// Prepares the pod of a PE.
     ///
     /// # Errors
     /// Says what the pod lacks.
-    pub(crate) fn of(parts: Parts<'a>) -> Result<Self, Waiting> {
+    pub(crate) fn of(parts: Parts<'a>) -> Result<Self, Obstacle> {
         let spec = &parts.pe.spec;
         if spec.placement.pool.is_some() && parts.pool.is_none() {
-            return Err(Waiting {
+            return Err(Obstacle {
                 reason: "HostPoolMissing",
                 message: "the host pool of the PE does not exist".to_owned(),
             });
@@ -78,7 +78,7 @@ impl<'a> Template<'a> {
         volumes::check(parts)?;
         environment::check(parts)?;
         let plain = AadlConfigMap::default();
-        let hashes = observed::Template {
+        let hashes = observed::TemplateHashes {
             hash: hash(&pod_spec(parts, &plain, 0)),
             placement: hash(&(&spec.placement, parts.pool.map(|pool| (&pool.hosts, &pool.tags, pool.membership_mode)))),
         };
@@ -86,7 +86,7 @@ impl<'a> Template<'a> {
     }
 
     /// Hashes of what it says.
-    pub(crate) fn hashes(&self) -> &observed::Template {
+    pub(crate) fn hashes(&self) -> &observed::TemplateHashes {
         &self.hashes
     }
 

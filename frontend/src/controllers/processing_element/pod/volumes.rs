@@ -1,6 +1,6 @@
 //! Volumes of a PE and where it sees them. The paths are frozen (rule pod-9).
 
-use super::super::observed::Waiting;
+use super::super::observed::Obstacle;
 use super::Parts;
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
@@ -39,9 +39,9 @@ impl Volumes {
 ///
 /// # Errors
 /// Checkpoints are to be kept in a file system that nobody names.
-pub(super) fn check(parts: Parts<'_>) -> Result<(), Waiting> {
+pub(super) fn check(parts: Parts<'_>) -> Result<(), Obstacle> {
     match checkpoints(parts) {
-        Some(kept) if kept.volume_claim.is_none() && parts.settings.checkpoint_path.is_none() => Err(Waiting {
+        Some(kept) if kept.volume_claim.is_none() && parts.settings.checkpoint_path.is_none() => Err(Obstacle {
             reason: "CheckpointVolumeMissing",
             message: "checkpoints are to be kept in a file system, but neither volumeClaim nor the frontend's options name a volume"
                 .to_owned(),

@@ -1,7 +1,7 @@
 //! Whatever happens, in whatever order, however late it is heard of, and wherever the controller crashes: nothing
 //! forbidden is done (the world checks every call), and once it is calm there is exactly the pod that should be there.
 
-use super::world::{Event, World};
+use super::simulation::{ClusterEvent, PeSimulation};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -12,33 +12,33 @@ enum Move {
     ReconcileDeposedAround { writes: usize },
     Crash { calls: usize, after_effect: bool },
     LoseAnswer { calls: usize, after_effect: bool },
-    Meanwhile { calls: usize, event: Event },
+    Meanwhile { calls: usize, event: ClusterEvent },
     Deliver { pes: usize, pods: usize },
     Wait(u64),
-    Happen(Event),
+    Happen(ClusterEvent),
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ClusterEvent> {
     let code = prop_oneof![Just(0), Just(1)];
     prop_oneof![
-        6 => Just(Event::Run),
-        4 => code.clone().prop_map(|code| Event::End { code }),
-        3 => (any::<bool>(), code).prop_map(|(said, code)| Event::Finish { said, code }),
-        2 => any::<bool>().prop_map(|newest| Event::Delete { newest }),
-        1 => Just(Event::Drain),
-        1 => Just(Event::Evict),
-        1 => any::<bool>().prop_map(|said| Event::LoseNode { said }),
-        1 => Just(Event::Vanish),
-        1 => (0_u8..3).prop_map(Event::Request),
-        2 => any::<u8>().prop_map(Event::Policies),
-        1 => any::<bool>().prop_map(Event::Option),
-        2 => any::<bool>().prop_map(|generation| Event::Text { generation }),
-        1 => any::<bool>().prop_map(Event::Place),
-        2 => Just(Event::Commit),
-        1 => any::<bool>().prop_map(Event::TextThere),
-        1 => any::<bool>().prop_map(Event::Refuse),
-        1 => Just(Event::MakeAgain),
-        1 => Just(Event::Collect),
+        6 => Just(ClusterEvent::Run),
+        4 => code.clone().prop_map(|code| ClusterEvent::End { code }),
+        3 => (any::<bool>(), code).prop_map(|(said, code)| ClusterEvent::Finish { said, code }),
+        2 => any::<bool>().prop_map(|newest| ClusterEvent::Delete { newest }),
+        1 => Just(ClusterEvent::Drain),
+        1 => Just(ClusterEvent::Evict),
+        1 => any::<bool>().prop_map(|said| ClusterEvent::LoseNode { said }),
+        1 => Just(ClusterEvent::Vanish),
+        1 => (0_u8..3).prop_map(ClusterEvent::Request),
+        2 => any::<u8>().prop_map(ClusterEvent::Policies),
+        1 => any::<bool>().prop_map(ClusterEvent::Option),
+        2 => any::<bool>().prop_map(|generation| ClusterEvent::Text { generation }),
+        1 => any::<bool>().prop_map(ClusterEvent::Place),
+        2 => Just(ClusterEvent::Commit),
+        1 => any::<bool>().prop_map(ClusterEvent::TextThere),
+        1 => any::<bool>().prop_map(ClusterEvent::Refuse),
+        1 => Just(ClusterEvent::MakeAgain),
+        1 => Just(ClusterEvent::Collect),
     ]
 }
 
@@ -60,36 +60,36 @@ fn one_move() -> impl Strategy<Value = Move> {
 proptest! {
     #[test]
     fn nothing_forbidden_is_done_and_it_comes_to_rest(moves in prop::collection::vec(one_move(), 0..60)) {
-        let mut world = World::new();
+        let mut simulation = PeSimulation::new();
         for next in moves {
             match next {
                 Move::Reconcile => {
-                    world.reconcile();
+                    simulation.reconcile();
                 }
-                Move::Depose => world.depose(),
-                Move::ReconcileDeposed => world.reconcile_deposed(),
-                Move::ReconcileDeposedAround { writes } => world.reconcile_deposed_around(writes),
+                Move::Depose => simulation.depose(),
+                Move::ReconcileDeposed => simulation.reconcile_deposed(),
+                Move::ReconcileDeposedAround { writes } => simulation.reconcile_deposed_around(writes),
                 Move::Crash { calls, after_effect } => {
-                    world.crash_after(calls, after_effect);
-                    world.reconcile();
+                    simulation.crash_after(calls, after_effect);
+                    simulation.reconcile();
                 }
                 Move::LoseAnswer { calls, after_effect } => {
-                    world.lose_answer_after(calls, after_effect);
-                    world.reconcile();
+                    simulation.lose_answer_after(calls, after_effect);
+                    simulation.reconcile();
                 }
                 Move::Meanwhile { calls, event } => {
-                    world.meanwhile(calls, event);
-                    world.reconcile();
+                    simulation.meanwhile(calls, event);
+                    simulation.reconcile();
                 }
-                Move::Deliver { pes, pods } => world.deliver(pes, pods),
-                Move::Wait(seconds) => world.wait(seconds),
-                Move::Happen(event) => world.happen(event),
+                Move::Deliver { pes, pods } => simulation.deliver(pes, pods),
+                Move::Wait(seconds) => simulation.wait(seconds),
+                Move::Happen(event) => simulation.happen(event),
             }
         }
-        world.calm_down();
-        world.check_rest();
-        let version = world.version();
-        world.reconcile();
-        prop_assert_eq!(world.version(), version, "nothing is left to do");
+        simulation.calm_down();
+        simulation.check_rest();
+        let version = simulation.version();
+        simulation.reconcile();
+        prop_assert_eq!(simulation.version(), version, "nothing is left to do");
     }
 }

@@ -3,7 +3,10 @@
 mod policies;
 mod rows;
 
-use super::super::observed::{End, Job, Observed, Pod, Policies, Stage, Template, Vanished, Waiting, Wanted, Why};
+use super::super::observed::{
+    AbsentPod, Explanation, ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, PodEnd, Policies, Stage,
+    TemplateHashes,
+};
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -18,17 +21,17 @@ fn time(second: i64) -> Option<Time> {
     Some(Time(at(second)))
 }
 
-fn why(reason: &str) -> Why {
-    Why { reason: reason.to_owned(), message: String::new() }
+fn why(reason: &str) -> Explanation {
+    Explanation { reason: reason.to_owned(), message: String::new() }
 }
 
-fn template(hash: &str, placement: &str) -> Template {
-    Template { hash: hash.to_owned(), placement: placement.to_owned() }
+fn template(hash: &str, placement: &str) -> TemplateHashes {
+    TemplateHashes { hash: hash.to_owned(), placement: placement.to_owned() }
 }
 
 /// A pod of a launch that has been running since second 0.
-fn pod(launch_count: u64) -> Pod {
-    Pod {
+fn pod(launch_count: u64) -> ObservedPod {
+    ObservedPod {
         name: crate::controllers::processing_element::pod::name("flow-3", "uid", launch_count),
         uid: format!("pod {launch_count}"),
         launch_count,
@@ -45,16 +48,16 @@ fn pod(launch_count: u64) -> Pod {
 
 fn ended(failed: bool, exit_code: i32, reason: &str) -> Stage {
     let (started_at, finished_at) = (Some(at(0)), Some(at(50)));
-    Stage::Ended(End { failed, exit_code: Some(exit_code), why: why(reason), started_at, finished_at })
+    Stage::Ended(PodEnd { failed, exit_code: Some(exit_code), why: why(reason), started_at, finished_at })
 }
 
 /// A pod that failed.
-fn failed(launch_count: u64) -> Pod {
-    Pod { stage: ended(true, 1, "Error"), ..pod(launch_count) }
+fn failed(launch_count: u64) -> ObservedPod {
+    ObservedPod { stage: ended(true, 1, "Error"), ..pod(launch_count) }
 }
 
 /// A PE whose pod of launch 2 runs, as seen at second 100; its job has committed generation 1.
-fn running() -> Observed {
+fn running() -> PeObservation {
     let status = ProcessingElementStatus {
         launch_count: 2,
         created_launch_count: 2,
@@ -66,7 +69,7 @@ fn running() -> Observed {
         running_since: time(0),
         ..ProcessingElementStatus::default()
     };
-    let wanted = Wanted {
+    let wanted = PeObject {
         name: "flow-3".to_owned(),
         uid: "uid".to_owned(),
         object_generation: Some(1),
@@ -74,13 +77,13 @@ fn running() -> Observed {
         generation: 1,
         runtime_id: "r0".to_owned(),
         policies: Policies { restart_failed: true, delete_failed: true, ..Policies::default() },
-        ..Wanted::default()
+        ..PeObject::default()
     };
-    let observed = Observed {
+    let observed = PeObservation {
         now: at(100),
         wanted,
         status,
-        job: Job::There { generation: Some(1), committed_at: Some(at(-90)) },
+        job: OwnerJob::There { generation: Some(1), committed_at: Some(at(-90)) },
         template: Ok(template("t0", "p0")),
         pods: vec![pod(2)],
         predecessors: Vec::new(),
@@ -89,26 +92,26 @@ fn running() -> Observed {
         min_ready: Duration::ZERO,
     };
     let status = decide(&observed).status;
-    Observed { status, ..observed }
+    PeObservation { status, ..observed }
 }
 
 /// A PE that has no pod yet.
-fn new() -> Observed {
-    Observed { status: ProcessingElementStatus::default(), pods: Vec::new(), ..running() }
+fn new() -> PeObservation {
+    PeObservation { status: ProcessingElementStatus::default(), pods: Vec::new(), ..running() }
 }
 
 /// What a PE came to when all actions were taken that need no pod to be created and no time to pass.
 #[derive(Debug)]
 struct Settled {
-    observed: Observed,
-    actions: Vec<Action>,
+    observed: PeObservation,
+    actions: Vec<PeAction>,
     deletions: Vec<String>,
-    last: Decision,
+    last: PeDecision,
 }
 
 /// Takes actions. A pod that is looked for is `gone`, as the API server would say; deletions are written down and not
 /// done.
-fn settle(mut observed: Observed, gone: Vanished) -> Settled {
+fn settle(mut observed: PeObservation, gone: AbsentPod) -> Settled {
     let (mut actions, mut deletions) = (Vec::new(), Vec::new());
     for _ in 0..10 {
         let decision = decide(&observed);
@@ -119,14 +122,14 @@ fn settle(mut observed: Observed, gone: Vanished) -> Settled {
         }
         actions.push(decision.action.clone());
         match decision.action {
-            Action::Describe | Action::Create => {
-                if decision.action == Action::Describe {
+            PeAction::Describe | PeAction::Create => {
+                if decision.action == PeAction::Describe {
                     observed.status.clone_from(&decision.status);
                 }
                 return Settled { observed, actions, deletions, last: decision };
             }
-            Action::Look => observed.vanished = Some(gone.clone()),
-            Action::Record(_) => {
+            PeAction::Look => observed.vanished = Some(gone.clone()),
+            PeAction::Record(_) => {
                 if decision.status.launch_count != observed.status.launch_count {
                     observed.vanished = None;
                 }
@@ -138,6 +141,6 @@ fn settle(mut observed: Observed, gone: Vanished) -> Settled {
 }
 
 /// The pod is gone, and nobody saw how.
-fn unseen() -> Vanished {
-    Vanished { last_seen: None, node_gone: false }
+fn unseen() -> AbsentPod {
+    AbsentPod { last_seen: None, node_gone: false }
 }

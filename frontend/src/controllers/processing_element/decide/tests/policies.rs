@@ -7,8 +7,8 @@ use streams_api::{PePhase, TerminationOutcome};
 struct Row {
     what: &'static str,
     /// The pod as it is seen; `None`: it is gone.
-    pod: Option<Pod>,
-    gone: Vanished,
+    pod: Option<ObservedPod>,
+    gone: AbsentPod,
     outcome: TerminationOutcome,
     /// By `restartFailedPod`, `restartCompletedPod`, `restartDeletedPod`.
     restarted: fn(bool, bool, bool) -> bool,
@@ -17,21 +17,26 @@ struct Row {
 fn rows() -> Vec<Row> {
     use TerminationOutcome::{Completed, Deleted, Failed};
     let row = |what, pod, outcome, restarted| Row { what, pod, gone: unseen(), outcome, restarted };
-    let gone = |what, last_seen: Option<Pod>, node_gone, outcome, restarted| Row {
+    let gone = |what, last_seen: Option<ObservedPod>, node_gone, outcome, restarted| Row {
         what,
         pod: None,
-        gone: Vanished { last_seen, node_gone },
+        gone: AbsentPod { last_seen, node_gone },
         outcome,
         restarted,
     };
-    let deleting = |pod: Pod| Pod { gone_by: Some(at(120)), ..pod };
-    let lost = |pod: Pod| Pod { gone_by: Some(at(60)), ..pod };
-    let disrupted = |reason: &str, pod: Pod| Pod { disruption: Some(why(reason)), ..pod };
-    let completed = || Pod { stage: ended(false, 0, "Completed"), ..pod(2) };
-    let pending = || Pod { stage: Stage::Pending(Why::default()), ..pod(2) };
+    let deleting = |pod: ObservedPod| ObservedPod { gone_by: Some(at(120)), ..pod };
+    let lost = |pod: ObservedPod| ObservedPod { gone_by: Some(at(60)), ..pod };
+    let disrupted = |reason: &str, pod: ObservedPod| ObservedPod { disruption: Some(why(reason)), ..pod };
+    let completed = || ObservedPod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    let pending = || ObservedPod { stage: Stage::Pending(Explanation::default()), ..pod(2) };
     vec![
         row("exit code 1", Some(failed(2)), Failed, |f, _, _| f),
-        row("killed by its probe", Some(Pod { stage: ended(true, 137, "Error"), ..pod(2) }), Failed, |f, _, _| f),
+        row(
+            "killed by its probe",
+            Some(ObservedPod { stage: ended(true, 137, "Error"), ..pod(2) }),
+            Failed,
+            |f, _, _| f,
+        ),
         row("evicted by its node", Some(disrupted("TerminationByKubelet", failed(2))), Failed, |f, _, _| f),
         row("exit code 0", Some(completed()), Completed, |_, c, _| c),
         row("deleted, then exit code 0", Some(deleting(completed())), Completed, |_, c, d| c || d),
@@ -101,25 +106,25 @@ fn the_truth_table() {
 
 #[test]
 fn how_a_pod_ended_is_recorded_before_the_pod_is_deleted() {
-    let observed = Observed { pods: vec![failed(2)], ..running() };
+    let observed = PeObservation { pods: vec![failed(2)], ..running() };
     let first = decide(&observed);
-    assert_eq!(first.action, Action::Record(Fact::Ended));
+    assert_eq!(first.action, PeAction::Record(PeStatusChange::Ended));
     assert_eq!(first.deletions, []);
     let last = first.status.last_termination.clone().unwrap();
     assert_eq!((last.exit_code, last.reason.as_str(), last.finished_at), (Some(1), "Error", time(50)));
     assert_eq!(last.deleted_by, Some(DeletedBy::Controller));
-    let second = decide(&Observed { status: first.status, ..observed });
-    assert_eq!(second.action, Action::Record(Fact::Launch(LaunchReason::Ended)));
+    let second = decide(&PeObservation { status: first.status, ..observed });
+    assert_eq!(second.action, PeAction::Record(PeStatusChange::Launch(LaunchReason::Ended)));
     assert_eq!(second.deletions.len(), 1);
 }
 
 #[test]
 fn what_is_left_of_an_ended_pod_and_deleted_by_somebody_counts_as_deleted() {
     // outcome of the pod, deleteFailedPod -> restarted by restartDeletedPod alone, once it is gone
-    let completed = Pod { stage: ended(false, 0, "Completed"), ..pod(2) };
+    let completed = ObservedPod { stage: ended(false, 0, "Completed"), ..pod(2) };
     let table = [(failed(2), false, true), (failed(2), true, false), (completed, true, true)];
     for (left, delete_failed, restarted) in table {
-        let mut observed = Observed { pods: vec![left.clone()], ..running() };
+        let mut observed = PeObservation { pods: vec![left.clone()], ..running() };
         observed.wanted.policies = Policies { restart_deleted: true, delete_failed, ..Policies::default() };
         let mut observed = settle(observed, unseen()).observed;
         assert_eq!(observed.status.launch_count, 2, "{left:?}");
@@ -131,7 +136,7 @@ fn what_is_left_of_an_ended_pod_and_deleted_by_somebody_counts_as_deleted() {
 
 #[test]
 fn a_policy_that_changes_applies_to_what_ended_before() {
-    let mut observed = Observed { pods: vec![failed(2)], ..running() };
+    let mut observed = PeObservation { pods: vec![failed(2)], ..running() };
     observed.wanted.policies = Policies { delete_failed: false, ..Policies::default() };
     let mut observed = settle(observed, unseen()).observed;
     assert_eq!(observed.status.phase, Some(PePhase::Failed));
@@ -140,11 +145,11 @@ fn a_policy_that_changes_applies_to_what_ended_before() {
     let mut deleted = observed.clone();
     deleted.wanted.policies.delete_failed = true;
     let settled = settle(deleted, unseen());
-    assert_eq!(settled.actions, [Action::Record(Fact::Removed(DeletedBy::Controller)), Action::Describe]);
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Removed(DeletedBy::Controller)), PeAction::Describe]);
     assert_eq!(settled.deletions, [pod(2).name]);
 
     observed.wanted.policies.restart_failed = true;
-    assert_eq!(decide(&observed).action, Action::Record(Fact::Launch(LaunchReason::Ended)));
+    assert_eq!(decide(&observed).action, PeAction::Record(PeStatusChange::Launch(LaunchReason::Ended)));
 }
 
 #[test]
@@ -152,9 +157,9 @@ fn restarts_in_a_row_are_put_off_until_a_pod_runs_for_long() {
     // restarts in a row, seconds that the pod ran -> delay of the next
     let table = [(0, 50, 0), (1, 50, 10), (2, 50, 20), (5, 50, 160), (9, 599, 300), (9, 600, 0)];
     for (consecutive, ran, delay) in table {
-        let end = End { failed: true, started_at: Some(at(0)), finished_at: Some(at(ran)), ..End::default() };
+        let end = PodEnd { failed: true, started_at: Some(at(0)), finished_at: Some(at(ran)), ..PodEnd::default() };
         let mut observed =
-            Observed { pods: vec![Pod { stage: Stage::Ended(end), ..pod(2) }], now: at(ran), ..running() };
+            PeObservation { pods: vec![ObservedPod { stage: Stage::Ended(end), ..pod(2) }], now: at(ran), ..running() };
         observed.status.consecutive_restarts = consecutive;
         let settled = settle(observed, unseen());
         let status = &settled.observed.status;
@@ -165,7 +170,7 @@ fn restarts_in_a_row_are_put_off_until_a_pod_runs_for_long() {
         assert_eq!((status.launch_count, status.phase), (2, Some(PePhase::BackOff)), "{consecutive} {ran}");
         assert_eq!(status.next_restart_time, time(ran + delay), "{consecutive} {ran}");
         assert_eq!(settled.last.wake_at, Some(at(ran + delay)), "{consecutive} {ran}");
-        let later = Observed { now: at(ran + delay), ..settled.observed };
+        let later = PeObservation { now: at(ran + delay), ..settled.observed };
         let status = decide(&later).status;
         assert_eq!(
             (status.launch_count, status.consecutive_restarts, status.next_restart_time),
@@ -176,7 +181,7 @@ fn restarts_in_a_row_are_put_off_until_a_pod_runs_for_long() {
 
 #[test]
 fn a_restart_that_becomes_permitted_later_is_put_off_from_then() {
-    let mut observed = Observed { pods: vec![failed(2)], ..running() };
+    let mut observed = PeObservation { pods: vec![failed(2)], ..running() };
     observed.wanted.policies.restart_failed = false;
     observed.status.consecutive_restarts = 2;
     let mut observed = settle(observed, unseen()).observed;

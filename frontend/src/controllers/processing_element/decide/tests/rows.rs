@@ -3,20 +3,20 @@
 use super::*;
 use streams_api::{PePhase, condition};
 
-fn launched(observed: Observed) -> Option<LaunchReason> {
+fn launched(observed: PeObservation) -> Option<LaunchReason> {
     settle(observed, unseen()).actions.into_iter().find_map(|step| match step {
-        Action::Record(Fact::Launch(reason)) => Some(reason),
+        PeAction::Record(PeStatusChange::Launch(reason)) => Some(reason),
         _ => None,
     })
 }
 
-fn ready(observed: &Observed) -> (String, String) {
+fn ready(observed: &PeObservation) -> (String, String) {
     let status = settle(observed.clone(), unseen()).observed.status;
     let ready = condition::get(&status.conditions, condition::READY).unwrap();
     (ready.status.clone(), ready.reason.clone())
 }
 
-fn edited(edit: impl FnOnce(&mut Observed)) -> Observed {
+fn edited(edit: impl FnOnce(&mut PeObservation)) -> PeObservation {
     let mut observed = running();
     edit(&mut observed);
     observed
@@ -25,13 +25,13 @@ fn edited(edit: impl FnOnce(&mut Observed)) -> Observed {
 #[test]
 fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
     let settled = settle(new(), unseen());
-    assert_eq!(settled.actions, [Action::Record(Fact::Launch(LaunchReason::First)), Action::Create]);
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Launch(LaunchReason::First)), PeAction::Create]);
     let status = &settled.observed.status;
     assert_eq!((status.launch_count, status.created_launch_count), (1, 0));
     assert_eq!(status.pod_name, Some(pod(1).name));
-    let created = Observed { pods: vec![pod(1)], ..settled.observed };
+    let created = PeObservation { pods: vec![pod(1)], ..settled.observed };
     let settled = settle(created, unseen());
-    assert_eq!(settled.actions, [Action::Record(Fact::Created), Action::Describe]);
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Created), PeAction::Describe]);
     let status = settled.observed.status;
     assert_eq!((status.created_launch_count, status.phase), (1, Some(PePhase::Running)));
     assert_eq!((status.runtime_id.as_deref(), status.content_id.as_deref()), (Some("r0"), Some("c0")));
@@ -40,26 +40,26 @@ fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
 
 #[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
-    let committed = |generation| Job::There { generation, committed_at: None };
+    let committed = |generation| OwnerJob::There { generation, committed_at: None };
     // the job, the ConfigMap of the text is there -> what is waited for
     let table = [
-        (Job::Missing, true, "JobMissing"),
+        (OwnerJob::Missing, true, "JobMissing"),
         (committed(None), true, "GenerationNotCommitted"),
         (committed(Some(0)), true, "GenerationNotCommitted"),
         (committed(Some(1)), false, "TextMissing"),
     ];
     for (job, has_text, reason) in table {
-        let edit = |observed: &mut Observed| {
+        let edit = |observed: &mut PeObservation| {
             observed.job = job;
             if !has_text {
-                observed.template = Err(Waiting { reason: "TextMissing", message: "m".to_owned() });
+                observed.template = Err(Obstacle { reason: "TextMissing", message: "m".to_owned() });
             }
         };
         let asked = ProcessingElementStatus { launch_count: 1, ..ProcessingElementStatus::default() };
-        for mut observed in [new(), Observed { status: asked, ..new() }] {
+        for mut observed in [new(), PeObservation { status: asked, ..new() }] {
             edit(&mut observed);
             let settled = settle(observed.clone(), unseen());
-            assert_eq!(settled.actions, [Action::Describe], "{reason}");
+            assert_eq!(settled.actions, [PeAction::Describe], "{reason}");
             assert_eq!(settled.observed.status.phase, Some(PePhase::Waiting), "{reason}");
             assert_eq!(ready(&observed), ("False".to_owned(), reason.to_owned()));
         }
@@ -67,24 +67,24 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
         let mut observed = running();
         edit(&mut observed);
         observed.wanted.runtime_id = "r1".to_owned();
-        assert_eq!(settle(observed.clone(), unseen()).actions, [Action::Describe], "{reason}");
+        assert_eq!(settle(observed.clone(), unseen()).actions, [PeAction::Describe], "{reason}");
         observed.pods = vec![failed(2)];
         let settled = settle(observed, unseen());
-        assert_eq!(settled.actions, [Action::Record(Fact::Ended), Action::Describe], "{reason}");
+        assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Ended), PeAction::Describe], "{reason}");
         assert_eq!(settled.deletions.len(), 1, "{reason}");
     }
 }
 
 #[test]
 fn nothing_at_all_is_done_for_a_pe_or_a_job_that_is_being_deleted() {
-    let going: [fn(&mut Observed); 2] = [|o| o.wanted.deleting = true, |o| o.job = Job::Deleting];
+    let going: [fn(&mut PeObservation); 2] = [|o| o.wanted.deleting = true, |o| o.job = OwnerJob::Deleting];
     for edit in going {
-        for mut observed in [new(), running(), Observed { pods: vec![failed(1), failed(2)], ..running() }] {
+        for mut observed in [new(), running(), PeObservation { pods: vec![failed(1), failed(2)], ..running() }] {
             edit(&mut observed);
             let decision = decide(&observed);
             assert_eq!(
                 (decision.action, decision.deletions, decision.status),
-                (Action::Describe, Vec::new(), observed.status)
+                (PeAction::Describe, Vec::new(), observed.status)
             );
         }
     }
@@ -92,8 +92,8 @@ fn nothing_at_all_is_done_for_a_pe_or_a_job_that_is_being_deleted() {
 
 #[test]
 fn a_running_pod_is_replaced_at_once_for_these_reasons_only() {
-    let pending = || Stage::Pending(Why::default());
-    let table: Vec<(&str, Observed, Option<LaunchReason>)> = vec![
+    let pending = || Stage::Pending(Explanation::default());
+    let table: Vec<(&str, PeObservation, Option<LaunchReason>)> = vec![
         ("nothing changed", running(), None),
         ("text that a running PE cannot tell apart", edited(|o| o.wanted.object_generation = Some(9)), None),
         ("text", edited(|o| o.wanted.runtime_id = "r1".to_owned()), Some(LaunchReason::TextChanged)),
@@ -103,7 +103,7 @@ fn a_running_pod_is_replaced_at_once_for_these_reasons_only() {
             "options before it ran",
             edited(|o| {
                 o.template = Ok(template("t1", "p0"));
-                o.pods = vec![Pod { stage: pending(), ..pod(2) }];
+                o.pods = vec![ObservedPod { stage: pending(), ..pod(2) }];
             }),
             Some(LaunchReason::OptionsChanged),
         ),
@@ -129,7 +129,7 @@ fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
         let mut observed = running();
         observed.wanted.policies = Policies::default();
         observed.status.consecutive_restarts = 5;
-        observed.pods = vec![Pod { stage, ..pod(2) }];
+        observed.pods = vec![ObservedPod { stage, ..pod(2) }];
         let observed = settle(observed, unseen()).observed;
         for (runtime_id, request) in [("r1", None), ("r0", Some("1"))] {
             let mut observed = observed.clone();
@@ -144,7 +144,7 @@ fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
 
 #[test]
 fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
-    use Fact::{Created, Launch, RequestMet};
+    use PeStatusChange::{Created, Launch, RequestMet};
     let asked = || {
         edited(|o| {
             o.status.launch_count = 3;
@@ -153,25 +153,25 @@ fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
             o.pods.clear();
         })
     };
-    let blocked = Observed { job: Job::Missing, ..asked() };
+    let blocked = PeObservation { job: OwnerJob::Missing, ..asked() };
     // The API server has the pod, although nobody has heard of it; or the pod before still runs.
-    let (unnoticed, replacing) = (pod(3), Observed { pods: vec![pod(2)], ..asked() });
-    let noticed = Observed { pods: vec![unnoticed], ..asked() };
+    let (unnoticed, replacing) = (pod(3), PeObservation { pods: vec![pod(2)], ..asked() });
+    let noticed = PeObservation { pods: vec![unnoticed], ..asked() };
     // what is seen -> actions, launch count, request that was acted on
-    let table: [(&str, Observed, &[Action], u64, Option<&str>); 4] = [
-        ("not created", asked(), &[Action::Look, Action::Record(RequestMet), Action::Create], 3, Some("1")),
+    let table: [(&str, PeObservation, &[PeAction], u64, Option<&str>); 4] = [
+        ("not created", asked(), &[PeAction::Look, PeAction::Record(RequestMet), PeAction::Create], 3, Some("1")),
         (
             "not created, waiting",
             replacing,
-            &[Action::Look, Action::Record(RequestMet), Action::Describe],
+            &[PeAction::Look, PeAction::Record(RequestMet), PeAction::Describe],
             3,
             Some("1"),
         ),
-        ("not created, blocked", blocked, &[Action::Describe], 3, None),
+        ("not created, blocked", blocked, &[PeAction::Describe], 3, None),
         (
             "created",
             noticed,
-            &[Action::Record(Created), Action::Record(Launch(LaunchReason::Requested)), Action::Describe],
+            &[PeAction::Record(Created), PeAction::Record(Launch(LaunchReason::Requested)), PeAction::Describe],
             4,
             Some("1"),
         ),
@@ -188,7 +188,7 @@ fn a_request_before_the_pod_was_created_is_met_by_that_pod() {
 
 #[test]
 fn changed_options_are_shown_until_the_pod_is_replaced() {
-    let outdated = |observed: &Observed| {
+    let outdated = |observed: &PeObservation| {
         let status = settle(observed.clone(), unseen()).observed.status;
         condition::get(&status.conditions, condition::OUTDATED).map(|condition| condition.status.clone())
     };
@@ -197,30 +197,30 @@ fn changed_options_are_shown_until_the_pod_is_replaced() {
     // Not known: what was said stays.
     observed.status = settle(observed.clone(), unseen()).observed.status;
     let unknown =
-        Observed { template: Err(Waiting { reason: "TextMissing", message: String::new() }), ..observed.clone() };
+        PeObservation { template: Err(Obstacle { reason: "TextMissing", message: String::new() }), ..observed.clone() };
     assert_eq!(outdated(&unknown).as_deref(), Some("True"));
-    observed.pods = vec![Pod { template_hash: Some("t1".to_owned()), ..pod(2) }];
+    observed.pods = vec![ObservedPod { template_hash: Some("t1".to_owned()), ..pod(2) }];
     assert_eq!(outdated(&observed), None);
 }
 
 #[test]
 fn a_pod_is_created_once_older_ones_have_ended() {
-    let asked = |pods: Vec<Pod>| {
-        let mut observed = Observed { pods, ..running() };
+    let asked = |pods: Vec<ObservedPod>| {
+        let mut observed = PeObservation { pods, ..running() };
         observed.status.launch_count = 3;
         observed
     };
-    let deleting = |by| Pod { gone_by: Some(at(by)), ..pod(2) };
+    let deleting = |by| ObservedPod { gone_by: Some(at(by)), ..pod(2) };
     // pods -> step, deletions, wake-up
-    let table: [(Vec<Pod>, Action, usize, Option<i64>); 7] = [
-        (vec![], Action::Create, 0, None),
-        (vec![pod(2)], Action::Describe, 1, None),
-        (vec![deleting(120)], Action::Describe, 0, Some(150)),
-        (vec![deleting(71)], Action::Describe, 0, Some(101)),
+    let table: [(Vec<ObservedPod>, PeAction, usize, Option<i64>); 7] = [
+        (vec![], PeAction::Create, 0, None),
+        (vec![pod(2)], PeAction::Describe, 1, None),
+        (vec![deleting(120)], PeAction::Describe, 0, Some(150)),
+        (vec![deleting(71)], PeAction::Describe, 0, Some(101)),
         // Its node has not ended it in time: nobody waits any longer.
-        (vec![deleting(70)], Action::Create, 0, None),
-        (vec![failed(2)], Action::Create, 1, None),
-        (vec![failed(1), pod(2)], Action::Describe, 2, None),
+        (vec![deleting(70)], PeAction::Create, 0, None),
+        (vec![failed(2)], PeAction::Create, 1, None),
+        (vec![failed(1), pod(2)], PeAction::Describe, 2, None),
     ];
     for (pods, step, deletions, wake) in table {
         let decision = decide(&asked(pods.clone()));
@@ -231,12 +231,12 @@ fn a_pod_is_created_once_older_ones_have_ended() {
         );
     }
     // A pod of an earlier PE of the name is waited for, and left to the garbage collector.
-    let decision = decide(&Observed { predecessors: vec![pod(7)], ..asked(vec![]) });
-    assert_eq!((decision.action, decision.deletions), (Action::Describe, Vec::new()));
+    let decision = decide(&PeObservation { predecessors: vec![pod(7)], ..asked(vec![]) });
+    assert_eq!((decision.action, decision.deletions), (PeAction::Describe, Vec::new()));
     assert_eq!(decision.status.phase, Some(PePhase::Replacing));
     // Nothing that runs is deleted as long as nothing can take its place.
-    let decision = decide(&Observed { job: Job::Missing, ..asked(vec![pod(2)]) });
-    assert_eq!((decision.action, decision.deletions), (Action::Describe, Vec::new()));
+    let decision = decide(&PeObservation { job: OwnerJob::Missing, ..asked(vec![pod(2)]) });
+    assert_eq!((decision.action, decision.deletions), (PeAction::Describe, Vec::new()));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
     for (created, committed, before, expected) in table {
         let mut observed = new();
         observed.wanted.created_at = Some(at(created));
-        observed.job = Job::There { generation: Some(1), committed_at: committed.map(at) };
+        observed.job = OwnerJob::There { generation: Some(1), committed_at: committed.map(at) };
         observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
         assert_eq!(
             settle(observed, unseen()).observed.status.launch_count,
@@ -264,34 +264,34 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
 
 #[test]
 fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
-    let observed = Observed { pods: vec![failed(3), pod(4)], ..new() };
+    let observed = PeObservation { pods: vec![failed(3), pod(4)], ..new() };
     let settled = settle(observed, unseen());
-    assert_eq!(settled.actions, [Action::Record(Fact::Adopted), Action::Describe]);
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Adopted), PeAction::Describe]);
     let status = settled.observed.status;
     assert_eq!((status.launch_count, status.created_launch_count), (4, 4));
 }
 
 #[test]
 fn a_pod_that_is_not_seen_is_looked_for_once() {
-    let observed = Observed { pods: Vec::new(), ..running() };
-    assert_eq!(decide(&observed).action, Action::Look);
+    let observed = PeObservation { pods: Vec::new(), ..running() };
+    assert_eq!(decide(&observed).action, PeAction::Look);
     let mut settled = settle(observed, unseen()).observed;
     settled.vanished = None;
-    assert_eq!(decide(&settled).action, Action::Describe);
+    assert_eq!(decide(&settled).action, PeAction::Describe);
 }
 
 #[test]
 fn a_pod_that_is_being_deleted_is_watched_until_it_has_ended() {
     let mut observed = running();
-    observed.pods = vec![Pod { gone_by: Some(at(120)), ..pod(2) }];
+    observed.pods = vec![ObservedPod { gone_by: Some(at(120)), ..pod(2) }];
     let settled = settle(observed, unseen());
-    assert_eq!((settled.actions, settled.last.wake_at), (vec![Action::Describe], Some(at(150))));
+    assert_eq!((settled.actions, settled.last.wake_at), (vec![PeAction::Describe], Some(at(150))));
     assert_eq!(settled.observed.status.phase, Some(PePhase::Replacing));
 }
 
 #[test]
 fn phase_and_readiness_follow_the_pod() {
-    let stage = |stage: Stage| edited(|o| o.pods = vec![Pod { stage, ..pod(2) }]);
+    let stage = |stage: Stage| edited(|o| o.pods = vec![ObservedPod { stage, ..pod(2) }]);
     let pending = |reason: &str| stage(Stage::Pending(why(reason)));
     let settling = |now| edited(|o| (o.min_ready, o.now) = (Duration::from_secs(30), at(now)));
     let refused = edited(|o| {

@@ -6,7 +6,7 @@ use streams_api::{HostPoolSpec, MembershipMode, Placement, PoolLocation};
 
 fn affinity(placement: Placement, pool: Option<HostPoolSpec>) -> Value {
     let pe = with(|spec| spec.placement = placement);
-    let pod = Template::of(Parts { pool: pool.as_ref(), ..parts(&pe, &settings()) }).unwrap().pod(1);
+    let pod = PodTemplate::of(Parts { pool: pool.as_ref(), ..parts(&pe, &settings()) }).unwrap().pod(1);
     pod.spec.unwrap().affinity.map_or(Value::Null, |affinity| serde_json::to_value(affinity).unwrap())
 }
 
@@ -69,7 +69,7 @@ fn tokens_are_hashed_labels_of_the_job_and_shown_to_people() {
         spec.placement.co_locations = tokens(&["Sink[1]", "a b", "Sink[1]"]);
         spec.placement.ex_locations = tokens(&["a b"]);
     });
-    let pod = Template::of(parts(&pe, &settings())).unwrap().pod(1);
+    let pod = PodTemplate::of(parts(&pe, &settings())).unwrap().pod(1);
     let kinds: Vec<_> = pod.labels().keys().filter(|key| key.contains("location.")).collect();
     assert_eq!(kinds.len(), 3, "{kinds:?}");
     for (key, value) in pod.labels().iter().filter(|(key, _)| key.contains("location.")) {
@@ -126,7 +126,7 @@ fn pes_with_the_same_index_of_a_pool_without_hosts_are_together() {
     let labels = |index| {
         let pe = with(|spec| spec.placement = located(Some(index)));
         let pool = pool(&[], &["fast"]);
-        let pod = Template::of(Parts { pool: Some(&pool), ..parts(&pe, &settings()) }).unwrap().pod(1);
+        let pod = PodTemplate::of(Parts { pool: Some(&pool), ..parts(&pe, &settings()) }).unwrap().pod(1);
         let affinity = serde_json::to_value(pod.spec.as_ref().unwrap().affinity.as_ref().unwrap()).unwrap();
         assert!(affinity["nodeAffinity"].is_object());
         let near = &affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];

@@ -63,7 +63,7 @@ fn whole_pods() {
         (parts(&plain, &settings), include_str!("plain.yaml")),
     ];
     for (parts, expected) in table {
-        let pod = serde_json::to_value(Template::of(parts).unwrap().pod(4)).unwrap();
+        let pod = serde_json::to_value(PodTemplate::of(parts).unwrap().pod(4)).unwrap();
         let expected: Value = serde_saphyr::from_str(expected).unwrap();
         assert_eq!(pod, expected, "\n{}", serde_saphyr::to_string(&pod).unwrap());
     }
@@ -97,7 +97,7 @@ fn the_image_follows_from_the_options_of_the_pe_and_of_the_frontend() {
             spec.options.run_with_valgrind = run_with_valgrind;
         });
         let settings = PodSettings { build_type: default, ..settings() };
-        let pod = Template::of(parts(&pe, &settings)).unwrap().pod(1);
+        let pod = PodTemplate::of(parts(&pe, &settings)).unwrap().pod(1);
         let container = &pod.spec.unwrap().containers[0];
         assert_eq!(container.image.as_deref(), Some(expected));
         let capabilities = container.security_context.as_ref().and_then(|context| context.capabilities.clone());
@@ -123,7 +123,7 @@ fn data_and_checkpoints_come_from_a_claim_or_from_the_node() {
         let pe =
             with(|spec| (spec.options.data_volume_claim, spec.options.data_path) = (claim, of_pe.map(str::to_owned)));
         let settings = PodSettings { data_path: of_all.map(str::to_owned), ..settings() };
-        assert_eq!(volume(&Template::of(parts(&pe, &settings)).unwrap().pod(1), "data-volume", "/data"), expected);
+        assert_eq!(volume(&PodTemplate::of(parts(&pe, &settings)).unwrap().pod(1), "data-volume", "/data"), expected);
     }
     // claim, path of the frontend -> volume, or nothing to keep checkpoints in
     let table = [
@@ -136,7 +136,7 @@ fn data_and_checkpoints_come_from_a_claim_or_from_the_node() {
         let pe =
             with(|spec| spec.options.checkpoint_repository = Some(CheckpointRepository { file_system, redis: None }));
         let settings = PodSettings { checkpoint_path: of_all.map(str::to_owned), ..settings() };
-        let template = Template::of(parts(&pe, &settings));
+        let template = PodTemplate::of(parts(&pe, &settings));
         let found = template.map(|template| volume(&template.pod(1), "checkpoint-volume", "/keep").unwrap());
         assert_eq!(found.map_err(|waiting| waiting.reason), expected);
     }
@@ -161,9 +161,9 @@ fn redis_servers_are_passed_on_as_they_were_found() {
         spec.options.checkpoint_data_store = Some(CheckpointRepository { file_system: None, redis: Some(redis) });
     });
     let settings = settings();
-    assert_eq!(Template::of(parts(&pe, &settings)).unwrap_err().reason, "CheckpointRepositoryUnknown");
+    assert_eq!(PodTemplate::of(parts(&pe, &settings)).unwrap_err().reason, "CheckpointRepositoryUnknown");
     let found = Parts { redis: Some("{\"replicas\":1}"), ..parts(&pe, &settings) };
-    let pod = Template::of(found).unwrap().pod(1);
+    let pod = PodTemplate::of(found).unwrap().pod(1);
     let variables = pod.spec.unwrap().containers[0].env.clone().unwrap();
     let last: Vec<_> = variables.iter().rev().take(2).map(|variable| variable.value.as_deref().unwrap()).collect();
     assert_eq!(last, ["{\"replicas\":1}", "redis"]);
@@ -172,7 +172,7 @@ fn redis_servers_are_passed_on_as_they_were_found() {
 #[test]
 fn hashes_tell_apart_what_they_should() {
     let settings = settings();
-    let hashes = |pe: &ProcessingElement| Template::of(parts(pe, &settings)).unwrap().hashes().clone();
+    let hashes = |pe: &ProcessingElement| PodTemplate::of(parts(pe, &settings)).unwrap().hashes().clone();
     let plain = hashes(&pe());
     // What changed -> the template is another one, the place is another one
     let table: Vec<(&str, ProcessingElement, bool, bool)> = vec![
@@ -199,14 +199,14 @@ fn hashes_tell_apart_what_they_should() {
         assert_eq!((other.hash != plain.hash, other.placement != plain.placement), (template, placement), "{what}");
     }
     let other_settings = PodSettings { image_version: "7".to_owned(), ..settings.clone() };
-    assert_ne!(Template::of(parts(&pe(), &other_settings)).unwrap().hashes().hash, plain.hash);
+    assert_ne!(PodTemplate::of(parts(&pe(), &other_settings)).unwrap().hashes().hash, plain.hash);
 }
 
 #[test]
 fn a_launch_changes_nothing_but_its_number_and_its_name() {
     let pe = pe();
     let settings = settings();
-    let template = Template::of(parts(&pe, &settings)).unwrap();
+    let template = PodTemplate::of(parts(&pe, &settings)).unwrap();
     let (mut one, two) = (template.pod(1), template.pod(2));
     assert_ne!(one, two);
     one.metadata.name.clone_from(&two.metadata.name);
@@ -220,5 +220,5 @@ fn a_launch_changes_nothing_but_its_number_and_its_name() {
 #[test]
 fn a_pod_whose_pool_is_missing_waits() {
     let pe = with(|spec| spec.placement.pool = Some(PoolLocation { index: 0, in_pool_index: None }));
-    assert_eq!(Template::of(parts(&pe, &settings())).unwrap_err().reason, "HostPoolMissing");
+    assert_eq!(PodTemplate::of(parts(&pe, &settings())).unwrap_err().reason, "HostPoolMissing");
 }

@@ -2,7 +2,7 @@
 
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
-use super::observed::{Effect, Text, Wanted, WantedPe};
+use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
 use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics};
@@ -15,16 +15,19 @@ use streams_proto::fusion::v1::fusion::Mode;
 ///
 /// # Errors
 /// If an object cannot be written as JSON; not possible for these types.
-pub(crate) fn wanted(builder: ChildBuilder<'_>, generation: &Generation) -> Result<Wanted, Error> {
+pub(crate) fn desired_generation(
+    builder: ChildBuilder<'_>,
+    generation: &Generation,
+) -> Result<DesiredGeneration, Error> {
     let mut processing_elements = BTreeMap::new();
     for (pe, origin) in generation.members() {
-        let text = |version: TextVersion| -> Result<Text, Error> {
+        let text = |version: TextVersion| -> Result<TextReference, Error> {
             let object = builder.processing_element(generation, pe, origin, version);
-            Ok(Text { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
+            Ok(TextReference { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
         };
         let newest = text(TextVersion::Newest)?;
         let carried = if origin.content_id == pe.content_id { None } else { Some(text(TextVersion::Origin)?) };
-        let wanted = WantedPe {
+        let wanted = DesiredPe {
             origin: origin.generation,
             restartable: pe.restartable,
             text: newest,
@@ -37,7 +40,7 @@ pub(crate) fn wanted(builder: ChildBuilder<'_>, generation: &Generation) -> Resu
     for pool in &generation.plan.host_pools {
         host_pools.insert(pool.index, hash(&builder.host_pool(pool, &generation.nodes))?);
     }
-    Ok(Wanted {
+    Ok(DesiredGeneration {
         generation: generation.number,
         target: Some(generation.target.clone()),
         widths: generation.widths(),

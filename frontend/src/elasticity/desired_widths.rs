@@ -2,8 +2,8 @@
 //! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 
-use super::outcome::Written;
-use super::view::View;
+use super::outcome::WrittenWidth;
+use super::view::ClusterView;
 use super::{Elasticity, errors};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -20,10 +20,10 @@ use tonic::Status;
 /// How often a write is tried again after somebody else wrote the same region.
 const MAX_CONFLICTS: usize = 5;
 
-impl<V: View> Elasticity<V> {
+impl<V: ClusterView> Elasticity<V> {
     /// Writes desired widths of regions of a job, all of them or none. Preconditions are checked against what is
     /// written.
-    pub(super) async fn desire(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<Written>, Status> {
+    pub(super) async fn write_desired(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<WrittenWidth>, Status> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let mirrored = self.view.regions(&namespace, Some(&name));
         let regions = || mirrored.iter().map(|region| &**region);
@@ -46,7 +46,7 @@ impl<V: View> Elasticity<V> {
     }
 
     /// Writes one width into the spec of its region.
-    async fn write(&self, mirrored: &ParallelRegion, desired: &DesiredWidth) -> Result<Written, Status> {
+    async fn write(&self, mirrored: &ParallelRegion, desired: &DesiredWidth) -> Result<WrittenWidth, Status> {
         let (api, name) = (self.api(&mirrored.namespace().unwrap_or_default()), mirrored.name_any());
         let trace = telemetry::trace_parent();
         let mut read = None;
@@ -69,7 +69,7 @@ impl<V: View> Elasticity<V> {
     }
 
     /// Writes several widths as a request. Waits until the one before was taken over.
-    async fn request(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<Written>, Status> {
+    async fn request(&self, job: &Job, desired: &[DesiredWidth]) -> Result<Vec<WrittenWidth>, Status> {
         let api = self.api(&job.namespace().unwrap_or_default());
         let all = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, job.name_any()));
         let deadline = Instant::now() + self.longest_wait;
@@ -104,7 +104,7 @@ impl<V: View> Elasticity<V> {
                 let is_new = region.spec.width != desired.width;
                 is_any_new |= is_new;
                 let generation = region.metadata.generation.unwrap_or(0).saturating_add(i64::from(is_new));
-                expected.push(Written { object_generation: generation, ..written(region, desired) });
+                expected.push(WrittenWidth { object_generation: generation, ..written(region, desired) });
             }
             if !is_any_new {
                 return Ok(expected);
@@ -137,8 +137,8 @@ async fn patch(api: &Api<ParallelRegion>, name: &str, change: Value) -> Result<O
     }
 }
 
-fn written(region: &ParallelRegion, desired: &DesiredWidth) -> Written {
-    Written {
+fn written(region: &ParallelRegion, desired: &DesiredWidth) -> WrittenWidth {
+    WrittenWidth {
         object_name: region.name_any(),
         region: desired.region.clone(),
         width: desired.width,

@@ -4,12 +4,12 @@
 //! * [`process`] — a frontend;
 //! * [`services`] — bundles and the fusion service;
 //! * [`users`] — users, and the PE controller;
-//! * [`record`] — what is written down while the cluster runs: every state that a write was made in;
+//! * [`journal`] — what is written down while the cluster runs: every state that a write was made in;
 //! * [`checks`] — what must hold before every write, and at rest.
 
 mod checks;
+mod journal;
 mod process;
-mod record;
 mod services;
 mod users;
 
@@ -22,12 +22,12 @@ use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Fault, Server};
 
-pub(super) use self::process::{Process, wait_for};
-use self::record::Record;
-pub(super) use self::record::Snapshot;
+use self::journal::Journal;
+pub(super) use self::journal::Snapshot;
+pub(super) use self::process::{FrontendProcess, wait_for};
 pub(super) use self::services::NOT_RESTARTABLE;
-use self::services::{Services, State};
-pub(super) use self::users::Deletion;
+use self::services::{ServiceState, Services};
+pub(super) use self::users::UserDeletion;
 
 /// Regions of the application, by index.
 pub(super) const REGIONS: [&str; 2] = ["R", "S"];
@@ -40,21 +40,21 @@ pub(super) fn key() -> Key {
 }
 
 /// A cluster with one job, and the frontend that leads.
-pub(super) struct World {
+pub(super) struct JobSimulation {
     pub(super) server: Server,
     pub(super) services: Arc<Services>,
-    pub(super) leader: Process,
-    record: Arc<Mutex<Record>>,
+    pub(super) leader: FrontendProcess,
+    journal: Arc<Mutex<Journal>>,
 }
 
-impl Drop for World {
+impl Drop for JobSimulation {
     fn drop(&mut self) {
         // The server has the inspector, and the inspector the server.
         self.server.inspect(|_| {});
     }
 }
 
-impl World {
+impl JobSimulation {
     /// A job that nobody has looked at yet.
     pub(super) fn new() -> Self {
         let server = Server::new();
@@ -62,35 +62,35 @@ impl World {
             Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
         job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
         server.create(&job);
-        let state = State { compiler: "1".to_owned(), refuses: false, is_down: false };
-        Self::of(server, Services::new(state), Record::default())
+        let state = ServiceState { compiler: "1".to_owned(), refuses: false, is_down: false };
+        Self::of(server, Services::new(state), Journal::default())
     }
 
     /// A job that runs.
     pub(super) fn running() -> Self {
-        let mut world = Self::new();
-        world.settle();
-        world.check_at_rest();
-        world
+        let mut simulation = Self::new();
+        simulation.settle();
+        simulation.check_at_rest();
+        simulation
     }
 
     /// Goes on from a state, with a frontend that has just begun to lead.
     pub(super) fn resume(snapshot: &Snapshot) -> Self {
-        Self::of(snapshot.server.fork(), Services::new(snapshot.services.clone()), snapshot.record.clone())
+        Self::of(snapshot.server.fork(), Services::new(snapshot.services.clone()), snapshot.journal.clone())
     }
 
-    fn of(server: Server, services: Services, record: Record) -> Self {
+    fn of(server: Server, services: Services, journal: Journal) -> Self {
         let services = Arc::new(services);
-        let leader = Process::new(&server, &services);
-        let world = Self { server, services, leader, record: Arc::new(Mutex::new(record)) };
-        world.watch();
-        world
+        let leader = FrontendProcess::new(&server, &services);
+        let simulation = Self { server, services, leader, journal: Arc::new(Mutex::new(journal)) };
+        simulation.watch();
+        simulation
     }
 
     /// Another process of the same cluster, which has just begun to lead. What becomes of the one before is up to the
     /// test.
-    pub(super) fn new_leader(&mut self) -> Process {
-        let next = Process::new(&self.server, &self.services);
+    pub(super) fn new_leader(&mut self) -> FrontendProcess {
+        let next = FrontendProcess::new(&self.server, &self.services);
         std::mem::replace(&mut self.leader, next)
     }
 
@@ -188,8 +188,8 @@ impl World {
     }
 
     fn last_writes(&self) -> Vec<String> {
-        let record = self.record.lock().unwrap();
-        record.writes.iter().rev().take(30).rev().cloned().collect()
+        let journal = self.journal.lock().unwrap();
+        journal.writes.iter().rev().take(30).rev().cloned().collect()
     }
 }
 

@@ -8,33 +8,33 @@ use streams_api::TerminationOutcome;
 use streams_kubernetes::metrics::Metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Launch {
+struct LaunchLabels {
     reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct End {
+struct EndLabels {
     outcome: &'static str,
 }
 
 /// Counters. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Figures {
-    launches: Family<Launch, Counter>,
-    ends: Family<End, Counter>,
+pub(crate) struct Counters {
+    launches: Family<LaunchLabels, Counter>,
+    ends: Family<EndLabels, Counter>,
 }
 
-impl Figures {
+impl Counters {
     /// Counters at zero, among the figures of the process.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let figures = Self { launches: Family::default(), ends: Family::default() };
-        metrics.register("pe_launches", "Pods that were asked for, by why", figures.launches.clone());
-        metrics.register("pe_pods_ended", "Pods of PEs that ended, by how", figures.ends.clone());
-        figures
+        let counters = Self { launches: Family::default(), ends: Family::default() };
+        metrics.register("pe_launches", "Pods that were asked for, by why", counters.launches.clone());
+        metrics.register("pe_pods_ended", "Pods of PEs that ended, by how", counters.ends.clone());
+        counters
     }
 
     pub(super) fn launched(&self, reason: LaunchReason) {
-        self.launches.get_or_create(&Launch { reason: reason.name() }).inc();
+        self.launches.get_or_create(&LaunchLabels { reason: reason.name() }).inc();
     }
 
     pub(super) fn ended(&self, outcome: TerminationOutcome) {
@@ -43,6 +43,6 @@ impl Figures {
             TerminationOutcome::Completed => "completed",
             TerminationOutcome::Deleted => "deleted",
         };
-        self.ends.get_or_create(&End { outcome }).inc();
+        self.ends.get_or_create(&EndLabels { outcome }).inc();
     }
 }

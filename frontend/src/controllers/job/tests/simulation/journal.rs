@@ -1,7 +1,7 @@
 //! What is written down while the cluster runs.
 
-use super::World;
-use super::services::State;
+use super::JobSimulation;
+use super::services::ServiceState;
 use crate::controllers::job::generation::Generation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use streams_kubernetes_fake::Server;
 /// A state of the cluster, to go on from.
 pub(in super::super) struct Snapshot {
     pub(super) server: Server,
-    pub(super) services: State,
-    pub(super) record: Record,
+    pub(super) services: ServiceState,
+    pub(super) journal: Journal,
     /// What was written next, or what else happened.
     pub(in super::super) before: String,
     /// How many of the user's actions had begun.
@@ -19,7 +19,7 @@ pub(in super::super) struct Snapshot {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Record {
+pub(super) struct Journal {
     /// All sets of widths that were wanted at some time, as a whole.
     pub(super) wanted: BTreeSet<BTreeMap<String, u32>>,
     /// Generations by the digest of their plan.
@@ -36,74 +36,76 @@ pub(super) struct Record {
     pub(super) snapshots: Option<Arc<Mutex<Vec<Snapshot>>>>,
 }
 
-impl Record {
+impl Journal {
     /// The same without snapshots.
     pub(super) fn without_snapshots(&self) -> Self {
         Self { snapshots: None, ..self.clone() }
     }
 }
 
-impl World {
+impl JobSimulation {
     /// The state that the cluster is in.
     pub(in super::super) fn snapshot(&self) -> Snapshot {
-        let record = self.record.lock().unwrap();
+        let journal = self.journal.lock().unwrap();
         let (services, before) = (self.services.state(), String::new());
-        Snapshot { server: self.server.fork(), services, record: record.without_snapshots(), before, actions: 0 }
+        Snapshot { server: self.server.fork(), services, journal: journal.without_snapshots(), before, actions: 0 }
     }
 
     /// Keeps every state that something is written in from now on, whoever writes it.
     pub(in super::super) fn keep_snapshots(&self) {
-        self.record.lock().unwrap().snapshots = Some(Arc::default());
+        self.journal.lock().unwrap().snapshots = Some(Arc::default());
     }
 
     /// The states that were kept.
     pub(in super::super) fn snapshots(&self) -> Vec<Snapshot> {
-        let kept = self.record.lock().unwrap().snapshots.take();
+        let kept = self.journal.lock().unwrap().snapshots.take();
         kept.map_or_else(Vec::new, |kept| std::mem::take(&mut *kept.lock().unwrap()))
     }
 
     /// Writes of the controller until now.
     pub(in super::super) fn writes(&self) -> usize {
-        self.record.lock().unwrap().writes.len()
+        self.journal.lock().unwrap().writes.len()
     }
 
     /// The user begins with the next action.
     pub(in super::super) fn begin_action(&self) {
         self.note_state();
-        self.record.lock().unwrap().actions += 1;
+        self.journal.lock().unwrap().actions += 1;
     }
 
     /// From now on a write of a deposed leader is on its way, or is not any more.
     pub(in super::super) fn set_late(&self, is_late: bool) {
-        self.record.lock().unwrap().is_late = is_late;
+        self.journal.lock().unwrap().is_late = is_late;
     }
 
     /// The mirrors of the controller have been behind.
     pub(in super::super) fn set_behind(&self) {
-        self.record.lock().unwrap().is_behind = true;
+        self.journal.lock().unwrap().is_behind = true;
     }
 
     /// Keeps the state before something that is not a write of the controller.
     pub(super) fn note_state(&self) {
-        let mut record = self.record.lock().unwrap();
-        keep(&self.server, self.services.state(), &mut record, "something else");
+        let mut journal = self.journal.lock().unwrap();
+        keep(&self.server, self.services.state(), &mut journal, "something else");
     }
 }
 
 /// Keeps a snapshot, if they are kept.
-pub(super) fn keep(server: &Server, services: State, record: &mut Record, before: &str) {
-    let Some(snapshots) = &record.snapshots else { return };
+pub(super) fn keep(server: &Server, services: ServiceState, journal: &mut Journal, before: &str) {
+    let Some(snapshots) = &journal.snapshots else { return };
     let mut snapshots = snapshots.lock().unwrap();
     if snapshots.last().is_some_and(|last: &Snapshot| {
-        last.server.version() == server.version() && last.server.now() == server.now() && last.actions == record.actions
+        last.server.version() == server.version()
+            && last.server.now() == server.now()
+            && last.actions == journal.actions
     }) {
         return;
     }
     snapshots.push(Snapshot {
         server: server.fork(),
         services,
-        record: record.without_snapshots(),
+        journal: journal.without_snapshots(),
         before: before.to_owned(),
-        actions: record.actions,
+        actions: journal.actions,
     });
 }

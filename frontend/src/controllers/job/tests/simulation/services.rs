@@ -5,7 +5,7 @@ use super::REGIONS;
 use crate::bundles::{self, Application};
 use crate::controllers::job::chunks::digest;
 use crate::controllers::job::services::{Bundles, Fusion};
-use crate::fusion::{self, Text};
+use crate::fusion::{self, RenderedText};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
@@ -29,7 +29,7 @@ const SAME_TO_OBSERVERS: u64 = 3;
 
 /// How the services are at the moment.
 #[derive(Clone, Debug, PartialEq)]
-pub(in super::super) struct State {
+pub(in super::super) struct ServiceState {
     /// Version of the compiler.
     pub(in super::super) compiler: String,
     /// The application does not compile.
@@ -39,7 +39,7 @@ pub(in super::super) struct State {
 }
 
 /// The services.
-pub(in super::super) struct Services(Mutex<State>);
+pub(in super::super) struct Services(Mutex<ServiceState>);
 
 /// What the compiler remembers in its layout.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -47,17 +47,17 @@ struct Layout {
     widths: BTreeMap<String, u32>,
     /// PE by region and channel.
     channels: BTreeMap<String, u64>,
-    texts: BTreeMap<u64, Source>,
+    texts: BTreeMap<u64, TextInputs>,
 }
 
 /// What the text of a PE is made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Source {
+struct TextInputs {
     observable: String,
     hidden: String,
 }
 
-impl Source {
+impl TextInputs {
     fn text(&self, pe_id: u64, compiler: &str) -> String {
         let Self { observable, hidden } = self;
         format!("<pe id='{pe_id}' compiler='{compiler}' observable='{observable}' hidden='{hidden}'/>")
@@ -65,15 +65,15 @@ impl Source {
 }
 
 impl Services {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: ServiceState) -> Self {
         Self(Mutex::new(state))
     }
 
-    pub(in super::super) fn state(&self) -> State {
+    pub(in super::super) fn state(&self) -> ServiceState {
         self.0.lock().unwrap().clone()
     }
 
-    pub(in super::super) fn change(&self, change: impl FnOnce(&mut State)) {
+    pub(in super::super) fn change(&self, change: impl FnOnce(&mut ServiceState)) {
         change(&mut self.0.lock().unwrap());
     }
 
@@ -82,14 +82,19 @@ impl Services {
         widths: BTreeMap<String, u32>,
         base: Option<&Layout>,
         in_use: &[u64],
-    ) -> Result<Plan, fusion::Error> {
-        let State { compiler, refuses, is_down } = self.state();
+    ) -> Result<Plan, fusion::FusionError> {
+        let ServiceState { compiler, refuses, is_down } = self.state();
         if is_down {
-            return Err(fusion::Error::Unavailable("it is down".to_owned()));
+            return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
         }
         if refuses {
             let message = "it is broken".to_owned();
-            return Err(fusion::Error::Rejected { stage: String::new(), code: None, message, problems: Vec::new() });
+            return Err(fusion::FusionError::Rejected {
+                stage: String::new(),
+                code: None,
+                message,
+                problems: Vec::new(),
+            });
         }
         let layout = Layout::following(base, widths, in_use);
         let known = base.map(|base| &base.texts);
@@ -137,13 +142,14 @@ impl Layout {
             for channel in 0..layout.widths[region] {
                 let name = format!("{region}[{channel}]");
                 let id = base.and_then(|base| base.channels.get(&name).copied()).or_else(|| fresh.next()).unwrap();
-                layout.texts.insert(id, Source { observable: name.clone(), hidden: String::new() });
+                layout.texts.insert(id, TextInputs { observable: name.clone(), hidden: String::new() });
                 layout.channels.insert(name, id);
             }
         }
         let all: Vec<String> = layout.widths.iter().map(|(region, width)| format!("{region}-{width}")).collect();
         let all = all.join("-");
-        let source = |observable: &str, hidden: &str| Source { observable: observable.into(), hidden: hidden.into() };
+        let source =
+            |observable: &str, hidden: &str| TextInputs { observable: observable.into(), hidden: hidden.into() };
         layout.texts.insert(SOURCE, source(&format!("Source-{all}"), ""));
         layout.texts.insert(SINK, source(&format!("Sink-{all}"), ""));
         layout.texts.insert(NOT_RESTARTABLE, source("Alone", ""));
@@ -151,7 +157,13 @@ impl Layout {
         layout
     }
 
-    fn processing_element(&self, id: u64, before: Option<&Source>, now: &Source, compiler: &str) -> ProcessingElement {
+    fn processing_element(
+        &self,
+        id: u64,
+        before: Option<&TextInputs>,
+        now: &TextInputs,
+        compiler: &str,
+    ) -> ProcessingElement {
         let text = now.text(id, compiler);
         let fate = match before {
             None => Fate::Added,
@@ -181,11 +193,11 @@ impl Bundles for Services {
         &'a self,
         bundle: &'a BundleReference,
         _: &'a str,
-    ) -> BoxFuture<'a, Result<Application, bundles::Error>> {
+    ) -> BoxFuture<'a, Result<Application, bundles::BundleError>> {
         let is_down = self.state().is_down;
         async move {
             if is_down {
-                return Err(bundles::Error::transient("Unavailable", "it is down"));
+                return Err(bundles::BundleError::transient("Unavailable", "it is down"));
             }
             let adl = Bytes::from(format!("<adl bundle='{}'/>", bundle.name.as_deref().unwrap_or_default()));
             let adl_sha256 = digest(&adl);
@@ -196,7 +208,7 @@ impl Bundles for Services {
 }
 
 impl Fusion for Services {
-    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::Error>> {
+    fn submit(&self, request: SubmitRequest) -> BoxFuture<'_, Result<SubmitResponse, fusion::FusionError>> {
         let given = request.compilation.unwrap_or_default().widths;
         let given: BTreeMap<String, i64> = given.into_iter().map(|given| (given.region, given.width)).collect();
         let width = |region: &&str| given.get(*region).map_or(2, |width| u32::try_from(*width).unwrap());
@@ -205,7 +217,7 @@ impl Fusion for Services {
             .boxed()
     }
 
-    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::Error>> {
+    fn resize(&self, request: ResizeRequest) -> BoxFuture<'_, Result<ResizeResponse, fusion::FusionError>> {
         async move {
             let layout = read(request.layout.and_then(|layout| layout.content));
             let mut widths = layout.widths.clone();
@@ -216,18 +228,18 @@ impl Fusion for Services {
         .boxed()
     }
 
-    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<Text, fusion::Error>> {
-        let State { compiler, is_down, .. } = self.state();
+    fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<RenderedText, fusion::FusionError>> {
+        let ServiceState { compiler, is_down, .. } = self.state();
         if is_down {
-            return stream::iter([Err(fusion::Error::Unavailable("it is down".to_owned()))]).boxed();
+            return stream::iter([Err(fusion::FusionError::Unavailable("it is down".to_owned()))]).boxed();
         }
         if compiler != request.compiler {
-            return stream::iter([Err(fusion::Error::OtherCompiler(request.compiler))]).boxed();
+            return stream::iter([Err(fusion::FusionError::OtherCompiler(request.compiler))]).boxed();
         }
         let layout = read(request.layout.and_then(|layout| layout.content));
         let texts = request.pe_ids.into_iter().map(move |pe_id| {
             let text = layout.texts[&pe_id].text(pe_id, &compiler);
-            Ok(Text { pe_id, content_id: digest(text.as_bytes()), text: text.into() })
+            Ok(RenderedText { pe_id, content_id: digest(text.as_bytes()), text: text.into() })
         });
         stream::iter(texts).boxed()
     }

@@ -4,15 +4,15 @@
 //! when its mirrors hear of something, when a call fails, and when the process dies.
 
 mod events;
-mod truth;
+mod ground_truth;
 
-use self::events::Outside;
-use self::truth::host;
+use self::events::Surroundings;
+use self::ground_truth::host;
+use super::super::counters::Counters;
 use super::super::facts::is_restart_permitted;
-use super::super::figures::Figures;
 use super::super::observed::{self, Policies};
 use super::super::pod_status;
-use super::super::reconciler::Reconciler;
+use super::super::reconciler::PeReconciler;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -35,7 +35,7 @@ use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_kubernetes_fake::{Connection, Fault, Server, Verb};
 
-pub(super) use self::events::Event;
+pub(super) use self::events::ClusterEvent;
 
 const NAMESPACE: &str = "n";
 const JOB: &str = "flow";
@@ -43,29 +43,30 @@ const PE: &str = "flow-3";
 const TEXT: &str = "flow-3-text";
 
 /// The world, with a controller in it.
-pub(super) struct World {
-    outside: Outside,
-    leader: Process,
+pub(super) struct PeSimulation {
+    surroundings: Surroundings,
+    leader: ControllerProcess,
     /// A controller that does not know yet that it does not lead any more, and hears of nothing.
-    deposed: Option<Process>,
+    deposed: Option<ControllerProcess>,
 }
 
 /// A process with a controller, which lives until a call of it fails for good.
-struct Process {
+struct ControllerProcess {
     connection: Connection,
-    reconciler: Arc<Reconciler<Connection>>,
+    reconciler: Arc<PeReconciler<Connection>>,
     mirrors: LateMirrors,
 }
 
-impl Process {
+impl ControllerProcess {
     /// A controller whose mirrors are up to date.
     fn start(server: &Server) -> Self {
         let metrics = Metrics::new("test");
         let mirrors = Mirrors::new(&metrics);
         let connection = server.connect();
         // It takes note of pods that it hears of.
-        let figures = Figures::new(&metrics);
-        let reconciler = Reconciler::new(connection.clone(), &mirrors, PodSettings::default(), Duration::ZERO, figures);
+        let counters = Counters::new(&metrics);
+        let reconciler =
+            PeReconciler::new(connection.clone(), &mirrors, PodSettings::default(), Duration::ZERO, counters);
         Self { connection, reconciler: Arc::new(reconciler), mirrors: LateMirrors::fill(server, mirrors) }
     }
 
@@ -82,11 +83,11 @@ fn meta(name: &str) -> ObjectMeta {
     ObjectMeta { namespace: Some(NAMESPACE.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-impl World {
+impl PeSimulation {
     /// A job that has committed generation 0, and its PE.
     pub(super) fn new() -> Self {
-        let outside = Outside::new();
-        let server = &outside.server;
+        let surroundings = Surroundings::new();
+        let server = &surroundings.server;
         let mut job = Job::new(JOB, JobSpec::of(BundleReference::default()));
         job.metadata = meta(JOB);
         let rollout = Rollout { started_at: Some(Time(server.now())), ..Rollout::default() };
@@ -106,10 +107,10 @@ impl World {
         pe.metadata.labels = Some(names::pe_labels(JOB, 3));
         pe.metadata.owner_references = Some(vec![controlled_by(&job)]);
         server.create(&pe);
-        outside.add_node("node");
-        outside.add_text();
-        let leader = Process::start(server);
-        Self { outside, leader, deposed: None }
+        surroundings.add_node("node");
+        surroundings.add_text();
+        let leader = ControllerProcess::start(server);
+        Self { surroundings, leader, deposed: None }
     }
 
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
@@ -123,12 +124,12 @@ impl World {
     }
 
     /// Something happens after so many calls of the next reconcile.
-    pub(super) fn meanwhile(&self, calls: usize, event: Event) {
-        let (outside, connection) = (self.outside.clone(), self.leader.connection.clone());
+    pub(super) fn meanwhile(&self, calls: usize, event: ClusterEvent) {
+        let (surroundings, connection) = (self.surroundings.clone(), self.leader.connection.clone());
         let at = connection.calls() + calls;
         self.leader.connection.meanwhile(move |_| {
             if connection.calls() == at {
-                outside.happen(event);
+                surroundings.happen(event);
             }
             std::future::ready(()).boxed()
         });
@@ -136,26 +137,26 @@ impl World {
 
     /// One reconcile; after a crash another process takes over, with mirrors that are up to date.
     pub(super) fn reconcile(&mut self) -> Option<Outcome> {
-        self.outside.begin_reconcile();
+        self.surroundings.begin_reconcile();
         let result = self.leader.reconcile();
         self.leader.connection.alone();
         self.leader.connection.stop_failing();
         if self.leader.connection.is_broken() {
-            self.leader = Process::start(&self.outside.server);
+            self.leader = ControllerProcess::start(&self.surroundings.server);
         }
         result.ok()
     }
 
     /// Another replica leads from now on.
     pub(super) fn depose(&mut self) {
-        let leader = Process::start(&self.outside.server);
+        let leader = ControllerProcess::start(&self.surroundings.server);
         self.deposed = Some(std::mem::replace(&mut self.leader, leader));
     }
 
     /// One reconcile of the replica that led before.
     pub(super) fn reconcile_deposed(&self) {
         if let Some(deposed) = &self.deposed {
-            self.outside.begin_reconcile();
+            self.surroundings.begin_reconcile();
             let _ = deposed.reconcile();
         }
     }
@@ -202,16 +203,16 @@ impl World {
     }
 
     pub(super) fn wait(&self, seconds: u64) {
-        self.outside.server.advance(Duration::from_secs(seconds));
+        self.surroundings.server.advance(Duration::from_secs(seconds));
     }
 
-    pub(super) fn happen(&self, event: Event) {
-        self.outside.happen(event);
+    pub(super) fn happen(&self, event: ClusterEvent) {
+        self.surroundings.happen(event);
     }
 
     /// Everything is healthy from now on: until nothing changes any more.
     pub(super) fn calm_down(&mut self) {
-        for event in [Event::Commit, Event::TextThere(true), Event::Refuse(false)] {
+        for event in [ClusterEvent::Commit, ClusterEvent::TextThere(true), ClusterEvent::Refuse(false)] {
             self.happen(event);
         }
         let mut quiet = 0;
@@ -219,9 +220,9 @@ impl World {
             self.deliver_all();
             let before = self.version();
             let outcome = self.reconcile();
-            let outside = &self.outside;
-            let healthy = [Event::Run, Event::Finish { said: true, code: 0 }, Event::Collect];
-            while healthy.iter().any(|event| outside.happen(*event)) {}
+            let surroundings = &self.surroundings;
+            let healthy = [ClusterEvent::Run, ClusterEvent::Finish { said: true, code: 0 }, ClusterEvent::Collect];
+            while healthy.iter().any(|event| surroundings.happen(*event)) {}
             if self.version() != before || outcome.is_none() {
                 quiet = 0;
                 continue;
@@ -244,8 +245,8 @@ impl World {
     pub(super) fn check_rest(&self) {
         let pe = self.pe();
         let status = pe.status.clone().unwrap();
-        let objects = self.outside.server.list::<Pod>();
-        let pods: Vec<observed::Pod> = objects.iter().map(pod_status::read).collect();
+        let objects = self.surroundings.server.list::<Pod>();
+        let pods: Vec<observed::ObservedPod> = objects.iter().map(pod_status::read).collect();
         assert!(status.launch_count > 0 && status.created_launch_count == status.launch_count, "{status:?}");
         assert_eq!(status.runtime_id.as_ref(), Some(&pe.spec.runtime_id), "{status:?}");
         let live: Vec<_> = pods.iter().filter(|pod| pod.end().is_none()).collect();
@@ -272,21 +273,21 @@ impl World {
     }
 
     pub(super) fn pe(&self) -> ProcessingElement {
-        self.outside.server.get(&key(PE)).unwrap()
+        self.surroundings.server.get(&key(PE)).unwrap()
     }
 
     pub(super) fn pods(&self) -> Vec<Pod> {
-        self.outside.server.list()
+        self.surroundings.server.list()
     }
 
     /// A number that is another one after every change.
     pub(super) fn version(&self) -> u64 {
-        self.outside.server.version()
+        self.surroundings.server.version()
     }
 
     /// What people were told since the last time.
     pub(super) fn notices(&self) -> Vec<Notice> {
-        self.outside.server.announced().into_iter().map(|announced| announced.notice).collect()
+        self.surroundings.server.announced().into_iter().map(|announced| announced.notice).collect()
     }
 }
 

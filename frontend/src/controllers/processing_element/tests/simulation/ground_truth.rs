@@ -13,7 +13,7 @@ use streams_kubernetes_fake::{Call, Server, Verb};
 
 /// How a pod really ended.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Truth {
+pub(super) struct PodTruth {
     pub(super) outcome: Option<TerminationOutcome>,
     /// Somebody other than the controller deleted it.
     pub(super) by_other: bool,
@@ -29,9 +29,9 @@ pub(super) struct Truth {
 
 /// The truth about the pods of all launches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Truths {
+pub(super) struct GroundTruth {
     /// By the uid of the PE object and the launch count.
-    pods: BTreeMap<(String, u64), Truth>,
+    pods: BTreeMap<(String, u64), PodTruth>,
     /// Earlier PE objects of the name by uid, as they were when they were deleted.
     earlier: BTreeMap<String, ProcessingElement>,
     /// Uids of PE objects that were deleted since the reconcile began.
@@ -57,13 +57,13 @@ fn level(pod: &Pod) -> Option<String> {
     variables.iter().find(|variable| variable.name == "STREAMS_INITIAL_TRACE_LEVEL")?.value.clone()
 }
 
-impl Truths {
+impl GroundTruth {
     /// The truth about the pod of a launch.
-    pub(super) fn of(&mut self, pod: &Pod) -> &mut Truth {
+    pub(super) fn of(&mut self, pod: &Pod) -> &mut PodTruth {
         self.pods.entry((owner(pod), pod_status::launch_count(pod))).or_default()
     }
 
-    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Truth> {
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut PodTruth> {
         self.pods.values_mut()
     }
 
@@ -188,7 +188,7 @@ impl Truths {
             assert!(!other.may_run(server.now()), "{} still runs while {key} is created", other.name);
         }
         // What an unnoticed pod of the same launch came to does not count any more.
-        let truth = Truth { host: host(pod), level: level(pod), ..Truth::default() };
+        let truth = PodTruth { host: host(pod), level: level(pod), ..PodTruth::default() };
         self.pods.insert((owner(pod), launch_count), truth);
     }
 

@@ -2,10 +2,10 @@
 
 use super::key;
 use super::services::Services;
-use crate::controllers::job::decide::{Decision, Report, decide};
+use crate::controllers::job::decide::{JobDecision, Report, decide};
 use crate::controllers::job::observe::observe;
-use crate::controllers::job::observed::Observed;
-use crate::controllers::job::reconciler::Reconciler;
+use crate::controllers::job::observed::JobObservation;
+use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::tasks::{TaskKind, Tasks, WorkItem};
 use crate::controllers::job::work::work;
 use crate::controllers::reconciler::{self, Next, Reconciler as _, reconcile};
@@ -21,20 +21,20 @@ use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Connection, Server};
 
 /// A process that leads, or believes that it does.
-pub(in super::super) struct Process {
+pub(in super::super) struct FrontendProcess {
     pub(in super::super) connection: Connection,
-    pub(in super::super) reconciler: Arc<Reconciler<Connection>>,
+    pub(in super::super) reconciler: Arc<JobReconciler<Connection>>,
     feeds: LateMirrors,
 }
 
-impl Process {
+impl FrontendProcess {
     /// A process that has just begun to lead: its mirrors are filled, and it remembers nothing.
     pub(super) fn new(server: &Server, services: &Arc<Services>) -> Self {
         let feeds = LateMirrors::of(server);
         let connection = server.connect();
         let (bundles, fusion) = (Arc::clone(services), Arc::clone(services));
         let (settings, metrics) = (JobSettings::default(), Metrics::new("test"));
-        let reconciler = Reconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, settings, &metrics);
+        let reconciler = JobReconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, settings, &metrics);
         Self { connection, reconciler: Arc::new(reconciler), feeds }
     }
 
@@ -63,7 +63,7 @@ impl Process {
     pub(in super::super) async fn round(&self) -> Result<Next, Error> {
         let reconciler = &*self.reconciler;
         let Some(observed) = reconciler.observe(&key(), &mut ()).await? else { return Ok(Next::Rest(Outcome::Done)) };
-        let decision = <Reconciler<Connection> as reconciler::Reconciler>::decide(&observed);
+        let decision = <JobReconciler<Connection> as reconciler::Reconciler>::decide(&observed);
         reconciler.act(&key(), &mut (), observed, decision).await
     }
 
@@ -91,14 +91,14 @@ impl Process {
     }
 
     /// What it would observe now.
-    pub(in super::super) fn observed(&self) -> Observed {
+    pub(in super::super) fn observed(&self) -> JobObservation {
         let job = self.reconciler.mirrors.jobs.get(&key()).expect("there is a job");
         let job = self.reconciler.memory.latest(&key(), job);
         wait_for(observe(&self.reconciler, &key(), job)).expect("everything can be read").0
     }
 
     /// What it would decide now.
-    pub(in super::super) fn decided(&self) -> (Decision, Report) {
+    pub(in super::super) fn decided(&self) -> (JobDecision, Report) {
         decide(&self.observed())
     }
 }

@@ -1,7 +1,7 @@
 //! What happens without the controller: kubelets, users, resizes, accidents.
 
 use super::super::super::{observed, pod_status};
-use super::truth::{Truths, host};
+use super::ground_truth::{GroundTruth, host};
 use super::{JOB, PE, TEXT, key};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,7 +16,7 @@ use streams_kubernetes_fake::Server;
 
 /// Something that happens without the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in super::super) enum Event {
+pub(in super::super) enum ClusterEvent {
     /// The newest pod starts to run.
     Run,
     /// The newest pod that runs ends.
@@ -59,26 +59,26 @@ pub(in super::super) enum Event {
 
 /// The cluster without the controller. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub(super) struct Outside {
+pub(super) struct Surroundings {
     pub(super) server: Server,
-    truths: Arc<Mutex<Truths>>,
+    truths: Arc<Mutex<GroundTruth>>,
     refuses_pods: Arc<Mutex<bool>>,
     /// The pods, and the version of the server at which they were like this.
     known: Arc<Mutex<(u64, Vec<Pod>)>>,
 }
 
-impl Outside {
+impl Surroundings {
     pub(super) fn new() -> Self {
-        let outside =
+        let surroundings =
             Self { server: Server::new(), truths: Arc::default(), refuses_pods: Arc::default(), known: Arc::default() };
-        let (server, truths) = (outside.server.clone(), Arc::clone(&outside.truths));
-        outside.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
-        let refuses = Arc::clone(&outside.refuses_pods);
-        outside.server.refuse(move |call| {
+        let (server, truths) = (surroundings.server.clone(), Arc::clone(&surroundings.truths));
+        surroundings.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
+        let refuses = Arc::clone(&surroundings.refuses_pods);
+        surroundings.server.refuse(move |call| {
             let is_refused = *refuses.lock().unwrap() && call.kind == "Pod" && call.verb.is_write();
             is_refused.then(|| kube::core::Status::failure("exceeded quota", "Forbidden").with_code(403))
         });
-        outside
+        surroundings
     }
 
     /// A reconcile begins.
@@ -86,14 +86,14 @@ impl Outside {
         self.truths().begin_reconcile();
     }
 
-    fn truths(&self) -> MutexGuard<'_, Truths> {
+    fn truths(&self) -> MutexGuard<'_, GroundTruth> {
         self.truths.lock().unwrap()
     }
 
     /// Says whether anything happened.
-    pub(super) fn happen(&self, event: Event) -> bool {
+    pub(super) fn happen(&self, event: ClusterEvent) -> bool {
         match event {
-            Event::Run => {
+            ClusterEvent::Run => {
                 let Some(pod) = self.newest(|pod| pod.end().is_none() && pod.node.is_none()) else { return false };
                 let node = host(&pod).unwrap_or_else(|| "node".to_owned());
                 self.add_node(&node);
@@ -103,38 +103,38 @@ impl Outside {
                 self.set_phase(&pod, "Running", None);
                 true
             }
-            Event::End { code } => {
+            ClusterEvent::End { code } => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
                 self.end(&pod, code);
                 true
             }
-            Event::Finish { said, code } => {
-                let Some(pod) = self.newest(observed::Pod::is_deleting) else { return false };
+            ClusterEvent::Finish { said, code } => {
+                let Some(pod) = self.newest(observed::ObservedPod::is_deleting) else { return false };
                 if said && pod_status::read(&pod).end().is_none() {
                     self.end(&pod, code);
                 }
                 self.remove(&pod);
                 true
             }
-            Event::Delete { newest } => {
+            ClusterEvent::Delete { newest } => {
                 let pod = if newest { self.newest(|_| true) } else { self.pods().1.first().cloned() };
                 let Some(pod) = pod else { return false };
                 self.delete(&pod);
                 true
             }
-            Event::Drain => {
+            ClusterEvent::Drain => {
                 let Some(pod) = self.newest(|pod| pod.end().is_none() && !pod.is_deleting()) else { return false };
                 self.disrupt(&pod, "EvictionByEvictionAPI");
                 self.delete(&pod);
                 true
             }
-            Event::Evict => {
+            ClusterEvent::Evict => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
                 self.disrupt(&pod, "TerminationByKubelet");
                 self.set_phase(&pod, "Failed", Some(137));
                 true
             }
-            Event::LoseNode { said } => {
+            ClusterEvent::LoseNode { said } => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some()) else { return false };
                 let read = pod_status::read(&pod);
                 self.server.remove::<Node>(&Key::new("", read.node.as_deref().unwrap_or_default()));
@@ -149,47 +149,47 @@ impl Outside {
                 self.remove(&pod);
                 true
             }
-            Event::Vanish => {
+            ClusterEvent::Vanish => {
                 let Some(pod) = self.newest(|_| true) else { return false };
                 self.truths().of(&pod).by_other = true;
                 self.remove(&pod);
                 true
             }
-            Event::Imitate => {
+            ClusterEvent::Imitate => {
                 let Some(pod) = self.newest(|_| true) else { return false };
                 self.remove(&pod);
                 self.server.create(&Pod { metadata: ObjectMeta { resource_version: None, ..pod.metadata }, ..pod });
                 true
             }
-            Event::Request(value) => self.edit(|pe| {
+            ClusterEvent::Request(value) => self.edit(|pe| {
                 pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), value.to_string());
             }),
-            Event::Policies(bits) => self.edit(|pe| {
+            ClusterEvent::Policies(bits) => self.edit(|pe| {
                 let options = &mut pe.spec.options;
                 options.restart_failed_pod = [None, Some(false), Some(true)][usize::from(bits & 3) % 3];
                 options.restart_completed_pod = bits & 4 != 0;
                 options.restart_deleted_pod = bits & 8 != 0;
                 options.delete_failed_pod = bits & 16 != 0;
             }),
-            Event::Option(debug) => self.edit(|pe| {
+            ClusterEvent::Option(debug) => self.edit(|pe| {
                 pe.spec.options.runtime_trace_level = if debug { TraceLevel::Debug } else { TraceLevel::Info };
             }),
-            Event::Text { generation } => {
+            ClusterEvent::Text { generation } => {
                 let number = self.server.version();
                 self.edit(|pe| {
                     pe.spec.runtime_id = format!("r{number}");
                     pe.spec.generation += u64::from(generation);
                 })
             }
-            Event::Place(other) => self.edit(|pe| {
+            ClusterEvent::Place(other) => self.edit(|pe| {
                 let host = other.then(|| "other".to_owned());
                 pe.spec.placement = Placement { host, ..Placement::default() };
             }),
-            Event::Commit => {
+            ClusterEvent::Commit => {
                 let generation = self.server.get::<ProcessingElement>(&key(PE)).map(|pe| pe.spec.generation);
                 self.server.edit::<Job>(&key(JOB), |job| job.status.get_or_insert_default().generation = generation)
             }
-            Event::TextThere(there) => {
+            ClusterEvent::TextThere(there) => {
                 let is_there = self.server.get::<ConfigMap>(&key(TEXT)).is_some();
                 match (is_there, there) {
                     (false, true) => self.add_text(),
@@ -198,11 +198,11 @@ impl Outside {
                 }
                 is_there != there
             }
-            Event::Refuse(refused) => {
+            ClusterEvent::Refuse(refused) => {
                 *self.refuses_pods.lock().unwrap() = refused;
                 true
             }
-            Event::MakeAgain => {
+            ClusterEvent::MakeAgain => {
                 let Some(pe) = self.server.get::<ProcessingElement>(&key(PE)) else { return false };
                 // Later than the commit of the generation, which is noted in whole seconds.
                 self.server.advance(Duration::from_secs(1));
@@ -215,7 +215,7 @@ impl Outside {
                 self.truths().made_again(pe);
                 true
             }
-            Event::Collect => self.server.collect_garbage(),
+            ClusterEvent::Collect => self.server.collect_garbage(),
         }
     }
 
@@ -249,7 +249,7 @@ impl Outside {
         known
     }
 
-    fn newest(&self, wanted: impl Fn(&observed::Pod) -> bool) -> Option<Pod> {
+    fn newest(&self, wanted: impl Fn(&observed::ObservedPod) -> bool) -> Option<Pod> {
         let pods = self.pods();
         let pods = pods.1.iter().filter(|pod| wanted(&pod_status::read(pod)));
         pods.max_by_key(|pod| pod_status::launch_count(pod)).cloned()

@@ -1,6 +1,6 @@
 //! Users, and the PE controller.
 
-use super::{JOB, NAMESPACE, REGIONS, World, key};
+use super::{JOB, JobSimulation, NAMESPACE, REGIONS, key};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -16,7 +16,7 @@ const STARTS: &str = "starts";
 
 /// What a user deletes.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Deletion {
+pub(in super::super) enum UserDeletion {
     ProcessingElement(u64),
     Service(u64),
     Region(u64),
@@ -38,7 +38,7 @@ fn sibling(name: &str) -> Key {
     Key::new(NAMESPACE, name)
 }
 
-impl World {
+impl JobSimulation {
     pub(in super::super) fn pe(&self, id: u64) -> Option<ProcessingElement> {
         self.server.get(&sibling(&names::processing_element(JOB, id)))
     }
@@ -106,24 +106,24 @@ impl World {
         self.change_spec(|spec| drop(spec.submission_time_values.insert("value".to_owned(), value)));
     }
 
-    pub(in super::super) fn delete(&self, deletion: &Deletion) {
+    pub(in super::super) fn delete(&self, deletion: &UserDeletion) {
         match deletion {
-            Deletion::ProcessingElement(id) => {
+            UserDeletion::ProcessingElement(id) => {
                 self.delete_one::<ProcessingElement>(&names::processing_element(JOB, *id))
             }
-            Deletion::Service(id) => self.delete_one::<Service>(&names::processing_element(JOB, *id)),
-            Deletion::Region(index) => self.delete_one::<ParallelRegion>(&names::parallel_region(JOB, *index)),
-            Deletion::HostPool(index) => self.delete_one::<HostPool>(&names::host_pool(JOB, *index)),
-            Deletion::JobConfigMap => self.delete_one::<ConfigMap>(&names::job_config_map(JOB)),
-            Deletion::Texts => self.texts().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
-            Deletion::ConfigMap(name) => self.delete_one::<ConfigMap>(name),
-            Deletion::Chunks => self.chunks().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
-            Deletion::AdlChunks => {
+            UserDeletion::Service(id) => self.delete_one::<Service>(&names::processing_element(JOB, *id)),
+            UserDeletion::Region(index) => self.delete_one::<ParallelRegion>(&names::parallel_region(JOB, *index)),
+            UserDeletion::HostPool(index) => self.delete_one::<HostPool>(&names::host_pool(JOB, *index)),
+            UserDeletion::JobConfigMap => self.delete_one::<ConfigMap>(&names::job_config_map(JOB)),
+            UserDeletion::Texts => self.texts().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
+            UserDeletion::ConfigMap(name) => self.delete_one::<ConfigMap>(name),
+            UserDeletion::Chunks => self.chunks().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
+            UserDeletion::AdlChunks => {
                 self.config_maps(&[names::PART_ADL])
                     .iter()
                     .for_each(|map| self.delete_one::<ConfigMap>(&map.name_any()));
             }
-            Deletion::Job => self.delete_one::<Job>(JOB),
+            UserDeletion::Job => self.delete_one::<Job>(JOB),
         }
         self.note_wanted();
     }
@@ -182,7 +182,7 @@ impl World {
         });
     }
 
-    /// How often each PE was started since [`World::forget_starts`].
+    /// How often each PE was started since [`JobSimulation::forget_starts`].
     pub(in super::super) fn starts(&self) -> BTreeMap<u64, u32> {
         let counter: Option<ConfigMap> = self.server.get(&Key::new("counters", STARTS));
         let counted = counter.and_then(|counter| counter.data).unwrap_or_default();

@@ -2,9 +2,9 @@
 //!
 //! Before each write of the controller the cluster is looked at as it is then, and the write as it is about to be made.
 
-use super::record::{Record, keep};
+use super::journal::{Journal, keep};
 use super::services::{NOT_RESTARTABLE, Services};
-use super::{JOB, NAMESPACE, Visible, World, key};
+use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
 use crate::controllers::job::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -26,16 +26,16 @@ use streams_proto::fusion::v1::Plan;
 struct Inspector {
     server: Server,
     services: Arc<Services>,
-    record: Arc<Mutex<Record>>,
+    journal: Arc<Mutex<Journal>>,
 }
 
-impl World {
+impl JobSimulation {
     /// From now on every write is checked, and written down.
     pub(super) fn watch(&self) {
         let inspector = Inspector {
             server: self.server.clone(),
             services: Arc::clone(&self.services),
-            record: Arc::clone(&self.record),
+            journal: Arc::clone(&self.journal),
         };
         self.server.inspect(move |call| inspector.inspect(call));
         self.note_wanted();
@@ -43,13 +43,13 @@ impl World {
 
     /// Somebody may have changed which widths are wanted.
     pub(super) fn note_wanted(&self) {
-        note_wanted(&self.server, &mut self.record.lock().unwrap());
+        note_wanted(&self.server, &mut self.journal.lock().unwrap());
     }
 
     /// The generation that the status has committed.
     pub(in super::super) fn generation(&self) -> Arc<Generation> {
         let plan = self.status().plan.expect("a plan is committed");
-        self.record.lock().unwrap().generation(&self.server, &plan)
+        self.journal.lock().unwrap().generation(&self.server, &plan)
     }
 
     /// What must hold when nothing happens any more.
@@ -227,13 +227,13 @@ fn wanted(server: &Server) -> Option<BTreeMap<String, u32>> {
     Some(applied.map(|applied| (applied.region.clone(), width(&applied.region, applied.width))).collect())
 }
 
-fn note_wanted(server: &Server, record: &mut Record) {
+fn note_wanted(server: &Server, journal: &mut Journal) {
     if let Some(wanted) = wanted(server) {
-        record.wanted.insert(wanted);
+        journal.wanted.insert(wanted);
     }
 }
 
-impl Record {
+impl Journal {
     /// A stored generation. Its chunks must be there when it is asked for first.
     fn generation(&mut self, server: &Server, plan: &StoredPlan) -> Arc<Generation> {
         let StoredPlan { generation, sha256, chunks, .. } = plan;
@@ -253,23 +253,23 @@ impl Record {
 
 impl Inspector {
     fn inspect(&self, call: &Call) {
-        let mut record = self.record.lock().unwrap();
-        note_wanted(&self.server, &mut record);
+        let mut journal = self.journal.lock().unwrap();
+        note_wanted(&self.server, &mut journal);
         if !call.verb.is_write() {
             return;
         }
-        keep(&self.server, self.services.state(), &mut record, &call.to_string());
-        if record.is_late {
+        keep(&self.server, self.services.state(), &mut journal, &call.to_string());
+        if journal.is_late {
             return;
         }
-        record.writes.push(call.to_string());
+        journal.writes.push(call.to_string());
         let Some(job) = self.server.get::<Job>(&key()) else { return };
         let status = job.status.clone().unwrap_or_default();
         let stored = [status.plan.as_ref(), status.proposal.as_ref().map(|proposal| &proposal.plan)];
-        let [committed, proposed] = stored.map(|plan| plan.map(|plan| record.generation(&self.server, plan)));
+        let [committed, proposed] = stored.map(|plan| plan.map(|plan| journal.generation(&self.server, plan)));
         let now = Now { server: &self.server, job: &job, status: &status, committed, proposed };
         match call.verb {
-            Verb::ReplaceStatus => now.status_is_replaced(call, &mut record),
+            Verb::ReplaceStatus => now.status_is_replaced(call, &mut journal),
             Verb::Apply | Verb::Create => now.object_is_written(call),
             Verb::Delete => now.object_is_deleted(call),
             Verb::Get | Verb::List | Verb::Replace | Verb::Merge => {}
@@ -300,7 +300,7 @@ impl Now<'_> {
         self.generations().any(|generation| generation.members().any(|(pe, _)| pe.id == id))
     }
 
-    fn status_is_replaced(&self, call: &Call, record: &mut Record) {
+    fn status_is_replaced(&self, call: &Call, journal: &mut Journal) {
         let written: Job = call.object().expect("only the status of the job is written");
         let version = written.metadata.resource_version.clone();
         assert!(version.is_some(), "a status is written by compare-and-swap");
@@ -310,29 +310,29 @@ impl Now<'_> {
         let after = written.status.unwrap_or_default();
         if let Some(proposal) = &after.proposal {
             // Panics if the chunks are not there.
-            record.generation(self.server, &proposal.plan);
+            journal.generation(self.server, &proposal.plan);
         }
         if after.generation.is_some() && after.generation != self.status.generation {
-            self.is_committed(&after, record);
-            if !record.is_behind {
+            self.is_committed(&after, journal);
+            if !journal.is_behind {
                 self.is_complete();
             }
         }
         let is_finished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|r| r.finished_at.is_some());
-        if is_finished(&after) && !is_finished(self.status) && !record.is_behind {
+        if is_finished(&after) && !is_finished(self.status) && !journal.is_behind {
             self.nothing_is_superfluous();
         }
     }
 
     /// What is committed was proposed, and wanted as a whole.
-    fn is_committed(&self, after: &JobStatus, record: &Record) {
+    fn is_committed(&self, after: &JobStatus, journal: &Journal) {
         let proposed = self.proposed.as_ref().expect("what is committed was proposed");
         assert_eq!(after.generation, Some(proposed.number));
         let widths: BTreeMap<String, u32> =
             after.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(widths, proposed.widths());
         let is_first = self.committed.is_none();
-        assert!(is_first || record.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", record.wanted);
+        assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
     }
 
     /// What is committed is all there.

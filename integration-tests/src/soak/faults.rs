@@ -14,7 +14,7 @@ const LONGEST_ABSENCE: Duration = Duration::from_millis(2_500);
 
 /// One of the things that can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Blow {
+pub enum Fault {
     /// A frontend is killed and started again.
     Frontend,
     /// All frontends are.
@@ -29,13 +29,13 @@ pub enum Blow {
     PodDeleted,
 }
 
-impl Blow {
+impl Fault {
     /// All kinds, in the order of reports.
     pub const ALL: [Self; 6] =
         [Self::Frontend, Self::AllFrontends, Self::Fusion, Self::AllFusion, Self::PodFails, Self::PodDeleted];
 }
 
-impl fmt::Display for Blow {
+impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Frontend => "a frontend killed",
@@ -48,16 +48,16 @@ impl fmt::Display for Blow {
     }
 }
 
-/// Deals a blow, and brings back what was killed. Gives whether it hit anything: there may be no pod at the moment.
+/// Injects a fault, and brings back what was killed. Gives whether it hit anything: there may be no pod at the moment.
 ///
 /// # Errors
 /// When a process does not end, or does not become ready again.
-pub async fn deal(blow: Blow, system: &System, jobs: &[ObservedJob], random: &mut fastrand::Rng) -> Result<bool> {
+pub async fn inject(fault: Fault, system: &System, jobs: &[ObservedJob], random: &mut fastrand::Rng) -> Result<bool> {
     let away = LONGEST_ABSENCE.mul_f64(random.f64());
-    match blow {
-        Blow::Frontend | Blow::AllFrontends => {
+    match fault {
+        Fault::Frontend | Fault::AllFrontends => {
             let all = system.frontends().iter().enumerate().collect();
-            let hit: Vec<(usize, &Frontend)> = hit(all, blow == Blow::Frontend, random);
+            let hit: Vec<(usize, &Frontend)> = choose(all, fault == Fault::Frontend, random);
             for (_, frontend) in &hit {
                 frontend.process().kill().await?;
             }
@@ -67,8 +67,8 @@ pub async fn deal(blow: Blow, system: &System, jobs: &[ObservedJob], random: &mu
             }
             Ok(true)
         }
-        Blow::Fusion | Blow::AllFusion => {
-            let hit = hit(system.fusion().enumerate().collect(), blow == Blow::Fusion, random);
+        Fault::Fusion | Fault::AllFusion => {
+            let hit = choose(system.fusion().enumerate().collect(), fault == Fault::Fusion, random);
             for (_, replica) in &hit {
                 replica.kill().await?;
             }
@@ -79,12 +79,12 @@ pub async fn deal(blow: Blow, system: &System, jobs: &[ObservedJob], random: &mu
             }
             Ok(true)
         }
-        Blow::PodFails | Blow::PodDeleted => {
+        Fault::PodFails | Fault::PodDeleted => {
             let Some(job) = random.choice(jobs) else { return Ok(false) };
             let Some(pod) = random.choice(job.snapshot().await?.0.into_values()) else { return Ok(false) };
             let pods = job.api::<Pod>();
             // It may be gone by now: nothing was hit then.
-            let hit = if blow == Blow::PodDeleted {
+            let hit = if fault == Fault::PodDeleted {
                 pods.delete(&pod.name, &DeleteParams::default()).await.map(drop)
             } else {
                 let patch = Patch::Merge(json!({"metadata": {"annotations": {"streams-test/fail": "1"}}}));
@@ -100,7 +100,7 @@ pub async fn deal(blow: Blow, system: &System, jobs: &[ObservedJob], random: &mu
 }
 
 /// One of them, or all.
-fn hit<T>(mut all: Vec<T>, one: bool, random: &mut fastrand::Rng) -> Vec<T> {
+fn choose<T>(mut all: Vec<T>, one: bool, random: &mut fastrand::Rng) -> Vec<T> {
     if one && !all.is_empty() {
         let chosen = random.usize(..all.len());
         all = all.into_iter().skip(chosen).take(1).collect();
