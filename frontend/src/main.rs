@@ -1,4 +1,4 @@
-//! The program `streams-frontend`: options, wiring, end.
+//! The program `streams-frontend`: reads options, runs, reports errors.
 
 mod options;
 mod run;

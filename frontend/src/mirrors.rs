@@ -1,11 +1,11 @@
-//! All shared watches of the frontend: which kinds it watches, and by what it finds their objects.
+//! The shared watches of the frontend: the kinds that it watches, and the indexes by which it finds their objects.
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
 //! | jobs, PEs, regions, host pools | job, PE | |
 //! | pods, Services and ConfigMaps with the label `app=streams` | job, PE | most of a pod; the data of a ConfigMap |
 //!
-//! Knows: kinds, labels. Must not know: what is done about a change.
+//! Knows: kinds, labels. Must not know: the controllers.
 
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};

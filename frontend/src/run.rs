@@ -1,4 +1,4 @@
-//! The process: what is started, in which order, and how it ends.
+//! Starts everything that the process runs, in order, and ends it.
 //!
 //! ```text
 //! client -> mirrors --+--> elasticity API, metrics, probes      every replica, at once

@@ -1,6 +1,6 @@
-//! What whoever runs the frontend chooses for all jobs.
+//! Settings of the frontend that apply to all jobs.
 //!
-//! Knows: options and their defaults. Must not know: what is done with them.
+//! Knows: options and their defaults. Must not know: how they are used.
 
 use crate::bundles;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Whose an object is, and whether it may be written to (rule call-8).
+//! Owner references: which object controls another one, and whether a controller may write to it (rule call-8).
 //!
 //! Objects with a deletion timestamp, or whose controller is somebody else, are never written to.
 

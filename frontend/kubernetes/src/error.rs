@@ -1,4 +1,4 @@
-//! What can go wrong when an object is read or written, told apart by what to do about it (rule call-4).
+//! Errors of reading and writing objects, one for each way to react (rule call-4).
 
 use kube::{Resource, ResourceExt};
 

@@ -1,4 +1,4 @@
-//! Namespace and name: what a queue knows of an object.
+//! The key of an object: its namespace and name.
 
 use kube::Resource;
 use std::fmt;

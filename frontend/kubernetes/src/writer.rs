@@ -1,8 +1,8 @@
 //! Writing desired state (rules call-8, call-9, call-10 and call-11).
 //!
-//! What a [`Cluster`] does in one call is put together here to what controllers need: writes that are the same however
-//! often they are made, or that fail if somebody else was faster. Objects with a deletion timestamp, or whose
-//! controller is somebody else, are never written to.
+//! A [`Writer`] combines the calls of a [`Cluster`] into the writes that controllers need: writes that are the same
+//! however often they are made, or that fail if another client has written the object since it was read. Objects with a
+//! deletion timestamp, or whose controller is somebody else, are never written to.
 
 use super::apply::{controller, ensure_writable, hash, owner_for_people};
 use super::cluster::{Cluster, Conflicts, Manager, Object};

@@ -1,6 +1,6 @@
-//! Why a bundle could not be had, and whether trying again may help (rule fetch-10).
+//! Errors of fetching a bundle, and whether trying again may help (rule fetch-10).
 
-/// Why a bundle could not be had.
+/// Why a bundle could not be fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// The job must be corrected: the same bundle will never do.

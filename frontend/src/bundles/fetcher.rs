@@ -1,4 +1,4 @@
-//! From a reference in a job to an application.
+//! Fetches the bundle that a job refers to, and extracts the application.
 
 use super::BundleError;
 use bytes::{Bytes, BytesMut};
@@ -73,7 +73,7 @@ pub struct Fetcher {
     cache: Cache<String, Bytes>,
 }
 
-/// Where the bytes are.
+/// Where the bytes of a bundle are.
 #[derive(Debug, PartialEq, Eq)]
 enum BundleLocation {
     File(PathBuf),

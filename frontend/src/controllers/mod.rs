@@ -1,15 +1,15 @@
 //! The controllers: one per kind, each with a queue of its own.
 //!
-//! | Module | Brings about |
+//! | Module | What it does |
 //! |---|---|
-//! | [`job`] | from a Job to PEs; generations; the way from one width to the next |
-//! | [`processing_element`] | one pod per PE, under its restart policies |
-//! | [`parallel_region`] | what a region says of itself: width in force, refusals, selector |
-//! | [`host_pool`] | what a host pool says of itself |
-//! | [`reconciler`] | nothing: the shape that they have |
+//! | [`job`] | turns a Job into PEs, one generation after the other |
+//! | [`processing_element`] | keeps one pod per PE, under its restart policies |
+//! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
+//! | [`host_pool`] | writes the status of host pools |
+//! | [`reconciler`] | the trait that all of them implement |
 //!
-//! A controller is woken by changes of objects, looks at the mirrors, decides by a pure function and acts. It never
-//! depends on having seen a change: woken twice, or for nothing, it finds nothing to do.
+//! Changes of objects wake a controller. It observes the mirrors, decides by a pure function, and acts. It does not
+//! depend on having seen every change: if it is woken twice, or without a reason, it finds nothing to do.
 //!
 //! Knows: how controllers are put together. Must not know: what any of them does.
 
@@ -56,8 +56,8 @@ pub struct Dependencies {
     pub pods: PodSettings,
 }
 
-/// Runs all controllers until `stop`, then finishes what they are at. Long work that is going on is given up; the next
-/// leader does it again.
+/// Runs all controllers until `stop`, then finishes the reconciles that are under way. Long work that is under way is
+/// dropped; the next leader does it again.
 pub async fn run(dependencies: Dependencies, stop: CancellationToken) {
     let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = dependencies;
     let workers = usize::from(jobs.workers);

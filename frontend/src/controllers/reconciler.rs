@@ -1,4 +1,4 @@
-//! The one shape of all reconcilers: observe, decide, act.
+//! The trait that all reconcilers implement: observe, decide, act.
 //!
 //! ```text
 //!  mirrors ─┐
@@ -8,31 +8,31 @@
 //!     └────────────────────────── what the API server answered ◄───────────────────────┘
 //! ```
 //!
-//! * *Observe* turns mirrors, and what the API server has answered since the reconcile began, into plain values.
-//! * *Decide* is a pure function of these values. All rules are there, and it is tested as a table.
+//! * *Observe* reads the mirrors, and what the API server has answered since the reconcile began, into plain values.
+//! * *Decide* is a pure function of these values. It holds all rules, and is tested as a table.
 //! * *Act* carries the decision out, through the port to the cluster
 //!   ([`Cluster`](streams_kubernetes::cluster::Cluster)), and keeps what the API server answers.
 //!
-//! [`reconcile`] goes around until the decision leaves nothing to do now. Tests run the same three functions over a
-//! fake cluster and let the process die at each of its calls.
+//! [`reconcile`] repeats the three until nothing is left to do now. Tests run the same three functions over a fake
+//! cluster and let the process die at each of its calls.
 //!
-//! Knows: the shape. Must not know: any kind of objects. Invariant: what one reconcile has learnt is gone when it ends;
-//! whoever needs it later must find it in the cluster.
+//! Knows: the order of the three. Must not know: any kind of objects. Invariant: a reconcile begins without the answers
+//! of earlier ones; what a later reconcile needs must be in the cluster.
 
 use std::future::Future;
 use std::time::Duration;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 
-/// Rounds of one reconcile. More would mean that two of its actions undo each other.
+/// Most rounds of one reconcile. A reconcile that needs more has two actions that undo each other.
 const ROUNDS_MAX: usize = 16;
-/// How soon to look again after that.
+/// The delay before the next reconcile after that many rounds.
 const SOON: Duration = Duration::from_secs(1);
 
 /// What follows an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Something was recorded, or found out: observe again at once.
+    /// Something was recorded, or the API server answered a question: observe again at once.
     Observe,
     /// Nothing is left to do now.
     Rest(Outcome),
@@ -42,15 +42,15 @@ pub(crate) enum Next {
 pub(crate) trait Reconciler: Send + Sync + 'static {
     /// What the API server has answered during one reconcile. It begins empty and ends with the reconcile.
     type Answers: Default + Send;
-    /// Plain values: all that is looked at.
+    /// Plain values: everything that a decision depends on.
     type Observation: Send + Sync;
     /// What to do.
     type Decision: Send + Sync;
 
-    /// Looks at one object and what belongs to it. `None` if there is nothing to reconcile.
+    /// Observes one object and what belongs to it. `None` if there is nothing to reconcile.
     ///
     /// # Errors
-    /// Something could not be read.
+    /// An object could not be read.
     fn observe(
         &self,
         key: &Key,
@@ -60,7 +60,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// What to do next. Pure: the same observation gives the same decision.
     fn decide(observed: &Self::Observation) -> Self::Decision;
 
-    /// Does it.
+    /// Carries the decision out.
     ///
     /// # Errors
     /// A call failed. The next reconcile does the rest.
@@ -73,10 +73,10 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
-/// Does what is to be done for an object now.
+/// Observes, decides and acts for one object until nothing is left to do now.
 ///
 /// # Errors
-/// A call failed; so does [`Reconciler::act`].
+/// A call failed, in [`Reconciler::observe`] or [`Reconciler::act`].
 pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Result<Outcome, Error> {
     let mut answers = R::Answers::default();
     for _ in 0..ROUNDS_MAX {

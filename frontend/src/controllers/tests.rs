@@ -7,7 +7,7 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
 use streams_kubernetes_fake::{Mirror, Server};
 
-/// The mirrors of one process, which hear of changes when a test says so.
+/// The mirrors of one process. They receive changes only when a test delivers them.
 pub(crate) struct LateMirrors {
     pub(crate) mirrors: Mirrors,
     pub(crate) jobs: Mirror<Job>,
@@ -20,12 +20,12 @@ pub(crate) struct LateMirrors {
 }
 
 impl LateMirrors {
-    /// Mirrors that show what there is now.
+    /// Mirrors that show the present objects of the server.
     pub(crate) fn of(server: &Server) -> Self {
         Self::fill(server, Mirrors::new(&Metrics::new("test")))
     }
 
-    /// Fills these, which somebody may have subscribed to.
+    /// Fills these mirrors. A controller may have subscribed to them before.
     pub(crate) fn fill(server: &Server, mirrors: Mirrors) -> Self {
         Self {
             jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
@@ -39,7 +39,7 @@ impl LateMirrors {
         }
     }
 
-    /// The mirrors hear of everything that has happened. Says of how many changes.
+    /// Delivers all changes to the mirrors. Returns how many there were.
     pub(crate) fn deliver_all(&mut self) -> usize {
         self.jobs.deliver(usize::MAX)
             + self.processing_elements.deliver(usize::MAX)

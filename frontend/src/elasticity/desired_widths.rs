@@ -1,4 +1,4 @@
-//! Writing what is desired (rule elasticity-10): one width into the spec of its region, several as a request that the
+//! Writes desired widths (rule elasticity-10): one width into the spec of its region, several as a request that the
 //! job controller takes over as a whole ([`requested_widths`](streams_api::requested_widths)). Each is one
 //! compare-and-swap.
 

@@ -5,10 +5,10 @@
 //! change in one generation of the job) and then watches the job's status until what the caller waits for has happened.
 //! The widths stay desired if the caller goes away.
 //!
-//! * [`outcome`] — pure: what to answer, given what is observed.
-//! * [`view`] — what the API sees: the shared mirrors of jobs and regions.
-//! * [`service`] — the gRPC service: checks, waits.
-//! * `desired_widths` — writes the widths.
+//! * [`outcome`] — pure: the answer to a resize.
+//! * [`view`] — the shared mirrors of jobs and regions, as the API reads them.
+//! * [`service`] — the gRPC service: checks requests, waits for outcomes.
+//! * `desired_widths` — writes desired widths.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!

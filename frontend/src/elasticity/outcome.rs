@@ -1,4 +1,4 @@
-//! What to answer a resize, given what is observed (rules elasticity-11 and elasticity-12). Pure.
+//! Computes the answer to a resize from the observed job and regions (rules elasticity-11 and elasticity-12). Pure.
 
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ParallelRegionSpec, RequestedWidths};
@@ -55,7 +55,8 @@ pub enum ResizeOutcome {
     },
 }
 
-/// Judges a resize whose widths have been `written`. `before` is the committed generation at the time of the request.
+/// Computes how far a resize has come whose widths have been `written`. `before` is the committed generation at the
+/// time of the request.
 pub fn assess(
     written: &[WrittenWidth],
     before: Option<u64>,

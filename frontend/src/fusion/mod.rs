@@ -2,7 +2,8 @@
 //!
 //! * [`Client`] — `submit`, `resize`, `render`: every call has a deadline and goes to another replica when one fails.
 //! * [`replicas`] — which replicas there are, and which one to ask next.
-//! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile anew.
+//! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile
+//!   anew.
 //!
 //! Knows: the contract in `proto/streams/fusion/v1`. Must not know: Kubernetes objects, queues, when to call.
 //!

@@ -1,4 +1,4 @@
-//! What happens to a system that is being tried: processes are killed, pods fail or are deleted.
+//! Faults that a soak run injects: processes are killed, pods fail or are deleted.
 
 use crate::system::job::ObservedJob;
 use crate::system::{Frontend, System};
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Longest time for which a killed process stays away.
 const LONGEST_ABSENCE: Duration = Duration::from_millis(2_500);
 
-/// One of the things that can happen.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A frontend is killed and started again.
@@ -48,7 +48,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Injects a fault, and brings back what was killed. Gives whether it hit anything: there may be no pod at the moment.
+/// Injects a fault, and starts killed processes again. Returns whether it hit anything: there may be no pod at the
+/// moment.
 ///
 /// # Errors
 /// When a process does not end, or does not become ready again.

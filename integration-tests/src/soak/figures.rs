@@ -1,4 +1,4 @@
-//! Durations and what they amount to.
+//! Durations, and percentiles of them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How much memory the services take over a run.
+//! The memory that the services take during a run.
 
 use std::collections::BTreeMap;
 use streams_control_plane::process::Process;

@@ -1,10 +1,9 @@
 //! Long runs under load and disturbance, whose reports are kept under `docs/measurements/`.
 //!
-//! * [`resizes`] — widths change all the time while processes and pods die; in between, everything must be in its
-//!   place;
-//! * [`faults`] — what dies;
-//! * [`figures`] — how often, how long;
-//! * [`memory`] — how much memory the services take;
+//! * [`resizes`] — resizes regions all the time while processes and pods die, and checks the jobs in between;
+//! * [`faults`] — the faults that it injects;
+//! * [`figures`] — durations and percentiles;
+//! * [`memory`] — the memory that the services take;
 //! * `commit` — which commit a report is about;
 //! * [`report`] — the page that is kept.
 //!

@@ -1,4 +1,4 @@
-//! The page about a run: on which machine, of which commit, what was done, how long it took.
+//! Writes the report of a run: machine, commit, what was done, how long it took.
 
 use super::faults::Fault;
 use super::figures::Durations;

@@ -1,7 +1,7 @@
-//! Widths change all the time, several regions at once, while processes and pods die. Now and then the faults stop, and
-//! everything must come to rest in its place: every PE of the newest widths runs in exactly one pod, nothing else is
-//! there, what is applied is what is desired. Each request that changes something leads to exactly one generation. At
-//! the end the jobs are deleted, and nothing of them may stay.
+//! Resizes regions all the time, several at once, while processes and pods die. Now and then no faults are injected
+//! until the jobs have settled. Then every PE of the newest widths must run in exactly one pod, no other object of the
+//! job may exist, and the applied widths must be the desired ones. Each request that changes a width must lead to
+//! exactly one generation. At the end the run deletes the jobs, and none of their objects may stay.
 
 use super::faults::{self, Fault};
 use super::figures::Durations;
@@ -42,12 +42,12 @@ const REVIVE_EVERY: Duration = Duration::from_secs(1);
 /// Resizes of a job between two checks.
 const CHECK_EVERY: u32 = 10;
 
-/// What the run is like.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct SoakOptions {
     /// How long new resizes are begun.
     pub duration: Duration,
-    /// Where widths and faults follow from.
+    /// Seed of the random widths and faults.
     pub seed: u64,
     /// Number of jobs.
     pub jobs: usize,
@@ -57,7 +57,7 @@ pub struct SoakOptions {
     pub fault_every: Option<Duration>,
 }
 
-/// What was done and how it went.
+/// What a run has done, and how long it took.
 #[derive(Debug, Default)]
 pub struct SoakOutcome {
     /// Resizes that were rolled out.
@@ -73,15 +73,15 @@ pub struct SoakOutcome {
     pub ended_by_themselves: usize,
     /// Faults by kind.
     pub faults: BTreeMap<Fault, usize>,
-    /// Times at which everything was looked at and found in its place.
+    /// Number of checks that found every object as it must be.
     pub checks: usize,
-    /// From the request to the answer that the generation is committed, where no fault fell meanwhile.
+    /// From the request to the answer that the generation is committed, if no fault was injected meanwhile.
     pub committed: Durations,
-    /// From the request to the answer that it is rolled out, where no fault fell meanwhile.
+    /// From the request to the answer that it is rolled out, if no fault was injected meanwhile.
     pub rolled_out: Durations,
-    /// The same where faults fell.
+    /// The same, if faults were injected meanwhile.
     pub committed_under_faults: Durations,
-    /// The same where faults fell.
+    /// The same, if faults were injected meanwhile.
     pub rolled_out_under_faults: Durations,
     /// From the end of the faults until everything was in its place.
     pub settled: Durations,
@@ -114,11 +114,11 @@ struct SoakRun {
     system: System,
     jobs: Vec<ObservedJob>,
     outcome: Mutex<SoakOutcome>,
-    /// Held for reading by whoever injects a fault, for writing by whoever wants calm.
+    /// Held for reading while a fault is injected, for writing while a check needs a system without faults.
     calm: RwLock<()>,
-    /// Held by whoever kills or starts processes.
+    /// Held while processes are killed or started.
     processes: Mutex<()>,
-    /// faults injected so far.
+    /// Faults injected so far.
     faults: watch::Sender<u64>,
     /// No more resizes are begun.
     over: watch::Sender<bool>,
@@ -127,7 +127,7 @@ struct SoakRun {
 /// Runs it.
 ///
 /// # Errors
-/// When it cannot even begin. What goes wrong later is in the result.
+/// The run cannot begin. Later failures are in the result.
 pub async fn run(supervisor: &Supervisor, options: &SoakOptions, stop: impl Future<Output = ()>) -> Result<EndedRun> {
     let commit = super::commit::commit();
     let programs = Programs::build(supervisor).await?;

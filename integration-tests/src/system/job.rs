@@ -1,4 +1,4 @@
-//! A job as its users see it.
+//! Reads and changes a job as its users do.
 
 use super::inventory::Inventory;
 use super::snapshot::Snapshot;

@@ -1,4 +1,4 @@
-//! The pods of a job at a moment, and what two moments differ in.
+//! The pods of a job at a moment, and the difference between two moments.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;

@@ -1,4 +1,4 @@
-//! What to do about a Lease: no calls, no clock.
+//! Decides what to do about a Lease, and computes its next state. Makes no calls and reads no clock.
 
 use super::LeaseOptions;
 use k8s_openapi::api::coordination::v1::LeaseSpec;

@@ -1,4 +1,4 @@
-//! Keyed queues: which objects have to be looked at, and who is looking (rule call-7).
+//! Keyed queues: which objects wait for a reconcile, and which ones a worker has (rule call-7).
 //!
 //! A key is in one of these places: *queued*, *in progress*, in progress and *asked for again*, or nowhere; beside that
 //! it may be *delayed* until some time. Reconcilers and long work use the same queue.

@@ -1,4 +1,4 @@
-//! Where every key of a queue is; no clock, no waiting.
+//! The state of a queue: where every key is. Reads no clock and never waits.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;

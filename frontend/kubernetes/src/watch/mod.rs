@@ -1,13 +1,13 @@
 //! Shared watches: one per kind and process, however many controllers read it (rule call-5).
 //!
-//! A [`Watch`] is a mirror of the objects of a kind, with the indexes that its owner asks for, and wakes queues when an
-//! object changes. The mirror is as old as the API server's last message: what it says is a reason to look, a write
-//! must be protected by a `resourceVersion` or be the same however often it is made.
+//! A [`Watch`] is a mirror of the objects of a kind, with the indexes that its owner asks for. It wakes queues when an
+//! object changes. The mirror is as old as the last message of the API server. A write that was decided by it must
+//! carry a `resourceVersion`, or be the same however often it is made.
 //!
 //! Invariants:
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
-//! * Subscribers are told after the mirror has changed. What vanished while the connection was down is told like a
-//!   deletion.
+//! * Subscribers are called after the mirror has changed. An object that vanished while the connection was down counts
+//!   as deleted.
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 

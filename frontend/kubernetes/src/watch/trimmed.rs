@@ -1,6 +1,6 @@
-//! What is kept of each kind (rule call-6).
+//! Trims objects before a mirror keeps them (rule call-6).
 //!
-//! Each function makes of an object as it arrives the object without what nobody reads.
+//! There is a function for each kind. It removes the fields that no controller reads.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
 use kube::core::error_boundary::InvalidObject;

@@ -1,7 +1,7 @@
-//! Host pools: what a pool says of itself.
+//! The host pool controller: writes the status of host pools.
 //!
-//! The job controller makes host pools from the plan; pods refer to them. A pool that promises more than Kubernetes can
-//! keep says so (rule placement-5).
+//! The job controller creates host pools from the plan, and pods are placed by them. A pool whose size cannot be
+//! enforced gets a warning in its status (rule placement-5).
 //!
 //! Knows: host pools. Must not know: jobs, pods.
 
@@ -21,18 +21,18 @@ use streams_kubernetes::{Error, Key};
 /// Field manager of the host pool controller.
 const MANAGER: Manager = Manager("streams-host-pool-controller");
 
-/// Lets every change of a pool wake its key.
+/// Queues the key of every pool that changes.
 pub(crate) fn subscribe(mirrors: &Mirrors, pools: &Queue<Key>) {
     mirrors.host_pools.wake(pools, |pool| [Key::of(pool)]);
 }
 
-/// Lets host pools say what they are.
+/// Writes the status of host pools.
 pub(crate) struct HostPoolReconciler<C> {
     pub(crate) cluster: C,
     pub(crate) mirrors: Mirrors,
 }
 
-/// What is looked at.
+/// The pool, and the time.
 pub(crate) struct HostPoolObservation {
     pool: Arc<HostPool>,
     now: Timestamp,
@@ -74,7 +74,7 @@ impl<C: Cluster> reconciler::Reconciler for HostPoolReconciler<C> {
     }
 }
 
-/// What the pool should say of itself; pure.
+/// The status that the pool should have; pure.
 fn status(pool: &HostPool, now: Timestamp) -> HostPoolStatus {
     let mut status = pool.status.clone().unwrap_or_default();
     let generation = pool.metadata.generation;

@@ -1,4 +1,4 @@
-//! What a pool says, and that it says it whatever fails.
+//! The status of a pool, and that it is written whichever call fails.
 
 use super::*;
 use crate::controllers::reconciler::reconcile;

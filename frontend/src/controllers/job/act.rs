@@ -1,9 +1,10 @@
-//! Does what was decided.
+//! Carries decisions out.
 //!
-//! Objects are written in the name of one field manager, by apply; long work writes texts and chunks. The status is
-//! written whole, if nobody wrote the job since it was observed. What fails is tried again by deciding again.
+//! The controller applies objects under one field manager; long work writes texts and chunks. The controller replaces
+//! the whole status, unless another client has written the job since it was observed. After a failure the next
+//! reconcile decides again.
 //!
-//! Knows: the API server. Must not know: why something was decided.
+//! Knows: the API server. Must not know: the reasons of a decision.
 
 use super::chunks::Document;
 use super::decide::{
@@ -34,15 +35,15 @@ use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use streams_kubernetes::writer::Writer;
 
-/// Actions that are done at the same time.
+/// Most actions that run at the same time.
 const CONCURRENT: usize = 16;
-/// Least time between two writes of the status that only count.
+/// Least time between two writes of the status that change counters only.
 const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Does what was decided, and describes the job in its status.
+/// Carries the decision out, and describes the job in its status.
 ///
 /// # Errors
-/// Something could not be done; the rest was done nevertheless.
+/// An action failed. The other actions were carried out nevertheless.
 pub(super) async fn act<C: Cluster>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
@@ -54,14 +55,14 @@ pub(super) async fn act<C: Cluster>(
     match decision {
         JobDecision::Step(step) => {
             actor.step(step).await?;
-            // The status has another step: there is something new to decide.
+            // A step was recorded in the status: decide again at once.
             Ok(Next::Observe)
         }
         JobDecision::Work(actions) => actor.work(actions).await,
     }
 }
 
-/// What a user should hear about a failed action, among others that a name is taken (rule job-30); `None` for what
+/// The failure to show to users for a failed action, e.g. that a name is taken (rule job-30). `None` for an error that
 /// passes by itself.
 fn failure_of(error: &Error) -> Option<Failure> {
     let reason = match error {
@@ -107,7 +108,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Does everything, several actions at the same time. What fails keeps nothing else from being done.
+    /// Carries out all actions, several at the same time. A failed action does not stop the others.
     async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
         let pending: Vec<_> = actions.iter().map(|action| self.one(action)).collect();
         let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
@@ -124,7 +125,7 @@ impl<C: Cluster> Actor<'_, C> {
     async fn one(&self, action: &JobAction) -> Result<(), Error> {
         match action {
             JobAction::Start(task) => {
-                // What a running job waits for goes before submissions.
+                // Work for a running job goes before submissions.
                 let urgent = self.observed.status.generation.is_some();
                 work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
@@ -156,7 +157,7 @@ impl<C: Cluster> Actor<'_, C> {
         let (document, content) = match stored {
             StoredDocument::Adl => {
                 let adl = self.observed.status.adl.as_ref();
-                // Where it is not in memory, long work gets it from the bundle when it is needed.
+                // If it is not in memory, long work gets it from the bundle when it is needed.
                 let Some(content) = adl.and_then(|adl| self.reconciler.memory.adl(&adl.sha256)) else { return Ok(()) };
                 (Document::Adl, content)
             }
@@ -220,8 +221,8 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// The metadata of an object whose mirror shows only some: one that the mirror does not have may be there and
-    /// belong to somebody else.
+    /// The metadata of an object whose mirror is filtered by a label: an object that the mirror lacks may exist and
+    /// have another controller.
     async fn look<K: Object>(&self, name: &str, mirrored: Option<ObjectMeta>) -> Result<Option<ObjectMeta>, Error> {
         match mirrored {
             Some(mirrored) => Ok(Some(mirrored)),
@@ -240,7 +241,7 @@ impl<C: Cluster> Actor<'_, C> {
             Propagation::Background => PropagationPolicy::Background,
             Propagation::Foreground => PropagationPolicy::Foreground,
         };
-        // Only PEs have dependents; whatever else waits for none goes at once.
+        // Only PEs have dependents; other objects are deleted at once.
         let at_once = PropagationPolicy::Background;
         match object {
             Owned::Child(Child::ProcessingElement(id)) => {
@@ -303,7 +304,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Records a change of what is wanted: one write of the status.
+    /// Records a change in the status with one write.
     async fn record(&self, change: &JobStatusChange) -> Result<(), Error> {
         let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
         tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
@@ -315,7 +316,7 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// Describes the job in its status, unless the status says so already. Counters (ready, pending) are written at
+    /// Describes the job in its status, unless the status is up to date. Counters (ready, pending) are written at
     /// most every 500 ms.
     async fn describe(&self) -> Result<Next, Error> {
         let wake = self

@@ -1,8 +1,8 @@
 //! Documents of any size in ConfigMaps: compressed, cut into chunks, named by their digest (rules job-8 and name-5).
 //!
 //! The ADL of a job and its plans are larger than an object may be. A [`Document`] is compressed and cut; each chunk
-//! becomes an immutable ConfigMap owned by the job. The digest is that of the *content*, so the name of a chunk says
-//! what it is a part of, whoever wrote it.
+//! becomes an immutable ConfigMap owned by the job. The digest is that of the *content*: the name of a chunk says which
+//! document it belongs to, whichever process wrote it.
 //!
 //! Knows: the form of the chunks. Must not know: what they contain, nor when they are written or removed.
 //!
@@ -81,7 +81,7 @@ pub(crate) struct Cut {
 /// Compresses and cuts a document. The same content gives the same chunks (as long as zstd does not change).
 ///
 /// # Errors
-/// If compression fails, which it does only without memory.
+/// Compression fails, which happens only without memory.
 pub(crate) fn cut(content: &[u8]) -> io::Result<Cut> {
     let compressed = zstd::bulk::compress(content, zstd::DEFAULT_COMPRESSION_LEVEL)?;
     let parts = compressed.chunks(CHUNK_BYTES).map(<[u8]>::to_vec).collect();

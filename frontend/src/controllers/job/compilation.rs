@@ -1,7 +1,7 @@
-//! What of a job's spec the fusion service needs.
+//! Makes the request to the fusion service from the spec of a job.
 //!
-//! Pure. After the first generation nothing of it changes any more: the schema pins the fields (rule job-31), and a
-//! resize repeats the stored compilation.
+//! Pure. After the first generation these fields do not change: the schema pins them (rule job-31), and a resize
+//! repeats the stored compilation.
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,7 +17,7 @@ use super::resources;
 use super::tasks::{Failure, Remedy};
 use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
 
-/// What a job asks of the compiler. `adl_sha256` is the digest of the pinned ADL; the content is left out.
+/// The compilation of the first generation. `adl_sha256` is the digest of the pinned ADL; the content is left out.
 pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: Automatic) -> Compilation {
     let spec = &job.spec;
     let fusion = spec.fusion.clone().unwrap_or_default();
@@ -60,7 +60,7 @@ fn configuration(spec: &JobSpec) -> Configuration {
     }
 }
 
-/// Digest of everything that the first generation depends on but the cluster: another digest, another plan.
+/// Digest of everything in the spec that the first generation depends on. If it changes, the plan is compiled again.
 pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
     let adl = Bytes::from(hex::decode(adl_sha256).unwrap_or_default());
     digest(&compilation(job, job_id, adl, Automatic::default()).encode_to_vec())

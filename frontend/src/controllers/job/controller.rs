@@ -1,4 +1,4 @@
-//! Runs the reconciler: what wakes which job, and the workers.
+//! Runs the reconciler: wakes jobs when objects change, and runs the workers.
 
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
@@ -39,8 +39,8 @@ impl JobController {
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 
-    /// Works until `stop`, then finishes what it is at. Long work that is going on is given up; the next leader does it
-    /// again. The mirrors must have been filled.
+    /// Runs until `stop`, then finishes the reconciles that are under way. Long work that is under way is dropped; the
+    /// next leader does it again. The mirrors must be filled before.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { reconciler, queue, workers } = self;
         let reconciler = Arc::new(reconciler);
@@ -73,14 +73,14 @@ impl JobController {
     }
 }
 
-/// Lets every change that concerns a job wake its key.
+/// Queues a job whenever an object that belongs to it changes.
 fn wake(mirrors: &Mirrors, jobs: &Queue<Key>) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
     mirrors.processing_elements.wake(jobs, job_of);
     mirrors.services.wake(jobs, job_of);
     mirrors.config_maps.wake(jobs, job_of);
     mirrors.host_pools.wake(jobs, job_of);
-    // A new width goes before everything else.
+    // A changed region is urgent: somebody waits for the resize.
     let regions = jobs.clone();
     mirrors.parallel_regions.subscribe(move |region| {
         if let Some(job) = job_of(region) {

@@ -1,7 +1,8 @@
-//! The part of a job's status that describes: phase, conditions, counters.
+//! Computes the part of a job's status that only describes: phase, conditions, counters.
 //!
-//! Pure, and never read by [`decide`](super::decide::decide), with two exceptions: a submission that has failed stays
-//! failed until the spec changes (phase and observed generation), and `Submitted` stays true (condition).
+//! Pure. [`decide`](super::decide::decide) does not read these fields, with two exceptions: a submission that has
+//! failed stays failed until the spec changes (phase and observed generation), and the condition `Submitted` stays
+//! true.
 
 use super::decide::{Report, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded};
@@ -11,7 +12,7 @@ use streams_api::{JobPhase, JobStatus, condition};
 /// PE ids that a message lists.
 const LISTED: usize = 10;
 
-/// Describes the job in `status`, which has everything that steps record.
+/// Describes the job in `status`, whose other fields steps have recorded.
 ///
 /// `after_step`: `status` has a step that was just taken, and `observed` is from before the step.
 pub(crate) fn describe(
@@ -25,7 +26,7 @@ pub(crate) fn describe(
     status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
     if !after_step {
         if let Some(Loaded::Whole(wanted)) = &observed.committed {
-            // The commit has recorded it; that of an older frontend has not.
+            // The commit records it; an older frontend did not.
             status.regions.clone_from(&wanted.committed_regions);
         }
         count(observed, report, &mut status);
@@ -69,7 +70,7 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
     }
     if let Some(rollout) = &mut status.rollout {
         rollout.pending = report.pending.saturating_add(report.superfluous);
-        // What is deleted only now may still be there.
+        // Objects that are deleted only now may still exist.
         if rollout.pending == 0 && !report.deletes && rollout.finished_at.is_none() {
             rollout.finished_at = Some(Time(observed.now));
         }
@@ -99,7 +100,7 @@ impl Conditions<'_> {
         condition::set(&mut self.status.conditions, kind, value, reason, message, generation, self.observed.now);
     }
 
-    /// For conditions that say that something is wrong: they are there only while it is.
+    /// Sets a condition that exists only while something is wrong, or removes it.
     fn set_or_remove(&mut self, kind: &str, wrong: Option<(&str, &str)>) {
         match wrong {
             Some((reason, message)) => self.set(kind, true, reason, message),
@@ -138,7 +139,7 @@ impl Conditions<'_> {
             _ if self.status.generation.is_none() => {
                 return self.set(condition::READY, false, "Submitting", "the job has no PEs yet");
             }
-            // A step that leaves the committed generation alone leaves what is said about it.
+            // A step that does not change the committed generation does not change this condition.
             _ if self.status.generation == self.observed.status.generation => return,
             _ => return self.set(condition::READY, false, "RollingOut", "a generation was just committed"),
         };

@@ -1,4 +1,4 @@
-//! Computes what should exist for a generation of a job, in names and hashes. Pure.
+//! Computes which objects should exist for a generation of a job, as names and hashes. Pure.
 
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
@@ -11,10 +11,10 @@ use streams_kubernetes::apply::hash;
 use streams_proto::fusion::v1::Fate;
 use streams_proto::fusion::v1::fusion::Mode;
 
-/// What should exist for this generation. Takes time in proportion to the number of PEs.
+/// The objects that should exist for this generation. Takes time in proportion to the number of PEs.
 ///
 /// # Errors
-/// If an object cannot be written as JSON; not possible for these types.
+/// An object cannot be written as JSON, which is not possible for these types.
 pub(crate) fn desired_generation(
     builder: ChildBuilder<'_>,
     generation: &Generation,

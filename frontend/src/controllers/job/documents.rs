@@ -1,6 +1,6 @@
-//! Writes documents in chunks to the API server, and reads them.
+//! Writes documents as chunks to the API server, and reads them.
 //!
-//! Knows: ConfigMaps and chunks. Must not know: what documents contain.
+//! Knows: ConfigMaps and chunks. Must not know: the content of documents.
 
 use super::chunks::{Cut, Document, Incomplete, cut, join};
 use super::off_thread::off_thread;
@@ -27,7 +27,10 @@ pub(crate) enum WriteError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Writes a document in chunks. They may be there already.
+/// Writes a document as chunks. Chunks that exist already are kept.
+///
+/// # Errors
+/// See [`WriteError`].
 pub(crate) async fn write<C: Cluster>(
     writer: &Writer<'_, C>,
     document: &Document,
@@ -41,7 +44,8 @@ pub(crate) async fn write<C: Cluster>(
     Ok(cut)
 }
 
-/// A chunk that another version of the compressor wrote, and left incomplete, is replaced: the content is what counts.
+/// Writes one chunk. If one of its name has other bytes, because another version of the compressor wrote it and did not
+/// finish, it is replaced.
 async fn write_chunk<C: Cluster>(writer: &Writer<'_, C>, chunk: &ConfigMap) -> Result<(), Error> {
     let same = |existing: &ConfigMap| existing.binary_data == chunk.binary_data;
     match writer.create_or_match(chunk, same).await {
@@ -66,7 +70,10 @@ async fn write_chunk<C: Cluster>(writer: &Writer<'_, C>, chunk: &ConfigMap) -> R
     }
 }
 
-/// Reads a document of at most `limit` bytes; or says why it is not complete.
+/// Reads a document of at most `limit` bytes, or returns why it is not complete.
+///
+/// # Errors
+/// A call failed.
 pub(crate) async fn read<C: Cluster>(
     cluster: &C,
     job: &Key,

@@ -1,10 +1,10 @@
-//! The Events that follow from a change of a job's status: what people see in `kubectl describe` (rule job-34). Pure.
+//! Computes the Events of a change of a job's status, for `kubectl describe` (rule job-34). Pure.
 
 use super::observed::DesiredGeneration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Notice;
 
-/// What happened between two statuses of the job `name`; `proposed` is the generation that was proposed before.
+/// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before.
 pub(crate) fn between(
     name: &str,
     before: &JobStatus,
@@ -59,7 +59,7 @@ pub(crate) fn between(
     events
 }
 
-/// How automatic fusion found the number of PEs.
+/// The Event that says how automatic fusion computed the number of PEs.
 fn fusion(status: &JobStatus) -> Option<Notice> {
     let fusion = status.fusion.as_ref().filter(|_| status.generation == Some(0))?;
     let figures = fusion.automatic.as_ref()?;

@@ -1,14 +1,13 @@
-//! One generation of a job: a plan with everything that was decided together with it, as it is stored.
+//! One generation of a job: its plan, and what was decided together with it, in the form in which it is stored.
 //!
-//! With a [`Generation`], the ADL and the objects in the namespace, a frontend that knows nothing goes on where another
-//! one stopped (rule job-9).
+//! With a [`Generation`], the ADL and the objects in the namespace, a frontend that has just started goes on where
+//! another one stopped (rule job-9).
 //!
-//! Knows: plans of the fusion service and how they follow each other. Must not know: how they are stored or made into
-//! objects.
+//! Knows: plans of the fusion service, and how one follows another. Must not know: chunks, objects.
 //!
 //! Invariants (checked by [`Generation::decode`], established by [`Generation::following`]):
 //! * every PE of the plan that is not removed has exactly one [`Origin`];
-//! * the origin of a PE names the text it last had to start with, so whether a PE must be replaced follows from its
+//! * the origin of a PE names the text that it was last started with, so whether a PE must be replaced follows from its
 //!   object and its origin alone, whatever happened in between.
 
 use prost::Message;
@@ -42,7 +41,7 @@ pub(crate) struct Generation {
     pub(crate) compilation: Compilation,
     /// The result.
     pub(crate) plan: Plan,
-    /// What it was compiled for.
+    /// The target of the compilation.
     pub(crate) target: Target,
     /// By PE id.
     pub(crate) origins: BTreeMap<u64, Origin>,
@@ -54,7 +53,7 @@ pub(crate) struct Generation {
     pub(crate) trace_parent: String,
 }
 
-/// What a generation is made of beside its plan.
+/// The parts of a generation beside its plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GenerationDetails {
     /// See [`Generation::nodes`].
@@ -65,8 +64,8 @@ pub(crate) struct GenerationDetails {
     pub(crate) trace_parent: String,
 }
 
-/// The text that a PE last had to start with (rule job-10). Later texts of the PE, if any, differ only where a running
-/// PE does not look.
+/// The text that a PE was last started with (rule job-10). Later texts of the PE, if any, differ only in what a running
+/// PE does not observe.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Origin {
     /// Id of the PE.
@@ -139,7 +138,7 @@ impl Generation {
         self.plan.parallel_regions.iter().map(|region| (region.name.clone(), region.width)).collect()
     }
 
-    /// How many PEs have this fate.
+    /// How many PEs have one of these fates.
     pub(crate) fn count(&self, fates: &[Fate]) -> u32 {
         let count = self.plan.processing_elements.iter().filter(|pe| fates.contains(&pe.fate())).count();
         u32::try_from(count).unwrap_or(u32::MAX)
@@ -169,7 +168,7 @@ impl Generation {
     /// Reads the stored form and checks it.
     ///
     /// # Errors
-    /// If it is damaged, or of another format.
+    /// The bytes are damaged, or of another format.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Unreadable> {
         let unreadable = |message: &str| Unreadable(message.to_owned());
         let stored = StoredGeneration::decode(bytes).map_err(|error| Unreadable(error.to_string()))?;

@@ -1,7 +1,7 @@
-//! Numbers of jobs, unique for the life of their namespace (rule job-5).
+//! Allocates job ids, unique for the life of their namespace (rule job-5).
 //!
-//! A ConfigMap has the next number. It is moved by compare-and-swap, so no number is given out twice, whoever else
-//! runs. A number is lost when the process ends between counting and recording.
+//! A ConfigMap holds the next id. The controller increments it by compare-and-swap, so no id is allocated twice, even
+//! if two controllers run. An id is lost if the process ends between allocating and recording it.
 
 use super::MANAGER;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,11 +14,11 @@ use streams_kubernetes::{Error, Key};
 
 /// Key of the ConfigMap.
 const NEXT: &str = "next";
-/// How often a swap is tried.
+/// How often the compare-and-swap is tried.
 const ATTEMPTS: u32 = 10;
 
-/// Takes the next number. `least`: one that is certainly not in use, nor any above it; it counts when the counter was
-/// deleted.
+/// Takes the next id, at least `least`: no job has that id or a higher one. It is the next id if a user has deleted the
+/// counter.
 ///
 /// # Errors
 /// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand; failures
@@ -34,7 +34,7 @@ pub(crate) async fn next<C: Cluster>(cluster: &C, namespace: &str, least: u64) -
         };
         match result {
             Ok(_) => return Ok(id),
-            // Somebody else counted, or created or deleted the counter.
+            // Another process has written, created or deleted the counter.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
             Err(error) => return Err(written(&counter, error)),
         }
@@ -42,7 +42,7 @@ pub(crate) async fn next<C: Cluster>(cluster: &C, namespace: &str, least: u64) -
     Err(Error::Conflict { kind: "ConfigMap".to_owned(), name: names::JOB_IDS.to_owned() })
 }
 
-/// The number that a counter gives, and the counter after it; pure.
+/// The id that a counter gives, and the counter afterwards; pure.
 fn step(existing: Option<&ConfigMap>, least: u64) -> Result<(u64, ConfigMap), Error> {
     let counted = existing.and_then(|counter| counter.data.as_ref()).and_then(|data| data.get(NEXT));
     let counted = match counted {

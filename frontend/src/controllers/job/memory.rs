@@ -1,9 +1,9 @@
-//! What the process remembers of jobs between two reconciles: results of long work, plans that were read, its own last
+//! The memory of the process between two reconciles of a job: results of long work, plans that were read, its own last
 //! writes.
 //!
-//! Nothing of it is needed for correctness: a process that has lost it reads the plans again and does the work again.
+//! Correctness does not depend on it: a process that has just started reads the plans again and does the work again.
 //!
-//! Knows: what is kept, for how long. Must not know: who computes it.
+//! Knows: what is kept, and for how long. Must not know: how it is computed.
 
 use super::generation::Generation;
 use super::observed::DesiredGeneration;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Bytes of ADL that are kept.
 const ADL_BYTES: u64 = 256 << 20;
-/// How long a text that was written counts as there although the mirror does not show it.
+/// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
 
 /// The memory of all jobs.
@@ -32,9 +32,9 @@ pub(crate) struct Memory {
 /// The memory of one job.
 pub(crate) struct Entry {
     uid: String,
-    /// Long work and what came of it.
+    /// The state of long work.
     pub(crate) tasks: Tasks,
-    /// Ends the long work that is going on, by kind.
+    /// Cancels the long work that is under way, by kind.
     pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
     /// How often long work failed in a row, by kind.
     pub(crate) failures: BTreeMap<TaskKind, u32>,
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     latest: Option<Arc<Job>>,
     /// Generations by the digest of their plan.
     pub(crate) generations: BTreeMap<String, Arc<Generation>>,
-    /// What they want, by the digest of the plan and `metadata.generation` of the job.
+    /// The desired objects, by the digest of the plan and `metadata.generation` of the job.
     pub(crate) wanted: BTreeMap<(String, i64), Arc<DesiredGeneration>>,
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     written: BTreeMap<String, Timestamp>,
     /// Why an action of the last reconcile failed.
     pub(crate) last_failure: Option<Failure>,
-    /// When the status was last written only to describe.
+    /// When the status was last written without a step.
     pub(crate) described: Option<Timestamp>,
 }
 
@@ -71,7 +71,7 @@ impl Entry {
         }
     }
 
-    /// Forgets plans that are not among these, but for one that was just compiled.
+    /// Forgets all plans but these, and one that was just compiled.
     pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
         let compiled = match &self.tasks.compile {
             Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
@@ -86,13 +86,13 @@ impl Entry {
         self.written.insert(name, now);
     }
 
-    /// ConfigMaps that were just written, but for those that `seen` knows of.
+    /// ConfigMaps that were just written and that the mirror does not show. `seen` says whether it shows one.
     pub(crate) fn just_written(&mut self, now: Timestamp, seen: impl Fn(&str) -> bool) -> Vec<String> {
         self.written.retain(|name, at| elapsed(*at, now) < WRITTEN && !seen(name));
         self.written.keys().cloned().collect()
     }
 
-    /// When the first of the ConfigMaps that were just written does not count as there any more.
+    /// When the first of the ConfigMaps that were just written stops counting as existing.
     pub(crate) fn written_until(&self) -> Option<Timestamp> {
         self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX))
     }
@@ -116,11 +116,11 @@ impl Memory {
     }
 
     fn jobs(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
-        // Nothing that is done under the lock leaves it half done.
+        // No panic under the lock leaves a half-written entry.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the memory of the job with this uid; that of an earlier job of the same name is dropped.
+    /// Gives access to the memory of the job with this uid. Drops that of an earlier job of the same name.
     pub(crate) fn with<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> T {
         let mut jobs = self.jobs();
         let entry = jobs.entry(key.clone()).or_insert_with(|| Entry::new(uid));
@@ -130,7 +130,7 @@ impl Memory {
         look(entry)
     }
 
-    /// Looks at the memory of a job if there is any.
+    /// Gives access to the memory of a job, if there is one.
     pub(crate) fn find<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         self.jobs().get_mut(key).filter(|entry| entry.uid == uid).map(look)
     }
@@ -140,7 +140,7 @@ impl Memory {
         self.jobs().remove(key);
     }
 
-    /// The newer one of the mirror's job and the one that the last write gave.
+    /// The newer of two states of the job: that of the mirror, and the answer to the last write.
     pub(crate) fn latest(&self, key: &Key, mirrored: Arc<Job>) -> Arc<Job> {
         let uid = mirrored.metadata.uid.clone().unwrap_or_default();
         self.with(key, &uid, |entry| {

@@ -8,24 +8,24 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`observed`], [`tasks`] | plain values: what is observed of a job; its long work |
+//! | [`observed`], [`tasks`] | plain values: the observation of a job; the state of its long work |
 //! | [`decide`] | pure: what to do next, as a table |
-//! | [`transition`] | pure: what a step makes of the status |
-//! | [`describe`], [`events`] | pure: what the status says; which Events follow |
+//! | [`transition`] | pure: the status after a step |
+//! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
-//! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of these |
-//! | [`observe`], [`act`], [`reconcile`] | the same over the port to the cluster |
-//! | [`reconciler`] | what these three have at hand |
-//! | [`controller`] | what wakes the reconciler; the workers |
-//! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it takes |
+//! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of the above |
+//! | [`observe`], [`act`], [`reconcile`] | observing, acting and the whole reconcile, over the port to the cluster |
+//! | [`reconciler`] | the cluster, services and memory that these three use |
+//! | [`controller`] | wakes the reconciler and runs the workers |
+//! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
 //! | [`documents`], [`job_id`] | stored documents; numbers of jobs |
 //! | [`memory`] | what the process remembers |
 //!
 //! # Life of a generation
 //!
-//! Each line is one write (or many that depend on nothing but the one before). A crash after any of them is followed by
-//! the same end (rule job-1):
+//! Each line is one write, or several writes in any order. After a crash at any of them the job comes to the same end
+//! (rule job-1):
 //! 1. the number of the job;
 //! 2. the ADL in chunks, then its name in the status: pinned, never fetched again;
 //! 3. the plan in chunks, then `status.proposal`;
@@ -42,7 +42,7 @@
 //! Invariants:
 //! * nothing that belongs to the committed generation is changed before the next one is committed;
 //! * a PE whose origin did not change is not written to;
-//! * objects that are being deleted, or that belong to somebody else, are never written to.
+//! * objects that are being deleted, or that have another controller, are never written to.
 
 mod act;
 pub(crate) mod children;

@@ -1,4 +1,4 @@
-//! Observes a job: from the mirrors, the stored plans and the memory of the process.
+//! Observes a job, in the mirrors, the stored plans and the memory of the process.
 
 use super::children::ChildBuilder;
 use super::chunks::Document;
@@ -23,7 +23,7 @@ use streams_kubernetes::{Error, Key};
 /// Largest stored plan in bytes.
 const PLAN_MAX: u64 = 512 << 20;
 
-/// The job and the generations that an observation was made from, for whoever acts on it.
+/// The job and the generations that an observation was made from. Acting needs them.
 pub(crate) struct JobSnapshot {
     /// Namespace and name of the job.
     pub(crate) key: Key,
@@ -33,7 +33,7 @@ pub(crate) struct JobSnapshot {
     pub(crate) owner: OwnerReference,
     /// The committed generation.
     pub(crate) committed: Option<Arc<Generation>>,
-    /// The one that is being prepared.
+    /// The generation that is being prepared.
     pub(crate) proposed: Option<Arc<Generation>>,
 }
 
@@ -62,10 +62,10 @@ impl JobSnapshot {
     }
 }
 
-/// Looks at everything that belongs to a job. Reads stored plans that are not in memory.
+/// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
 /// # Errors
-/// A plan could not be read for another reason than that it is not there.
+/// A plan could not be read, for another reason than that chunks are missing.
 pub(super) async fn observe<C: Cluster>(
     reconciler: &JobReconciler<C>,
     key: &Key,

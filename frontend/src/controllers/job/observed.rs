@@ -1,6 +1,6 @@
-//! What the job controller sees before it decides: plain values, no client, no store.
+//! The observation of a job: plain values that the job controller decides by.
 //!
-//! Knows: names, hashes and states of the objects of one job. Must not know: how objects look, where they were read.
+//! Knows: names, hashes and states of the objects of one job. Must not know: specs of objects, mirrors, clients.
 
 use super::children::TextVersion;
 use super::generation::Target;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{CommittedRegion, JobStatus, ResolvedFusion, Statistics};
 
-/// Everything that [`decide`](super::decide::decide) looks at.
+/// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct JobObservation {
     /// The time.
@@ -24,7 +24,7 @@ pub(crate) struct JobObservation {
     pub(crate) refusal: Option<Failure>,
     /// How long things may take, and how often they are tried.
     pub(crate) deadlines: Deadlines,
-    /// What was recorded last.
+    /// The status as it was written last.
     pub(crate) status: JobStatus,
     /// The committed generation; `None` if there is none.
     pub(crate) committed: Option<Loaded>,
@@ -32,19 +32,20 @@ pub(crate) struct JobObservation {
     pub(crate) proposed: Option<Loaded>,
     /// Desired width of every region of the committed generation, by name; empty before there is one.
     pub(crate) desired_widths: BTreeMap<String, u32>,
-    /// Widths that are wanted and never compiled, by region; `desired_widths` has the applied ones in their place.
+    /// Desired widths that are refused without compiling, by region; `desired_widths` has the applied ones instead.
     pub(crate) refused_widths: BTreeMap<String, RefusedWidth>,
-    /// Widths that a request wants (`desired_widths` has them) and that the specs of regions do not have yet, by index
-    /// of the region.
+    /// Widths of a request that are not in the specs of their regions yet, by index of the region. `desired_widths` has
+    /// them already.
     pub(crate) widths_to_take_over: BTreeMap<u64, u32>,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// Objects of the job.
     pub(crate) children: Children,
-    /// Long work: what is going on, and what came of it.
+    /// The state of long work.
     pub(crate) tasks: Tasks,
-    /// Until when texts count as there that the mirror does not show, because they were just written. No change of an
-    /// object says that one of them is gone: at this time there is something new to decide.
+    /// Texts that were just written count as existing until this time, although the mirror does not show them. If a
+    /// user deletes one before the mirror shows it, no change of an object tells: the controller decides again at this
+    /// time.
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
@@ -75,7 +76,7 @@ pub(crate) struct Deadlines {
 /// A generation that the status names.
 #[derive(Clone, Debug)]
 pub(crate) enum Loaded {
-    /// It is there.
+    /// It was read.
     Whole(Arc<DesiredGeneration>),
     /// Its chunks are not complete; the text says what is missing.
     Lost(String),
@@ -91,12 +92,12 @@ impl Loaded {
     }
 }
 
-/// What should exist for a generation.
+/// The objects that should exist for a generation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct DesiredGeneration {
     /// Number of the generation.
     pub(crate) generation: u64,
-    /// What it was compiled for.
+    /// The target of its compilation.
     pub(crate) target: Option<Target>,
     /// Widths in force, by region.
     pub(crate) widths: BTreeMap<String, u32>,
@@ -104,7 +105,7 @@ pub(crate) struct DesiredGeneration {
     pub(crate) processing_elements: BTreeMap<u64, DesiredPe>,
     /// Regions: names by index.
     pub(crate) regions: BTreeMap<u64, String>,
-    /// What the status of the job says of regions.
+    /// The regions as the status of the job lists them.
     pub(crate) committed_regions: Vec<CommittedRegion>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
@@ -134,13 +135,13 @@ pub(crate) struct Effect {
 /// A PE that should exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DesiredPe {
-    /// Generation that it last had to start with.
+    /// The generation that it was last started with.
     pub(crate) origin: u64,
     /// Whether it may be created again when a user deleted it.
     pub(crate) restartable: bool,
     /// Its text in this generation.
     pub(crate) text: TextReference,
-    /// An older text that a running PE cannot tell from it; it is used as long as it is there.
+    /// An older text that a running PE cannot tell from it. It is used as long as it exists.
     pub(crate) carried: Option<TextReference>,
     /// Hash of its desired Service.
     pub(crate) service: String,
@@ -165,7 +166,7 @@ impl DesiredPe {
     }
 }
 
-/// Objects that belong to the job (controlled by it), whoever is deleting them.
+/// The objects that the job controls, also those that are being deleted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
     /// PEs by id.
@@ -216,17 +217,17 @@ pub(crate) struct ObservedPe {
     pub(crate) config_map: String,
     /// A pod was created for it, now or earlier.
     pub(crate) launched: bool,
-    /// How its pod is.
+    /// The state of its pod.
     pub(crate) run: PodState,
 }
 
-/// How the pod of a PE is, as far as a job cares.
+/// The state of the pod of a PE, as far as the job depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PodState {
-    /// It does not run yet what its spec wants, but will.
+    /// It does not run the spec of the PE yet, but will.
     #[default]
     Pending,
-    /// It runs what its spec wants.
+    /// It runs the spec of the PE.
     Ready,
     /// It ended well and is not replaced.
     Completed,

@@ -1,9 +1,10 @@
-//! Computations that take long enough to delay others.
+//! Runs long computations on a thread of their own.
 
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 
-/// Computes on a thread that serves nobody else. Without a runtime, as in a test that polls by hand, it computes here.
+/// Computes on a blocking thread, so that no other task waits. Without a runtime, as in a test that polls by hand, it
+/// computes on this thread.
 ///
 /// # Errors
 /// The computation panicked.

@@ -1,11 +1,12 @@
-//! `operator_port_labels.properties`: how a running PE finds the PE port behind an operator's input port (rule job-13).
+//! Writes `operator_port_labels.properties`. In this file a running PE finds the PE port behind an operator's input
+//! port (rule job-13).
 //!
 //! The PE runtime reads the file from the job's ConfigMap (again at most every 10 s) and looks up
 //! `<job>.<operator>.<port>`; the value is `<pe>.<port id>@<job>`. The format is Java properties.
 //!
-//! While a generation is prepared the file already has the labels of its new operators, which nobody looks up yet;
-//! labels that move to another PE move when the generation is committed. So a PE of the new generation finds everything
-//! from its first moment, and one of the running generation is never sent to a PE that does not run.
+//! While a generation is prepared, the file already has the labels of its new operators, which no running PE looks up
+//! yet. Labels of operators that move to another PE change with the commit. So a PE of the new generation finds every
+//! label when it starts, and a PE of the running generation never finds a PE that does not run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +18,7 @@ pub(crate) const FILE: &str = "operator_port_labels.properties";
 /// The content of the file: one line per label, sorted by operator label, so that the same plans give the same bytes.
 pub(crate) fn render(committed: Option<&Plan>, proposed: Option<&Plan>) -> String {
     let mut labels = BTreeMap::new();
-    // Later entries win: what is committed is in force.
+    // Later entries win: the committed plan is in force.
     for plan in proposed.into_iter().chain(committed) {
         for label in plan.processing_elements.iter().flat_map(|pe| &pe.port_labels) {
             labels.insert(label.operator_port_label.as_str(), label.pe_port_label.as_str());

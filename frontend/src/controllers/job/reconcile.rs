@@ -1,6 +1,6 @@
-//! Observes a job, decides, and acts: the shape of all reconcilers, for jobs.
+//! Implements the trait of all reconcilers for jobs.
 //!
-//! Knows: the order of the three. Must not know: what any of them does.
+//! Knows: the order of observing, deciding and acting. Must not know: what any of them does.
 
 use super::act::act;
 use super::decide::{JobDecision, Report, decide};
@@ -15,11 +15,11 @@ use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::Instrument;
 
-/// After a conflict: enough for the mirror to catch up.
+/// The delay after a conflict: the mirror catches up meanwhile.
 const AFTER_CONFLICT: Duration = Duration::from_millis(100);
 
 impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
-    // What was answered last is remembered beyond one reconcile: the job as it was written.
+    // The memory of the process keeps the answer to the last write, beyond one reconcile.
     type Answers = ();
     type Observation = (JobObservation, JobSnapshot);
     type Decision = (JobDecision, Report);
@@ -27,7 +27,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<(JobObservation, JobSnapshot)>, Error> {
         let job = self.mirrors.jobs.get(key).filter(|job| job.metadata.deletion_timestamp.is_none());
         let Some(job) = job else {
-            // What belonged to it goes with it: owner references do the work (rule job-29).
+            // The garbage collector deletes its objects, by their owner references (rule job-29).
             self.memory.forget(key);
             return Ok(None);
         };
@@ -47,7 +47,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         (decision, report): (JobDecision, Report),
     ) -> Result<Next, Error> {
         tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
-        // What is done for a generation belongs to the trace that it was asked for in.
+        // Writes for a generation belong to the trace of the request for it.
         let span = tracing::info_span!("act");
         let idle = decision == JobDecision::Work(Vec::new());
         let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);

@@ -1,6 +1,6 @@
-//! What the reconciler of jobs has: the cluster, the services that it asks, its memory.
+//! The reconciler of jobs as a value: the cluster, the services that it calls, its memory.
 //!
-//! Knows: what is at hand. Must not know: what is done with it.
+//! Knows: what reconciles and long work share. Must not know: how they use it.
 
 use super::memory::Memory;
 use super::services::{Bundles, Fusion};
@@ -13,7 +13,7 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue};
 
-/// Brings jobs to what their specs want. Shared by reconciles and long work.
+/// Brings jobs to the state that their specs describe. Reconciles and long work share it.
 pub(super) struct JobReconciler<C> {
     pub(super) cluster: C,
     pub(super) mirrors: Mirrors,

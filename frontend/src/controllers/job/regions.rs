@@ -1,6 +1,6 @@
-//! What the status of a job says of the regions of its committed generation. Pure.
+//! Computes what the status of a job says about the regions of its committed generation. Pure.
 //!
-//! The status of a region follows from this, so that whoever describes a region needs no plan.
+//! The region controller derives the status of a region from it, and so needs no plan.
 
 use super::generation::Generation;
 use streams_api::{CommittedRegion, IdRange};
@@ -29,8 +29,8 @@ pub(crate) fn committed_regions(generation: &Generation) -> Vec<CommittedRegion>
     regions
 }
 
-/// The PEs that hold operators of a channel of the region. None unless they are exactly as many as there are channels,
-/// or if a selector could not list them.
+/// The PEs that hold operators of a channel of the region. Empty unless there are exactly as many as channels, and few
+/// enough for a selector.
 fn channel_pes(generation: &Generation, region: &str, channels: u32) -> Vec<IdRange> {
     // Operators of a channel are named after the region's operator: `<region>[<channel>]...`.
     let prefix = format!("{region}[");

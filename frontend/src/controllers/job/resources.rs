@@ -1,4 +1,4 @@
-//! A PE's share of the resources of a job.
+//! Computes a PE's share of the resources of a job.
 //!
 //! Requests and limits of the job alike are divided by the number of PEs: thousandths of CPU, whole units of everything
 //! else, rounded down, never to 0 (rule pod-4).
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-/// A quantity that is none.
+/// A text that is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{resource}: {text:?} is no quantity")]
 pub(crate) struct Malformed {
@@ -19,7 +19,7 @@ pub(crate) struct Malformed {
 /// The share of one of `count` PEs.
 ///
 /// # Errors
-/// Names the resource whose quantity is malformed or out of range.
+/// A quantity is malformed or out of range. The error names its resource.
 pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<ResourceRequirements, Malformed> {
     let divide_all = |quantities: &Option<BTreeMap<String, Quantity>>| {
         let divided =

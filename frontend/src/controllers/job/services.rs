@@ -1,6 +1,6 @@
-//! The services that long work needs besides the cluster: where bundles come from, and the compiler.
+//! The services that long work calls besides the cluster: the source of bundles, and the fusion service.
 //!
-//! Traits, so that a test can give its own.
+//! They are traits, so that tests can implement them.
 
 use crate::bundles::{self, Application, Fetcher};
 use crate::fusion::{self, RenderedText};
@@ -11,7 +11,7 @@ use kube::Client;
 use streams_api::BundleReference;
 use streams_proto::fusion::v1::{RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
 
-/// Where bundles come from.
+/// The source of bundles.
 pub(crate) trait Bundles: Send + Sync {
     /// Fetches a bundle for a job in this namespace.
     fn fetch<'a>(

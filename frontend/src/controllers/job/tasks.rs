@@ -1,9 +1,9 @@
-//! Long work as the rest of the controller sees it: what was asked for, how far it is, what came of it.
+//! The state of long work: requests, progress, outputs.
 //!
-//! There are four kinds, and one [`Slot`] for each. A reconcile asks for work ([`Task`]) and reads the slots later;
-//! [`work`](super::work) does the work and fills them.
+//! There are four kinds, and one [`Slot`] for each. A reconcile requests work ([`Task`]) and reads the slots later;
+//! [`work`](super::work) does the work and fills the slots.
 //!
-//! Knows: plain values. Must not know: how work is done, what decides that it is needed.
+//! Knows: plain values. Must not know: how work is done, nor why it is requested.
 
 use super::generation::Target;
 use k8s_openapi::jiff::Timestamp;
@@ -171,14 +171,14 @@ pub(crate) struct Failure {
     pub(crate) code: Option<String>,
 }
 
-/// What helps against a failure.
+/// The remedy of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
-    /// Somebody must change what is wanted.
+    /// A user must change the spec or a width.
     Correct,
     /// Try again at this time.
     Retry(Timestamp),
-    /// Compile anew: the plan's compiler is gone.
+    /// Compile again: no replica runs the compiler of the plan any more.
     Recompile,
 }
 

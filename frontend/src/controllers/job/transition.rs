@@ -1,6 +1,6 @@
-//! What a step in the life of a job makes of its status, and of the results of long work.
+//! Applies a step to the status of a job, and to the results of long work.
 //!
-//! Pure. The rest of the status, which only describes, is the business of [`describe`](super::describe).
+//! Pure. [`describe`](super::describe) computes the other fields of the status.
 
 use super::decide::JobStatusChange;
 use super::observed::{JobObservation, Loaded};
@@ -66,7 +66,7 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
     status
 }
 
-/// Forgets results of long work that have served once `change` is recorded: each is used once.
+/// Clears the results of long work that `change` has used. Each result is used once.
 pub(crate) fn use_up(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
         JobStatusChange::JobId(_) | JobStatusChange::Commit => {}
@@ -89,7 +89,7 @@ fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
     condition::remove(&mut status.conditions, condition::SUBMITTED);
 }
 
-/// Nothing of an earlier attempt counts but the job id and the ADL.
+/// Clears everything of an earlier attempt but the job id and the ADL.
 fn forget(status: &mut JobStatus) {
     status.generation = None;
     status.plan = None;

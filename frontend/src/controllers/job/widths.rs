@@ -1,4 +1,4 @@
-//! Which widths are wanted of the regions of a job (rule elasticity-1), and which of them are refused without asking
+//! Computes the desired widths of the regions of a job (rule elasticity-1), and refuses some of them without calling
 //! the compiler. Pure.
 
 use super::generation::Generation;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 use streams_region_names::Patterns;
 
-/// Wanted and refused widths.
+/// Desired and refused widths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Widths {
     /// The width to compile each region for: the desired one, or the applied one if the desired width was refused or is
@@ -15,7 +15,7 @@ pub(crate) struct Widths {
     pub(crate) desired: BTreeMap<String, u32>,
     /// What is refused.
     pub(crate) refused: BTreeMap<String, RefusedWidth>,
-    /// Widths that a request wants and that the objects do not have yet, by index of the region.
+    /// Widths of a request that are not in the specs of their regions yet, by index of the region.
     pub(crate) to_take_over: BTreeMap<u64, u32>,
 }
 
@@ -33,8 +33,8 @@ pub(crate) struct CurrentRegion<'a> {
     pub(crate) touches_consistent_region: bool,
 }
 
-/// The widths that region objects ask for, and a request about them. Those that are missing (a user deleted them) or
-/// going ask for nothing.
+/// The desired widths by the specs of region objects and by the newest request. A region object that a user has
+/// deleted, or is deleting, has no desired width.
 pub(crate) fn widths<'a>(
     spec: &JobSpec,
     generation: &Generation,
@@ -69,7 +69,7 @@ pub(crate) fn widths<'a>(
     widths
 }
 
-/// Why a region may not have this width, whatever the compiler would say (rule elasticity-2).
+/// Why a region may not have this width, before the compiler is called (rule elasticity-2).
 pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> Option<RefusedWidth> {
     if width == region.width {
         return None;

@@ -1,4 +1,4 @@
-//! What a region says, and that it says it once, whichever call fails.
+//! The status of a region, and that it is written once, whichever call fails.
 
 use super::*;
 use crate::controllers::reconciler::reconcile;
@@ -70,7 +70,7 @@ impl RegionProcess {
         block_on(reconcile(&self.reconciler, &key("flow-0")))
     }
 
-    /// As long as something wakes it; a process that has died is followed by another one.
+    /// Reconciles until no change wakes the process. A process that has died is replaced by a new one.
     fn settle(&mut self, server: &Server) {
         loop {
             let result = self.reconcile();

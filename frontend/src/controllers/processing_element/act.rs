@@ -1,4 +1,4 @@
-//! Carrying a decision out.
+//! Carries decisions out: writes the status, asks the API server for pods, creates and deletes them.
 
 use super::answers::{Answers, status};
 use super::decide::{Deletion, PeAction, PeDecision, PeStatusChange};
@@ -20,17 +20,17 @@ use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::Instrument;
 
-/// How soon to look again at what is going away under the name of what should come.
+/// How soon to try again to create a pod while one of its name is being deleted.
 const SOON: Duration = Duration::from_secs(1);
 /// Nothing is left to do.
 const DONE: Next = Next::Rest(Outcome::Done);
 
-/// What became of a status.
+/// The result of writing a status.
 enum StatusWrite {
     Yes,
-    /// Somebody wrote the PE before; it is known as it is now.
+    /// Another client has written the PE since it was read. It was read again.
     Outrun,
-    /// There is no such PE any more.
+    /// The PE does not exist any more.
     Gone,
 }
 
@@ -91,7 +91,7 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
-    /// Writes the status; if somebody else was faster, reads the PE.
+    /// Writes the status. If another client has written the PE since it was read, reads it again.
     async fn write(
         &self,
         key: &Key,
@@ -156,8 +156,8 @@ impl<C: Cluster> PeReconciler<C> {
         }
     }
 
-    /// Whether the API server has a pod that the new one may have to wait for (rule pe-5): that of the launch before, or
-    /// one of an earlier PE object of the name. Asks once; the next observation has what it answers.
+    /// Whether the API server has a pod that the new one may have to wait for (rule pe-5): that of the launch before,
+    /// or one of an earlier PE object of the name. Asks once; the next observation has what it answers.
     async fn is_previous_blocking(
         &self,
         key: &Key,
@@ -240,7 +240,7 @@ impl<C: Cluster> PeReconciler<C> {
     }
 }
 
-/// The API server does not want the pod as it is; the next one may be as unwelcome.
+/// Whether the API server refused the pod, and may refuse the next one, too.
 fn is_refusal(error: &Error) -> bool {
     let forbidden = matches!(error, Error::Call(kube::Error::Api(status)) if status.code == 403);
     error.is_permanent() || forbidden

@@ -1,4 +1,4 @@
-//! What the API server has answered during one reconcile, for the observations that follow in it.
+//! The answers of the API server during one reconcile. Later observations of the same reconcile use them.
 
 use super::observed::{AbsentPod, ObservedPod};
 use kube::ResourceExt as _;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
 use streams_kubernetes::Error;
 
-/// What is known of a PE during one reconcile beside the mirrors.
+/// The answers about one PE, which go before the mirrors.
 #[derive(Default)]
 pub(crate) struct Answers {
     /// The PE as it was read, written, or seen last.
@@ -45,7 +45,7 @@ impl Answers {
     }
 }
 
-/// What was recorded last about the PE.
+/// The status of the PE; the default if there is none yet.
 pub(super) fn status(pe: &ProcessingElement) -> ProcessingElementStatus {
     pe.status.clone().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Runs the reconciler: what wakes which PE, and the workers.
+//! Runs the reconciler: wakes PEs when objects change, and runs the workers.
 
 use super::counters::Counters;
 use super::reconciler::PeReconciler;
@@ -35,13 +35,13 @@ impl PeController {
     ) -> Self {
         let reconciler =
             PeReconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Counters::new(metrics));
-        // After the reconciler has subscribed: it has taken note of a pod before anybody looks because of it.
+        // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue = Queue::new("processing_element", BackOff::default(), metrics);
         wake(mirrors, &queue);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 
-    /// Works until `stop`, then finishes what it is at. The mirrors must have been filled.
+    /// Runs until `stop`, then finishes the reconciles that are under way. The mirrors must be filled before.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { reconciler, queue, workers } = self;
         let reconciler = Arc::new(reconciler);
@@ -58,7 +58,7 @@ impl PeController {
     }
 }
 
-/// What makes which PE worth a look.
+/// Queues a PE whenever an object that it depends on changes.
 fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     mirrors.processing_elements.wake(queue, |pe| [Key::of(pe)]);
     mirrors.pods.wake(queue, pe_of);
@@ -72,7 +72,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
         };
         pes.of_job(&job).into_iter().filter(placed).map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
     });
-    // The status of a job changes often, and of what it says only this concerns its PEs.
+    // The status of a job changes often; its PEs depend on a small part of it only.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
     let concerns: Mutex<HashMap<Key, RelevantState>> = Mutex::default();
     mirrors.jobs.wake(queue, move |job| {
@@ -91,7 +91,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     });
 }
 
-/// What concerns the PEs of a job.
+/// The part of a job that its PEs depend on.
 #[derive(Clone, Debug, PartialEq)]
 struct RelevantState {
     uid: Option<String>,

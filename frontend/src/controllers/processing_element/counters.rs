@@ -1,4 +1,4 @@
-//! What is counted about PEs.
+//! Metrics of PEs: launches and ends.
 
 use super::decide::LaunchReason;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -25,7 +25,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counters at zero, among the figures of the process.
+    /// Counters at zero, registered with the metrics of the process.
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counters = Self { launches: Family::default(), ends: Family::default() };
         metrics.register("pe_launches", "Pods that were asked for, by why", counters.launches.clone());

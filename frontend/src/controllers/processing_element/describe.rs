@@ -1,13 +1,13 @@
-//! The part of a PE's status that describes: phase and conditions (rule pe-14). Pure.
+//! Computes phase and conditions of a PE (rule pe-14). Pure.
 //!
-//! The phase is `Running`, and the condition `Ready` true, once the pod has been running for as long as is asked for.
+//! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
 use super::facts::{blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage, after};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
 
-/// What the PE does, with a reason and a message.
+/// A phase with its reason and message.
 struct PhaseSummary {
     phase: PePhase,
     reason: String,
@@ -22,7 +22,7 @@ fn waiting(waiting: Obstacle) -> PhaseSummary {
     doing(PePhase::Waiting, waiting.reason, waiting.message)
 }
 
-/// Describes what is observed in a status whose facts have been decided.
+/// Sets phase and conditions in `status`, whose other fields the decision has set.
 pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
     let generation = observed.wanted.object_generation;
     status.observed_generation = generation;
@@ -55,7 +55,7 @@ fn is_outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> bool {
         .is_some_and(|pod| wanted.is_some_and(|hash| pod.template_hash.as_ref() != Some(hash)))
 }
 
-/// What the PE does; nothing if that is being found out.
+/// The phase of the PE. `None` while the API server is asked about its pod.
 fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<&ObservedPod>) -> Option<PhaseSummary> {
     if status.launch_count == 0 {
         let launching = || doing(PePhase::Starting, "Launching", "the first pod is about to be asked for");
@@ -91,7 +91,7 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
     }
 }
 
-/// A pod was asked for and not created yet.
+/// The phase before the pod of the launch is created.
 fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     if let Some(obstacle) = obstacle(observed) {
         return waiting(obstacle);
@@ -105,7 +105,7 @@ fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -
     }
 }
 
-/// How the pod ended is recorded.
+/// The phase after the end of the pod was recorded.
 fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
     let how = how_it_ended(last);

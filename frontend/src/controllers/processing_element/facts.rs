@@ -1,6 +1,7 @@
-//! What follows from what is observed and recorded, for whoever decides and for whoever describes. Pure.
+//! Derives facts from an observation and a status: obstacles, the current pod, its end. Deciding and describing use
+//! them. Pure.
 //!
-//! Knows: names, hashes, states. Must not know: what is done about them.
+//! Knows: names, hashes, states. Must not know: actions.
 
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
 use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, condition};
@@ -21,8 +22,8 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
     observed.template.as_ref().err().cloned()
 }
 
-/// The pod of the launch count; once its creation is recorded, that one only. Another one of its name that is gone is
-/// shown by a mirror that lags behind.
+/// The pod of the launch count. Once its creation is recorded, only the pod with the recorded uid: a mirror that lags
+/// behind may show an earlier pod of the same name.
 pub(super) fn current<'a>(observed: &'a PeObservation, status: &ProcessingElementStatus) -> Option<&'a ObservedPod> {
     let recorded = |pod: &ObservedPod| status.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid);
     observed.pods.iter().find(|pod| pod.launch_count == status.launch_count && recorded(pod))

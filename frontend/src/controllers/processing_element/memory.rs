@@ -1,4 +1,4 @@
-//! What the controller remembers between two turns. Only memory: what it says is safe to lose.
+//! The memory of the controller between two reconciles. It is safe to lose.
 
 use super::{observed, pod_status};
 use crate::mirrors::pe_of;
@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 
-/// What was last seen of the newest pod of each PE. A pod may end and be gone before anybody looks; then this is all
-/// that is left of it.
+/// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
+/// state says how it ended.
 ///
-/// Only memory: without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
+/// Without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
 #[derive(Debug, Default)]
 pub(crate) struct LastSeen {
     by_pe: Mutex<HashMap<Key, Seen>>,
@@ -25,7 +25,7 @@ struct Seen {
 }
 
 impl LastSeen {
-    /// Takes note of a pod.
+    /// Remembers the state of a pod.
     pub(crate) fn note(&self, pod: &Pod) {
         let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
         let (Some(pe), Some(owner)) = (pe_of(pod), owners.next()) else { return };
@@ -62,20 +62,20 @@ impl LastSeen {
     }
 }
 
-/// PEs as the controller wrote them last, until the mirror has caught up: to decide by an older one would only end in a
-/// conflict.
+/// PEs as the controller wrote them last, until the mirror has caught up. A decision by an older state would only end
+/// in a conflict.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
     by_pe: Mutex<HashMap<Key, ProcessingElement>>,
 }
 
 impl OwnWrites {
-    /// Takes note of what was written.
+    /// Remembers the PE as the API server answered the write.
     pub(crate) fn note(&self, key: &Key, pe: &ProcessingElement) {
         self.lock().insert(key.clone(), pe.clone());
     }
 
-    /// The newer one of what the mirror shows and of what was written.
+    /// The newer of two states of the PE: that of the mirror, and that of the last write.
     pub(crate) fn newer(&self, key: &Key, mirrored: &ProcessingElement) -> ProcessingElement {
         let mut by_pe = self.lock();
         match by_pe.get(key) {

@@ -6,20 +6,20 @@
 //!        +---------------------------------- answers of the API server <-----------------------+
 //! ```
 //!
-//! | Module | What it is for |
+//! | Module | What it is |
 //! |---|---|
-//! | `observed` | plain values: what is looked at |
-//! | `pod_status` | pods, read into them |
-//! | `facts` | pure: what follows from them |
+//! | `observed` | plain values: the observation of a PE |
+//! | `pod_status` | pure: reads pods into these values |
+//! | `facts` | pure: facts that deciding and describing share |
 //! | `decide` | pure: what to do next |
 //! | `describe` | pure: phase and conditions |
 //! | `pod` | pure: the pod of a PE |
-//! | `observe`, `act` | the same with mirrors and calls |
+//! | `observe`, `act` | observing by mirrors, acting by calls |
 //! | `reconciler` | observe, decide and act put together |
 //! | `answers` | what the API server has answered during one reconcile |
-//! | `memory` | what may be forgotten at any time |
-//! | `controller` | what wakes it, and the workers |
-//! | `counters` | what is counted |
+//! | `memory` | what the process remembers; safe to lose |
+//! | `controller` | wakes the reconciler and runs the workers |
+//! | `counters` | metrics |
 //!
 //! Knows: ProcessingElements, their pods, the committed generation of their job. Must not know: plans, widths, the
 //! fusion service.

@@ -1,4 +1,4 @@
-//! From mirrors and answers to an observation.
+//! Observes a PE, in the mirrors and the answers of the API server.
 
 use super::answers::{Answers, status};
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
@@ -18,7 +18,7 @@ use streams_kubernetes::cluster::Cluster;
 const REQUEST_MAX: usize = 1024;
 
 impl<C: Cluster> PeReconciler<C> {
-    /// What there is to decide about; nothing before a PE is known.
+    /// The observation of a PE. `None` if the PE is not known.
     pub(super) fn observed(&self, key: &Key, answers: &Answers) -> Option<PeObservation> {
         let pe = answers.pe.as_ref()?;
         let pool = self.pool(pe);
@@ -123,12 +123,12 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
     }
 }
 
-/// The text, or something that stands for it and fits the status.
+/// The text, or its digest if it does not fit the status.
 fn bounded(text: &str) -> String {
     if text.len() <= REQUEST_MAX { text.to_owned() } else { format!("sha256:{}", hex::encode(Sha256::digest(text))) }
 }
 
-/// What the status can hold: what is decided now is what will be read.
+/// The time as the status can hold it, so that a decision equals what is read back later.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,17 +1,17 @@
-//! What the PE controller sees before it decides: plain values, no client, no store.
+//! The observation of a PE: plain values that the PE controller decides by.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 use streams_api::{PeOptions, ProcessingElementStatus};
 
-/// Everything that [`decide`](super::decide::decide) looks at.
+/// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PeObservation {
     /// The time.
     pub(crate) now: Timestamp,
-    /// What the PE is.
+    /// The PE object.
     pub(crate) wanted: PeObject,
-    /// What was recorded last.
+    /// The status as it was written last.
     pub(crate) status: ProcessingElementStatus,
     /// The job that the PE belongs to.
     pub(crate) job: OwnerJob,
@@ -29,7 +29,7 @@ pub(crate) struct PeObservation {
     pub(crate) min_ready: Duration,
 }
 
-/// What the PE is, as far as it matters when its pods are replaced.
+/// A PE object, as far as it decides when pods are created and replaced.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PeObject {
     /// Name of the PE.
@@ -93,7 +93,7 @@ pub(crate) enum OwnerJob {
     },
 }
 
-/// What tells one pod template from another.
+/// Hashes that tell one pod template from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateHashes {
     /// Hash of what users can change without a restart.
@@ -102,7 +102,7 @@ pub(crate) struct TemplateHashes {
     pub(crate) placement: String,
 }
 
-/// Why no pod can be made.
+/// Why no pod can be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
     /// One word in CamelCase.
@@ -114,7 +114,7 @@ pub(crate) struct Obstacle {
 /// A pod that the API server does not have any more; or not yet, if its creation is not recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AbsentPod {
-    /// The last that was seen of it, if it was seen at all.
+    /// Its last state that the process has seen, if any.
     pub(crate) last_seen: Option<ObservedPod>,
     /// Its node does not exist any more.
     pub(crate) node_gone: bool,
@@ -141,9 +141,9 @@ pub(crate) struct ObservedPod {
     pub(crate) node: Option<String>,
     /// What it does.
     pub(crate) stage: Stage,
-    /// When it has to be gone, if it is being deleted.
+    /// The end of its grace period, if it is being deleted.
     pub(crate) gone_by: Option<Timestamp>,
-    /// Why it is taken away (`DisruptionTarget`), if it is.
+    /// Why it is disrupted (`DisruptionTarget`), if it is.
     pub(crate) disruption: Option<Explanation>,
 }
 
@@ -212,7 +212,7 @@ impl ObservedPod {
         self.gone_by.is_some()
     }
 
-    /// When nobody has to wait any more for a pod that is being deleted to end: its node would have ended it.
+    /// Until when to wait for the end of a pod that is being deleted. By then its node would have ended it.
     pub(crate) fn given_up_at(&self) -> Option<Timestamp> {
         self.gone_by.map(|gone_by| after(gone_by, UNANSWERED))
     }

@@ -1,4 +1,4 @@
-//! Pods as they are delivered, read into plain values.
+//! Reads pods into plain values.
 
 use super::observed::{self, Explanation, PodEnd, Stage};
 use super::pod::CONTAINER;
@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, names};
 
-/// Reads a pod. Labels and annotations that are missing, e.g. because somebody removed them, make it a pod of launch 0
-/// that was made from nothing.
+/// Reads a pod. A pod without our labels and annotations, e.g. because a user removed them, is read as one of launch 0
+/// without hashes.
 pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
     let annotation = |key: &str| pod.annotations().get(key).cloned();
     observed::ObservedPod {

@@ -1,12 +1,12 @@
-//! The reconciler of PEs: observing, deciding and acting put together.
+//! The reconciler of PEs: implements observing, deciding and acting.
 //!
-//! What is observed comes from mirrors, which lag behind, and from the answers to what was just written. So:
-//! * the status is written by compare-and-swap; after a conflict the PE is read, and decided about again;
+//! An observation comes from mirrors, which lag behind, and from answers of the API server. Therefore:
+//! * the status is written by compare-and-swap; after a conflict the controller reads the PE and decides again;
 //! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded
 //!   meanwhile; and only if the API server does not have the pods before it any more, or says that they have ended;
-//! * that a pod is gone, or was not created yet, is believed to the API server only, not to the mirror (rule pe-9).
+//! * the API server, not the mirror, is asked whether a pod is gone or was not created yet (rule pe-9).
 //!
-//! Everything else is the same however often it is done.
+//! All other writes may be repeated without another effect.
 
 use super::answers::Answers;
 use super::counters::Counters;
@@ -23,10 +23,10 @@ use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 
-/// In whose name the controller writes (rule name-10).
+/// Field manager of the PE controller (rule name-10).
 const MANAGER: Manager = Manager("streams-processing-elements");
 
-/// Brings PEs to what their specs want.
+/// Keeps one pod per PE.
 pub(crate) struct PeReconciler<C> {
     pub(super) cluster: C,
     pub(super) mirrors: Mirrors,

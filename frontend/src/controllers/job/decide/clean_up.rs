@@ -1,4 +1,4 @@
-//! Deletes what nobody refers to (rule job-16).
+//! Deletes objects that neither the plan, nor the proposal, nor a PE refers to (rule job-16).
 
 use super::super::chunks::Document;
 use super::super::observed::JobObservation;
@@ -10,7 +10,7 @@ use super::{
 use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
 
-/// Deletes what nobody refers to.
+/// Deletes objects that neither the plan, nor the proposal, nor a PE refers to.
 pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     let children = &observed.children;
     let delete_pe = |id: u64, draft: &mut Draft| {
@@ -24,8 +24,8 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     }
     clean_up_chunks(observed, draft);
     let Some(wanted) = committed(observed) else { return };
-    // A PE that is removed has no senders any more once its neighbours have their new specs. It is kept until they run,
-    // but not for ever: it may hold what they wait for.
+    // Once its neighbours have their new specs, no PE sends to a removed PE any more. The removed PE stays until they
+    // run, but not beyond the time-out: it may occupy resources that they wait for.
     if !is_rolled_out(observed, wanted) {
         match roll_out_end(observed) {
             Some(end) if observed.now >= end => {}
@@ -75,7 +75,7 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
         return;
     }
     let mut adls: Vec<&StoredAdl> = status.adl.iter().collect();
-    // What was just written and is not recorded yet. Results that nobody wants any more count for nothing.
+    // Chunks that were just written and that no status names yet. Chunks of outdated results may go.
     if let Slot::Done(spec_generation, adl) = &tasks.fetch
         && *spec_generation == observed.spec_generation
     {

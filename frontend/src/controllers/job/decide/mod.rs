@@ -1,7 +1,7 @@
 //! What to do next for a job: one pure function from what is observed to a decision (rules job-1 and job-2).
 //!
-//! Two tracks run side by side. [`prepare`](prepare::prepare) leads to the next generation, one row at a time; the
-//! first row that is not done yet decides:
+//! Two tracks run side by side. [`prepare`](prepare::prepare) prepares the next generation. It takes the action of the
+//! first row that is not done yet:
 //!
 //! | Row | Until | Action |
 //! |---|---|---|
@@ -23,10 +23,10 @@
 //! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions at
 //! the same time ([`JobAction::TakeOver`]).
 //!
-//! A decision is a [`Step`] or work. A step writes the status and changes what is wanted, so nothing else that was
-//! decided for the status before it may be done together with it (rule job-3). The actions of [`JobDecision::Work`] do not
-//! depend on each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead
-//! to the same end.
+//! A decision is a [`Step`] or work. A step writes the status and so changes what is to be done: no action that was
+//! decided for the earlier status may go with it (rule job-3). The actions of [`JobDecision::Work`] do not depend on
+//! each other: they may be done in any order, and after any subset of them (a crash) the next decisions lead to the
+//! same end.
 //!
 //! Knows: names, hashes, states. Must not know: clients, how objects look.
 
@@ -46,9 +46,9 @@ pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum JobDecision {
-    /// Write the status in a way that changes what is wanted, and decide again.
+    /// Record a step in the status, and decide again.
     Step(Step),
-    /// Do these, in any order. Without any of them there is nothing to do.
+    /// Carry out these actions, in any order. An empty list means that nothing is left to do.
     Work(Vec<JobAction>),
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum JobStatusChange {
 }
 
 impl JobStatusChange {
-    /// What it is called in logs.
+    /// Its name in logs.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::JobId(_) => "number",
@@ -177,7 +177,7 @@ pub(crate) enum Propagation {
     Foreground,
 }
 
-/// What there is to say about the job when this was decided.
+/// What the status should say about the job, found while deciding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
     /// What the next generation waits for, in words; empty when there is nothing to prepare.
@@ -200,7 +200,7 @@ pub(crate) struct Report {
     pub(crate) wake_at: Option<Timestamp>,
 }
 
-/// A decision that is being made: work so far, and what there is to say.
+/// A decision that is not complete yet: the actions so far, and the report.
 #[derive(Default)]
 struct Draft {
     actions: Vec<JobAction>,
@@ -224,7 +224,7 @@ impl Draft {
         }
     }
 
-    /// Applies a child unless it is as it should be. Says whether it is. What is being deleted is waited for.
+    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted.
     fn ensure(&mut self, child: Child, of: WhichGeneration, current: Option<Current>) -> bool {
         match current {
             Some(Current { deleting: true, .. }) => false,
@@ -236,8 +236,8 @@ impl Draft {
         }
     }
 
-    /// Looks at long work: starts it, waits for it, or retries it (rule job-20). Gives the output, or the failure that
-    /// somebody must correct. `what` says, in words, what is waited for.
+    /// Starts long work, waits for it, or retries it (rule job-20). Returns the output, or the failure that a user must
+    /// correct. `what` names the work in messages.
     fn poll<'a, O>(
         &mut self,
         observed: &JobObservation,
@@ -274,7 +274,7 @@ impl Draft {
     }
 }
 
-/// How a child is at present.
+/// The present state of a child.
 struct Current {
     as_wanted: bool,
     deleting: bool,
@@ -292,7 +292,7 @@ impl Current {
     }
 }
 
-/// What to do next, and what there is to say about the job. Pure: the same observation gives the same decision.
+/// Decides what to do next, and what the status should say. Pure: the same observation gives the same decision.
 pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     let mut draft = Draft::default();
     let step = prepare::prepare(observed, &mut draft);

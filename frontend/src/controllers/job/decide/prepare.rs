@@ -1,4 +1,4 @@
-//! The way to the next generation, row by row.
+//! Prepares the next generation, row by row.
 
 use super::super::generation::Target;
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
@@ -9,7 +9,7 @@ use super::{
 };
 use streams_api::{JobPhase, condition};
 
-/// The way to the next generation: the step that is due, or work.
+/// Prepares the next generation: returns the step that is due, or adds actions to the draft.
 pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let status = &observed.status;
     let submitting = status.generation.is_none();
@@ -52,7 +52,7 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         return fetch(observed, draft);
     }
     if matches!(observed.committed, Some(Loaded::Lost(_))) {
-        // Without the plan there is no layout to resize from; the roll-out says so.
+        // Without the plan there is no layout to resize from; the roll-out reports it.
         return None;
     }
     let wanted = wanted_target(observed);
@@ -61,7 +61,7 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         Some(Loaded::Whole(proposal)) if proposal.target.is_some() && proposal.target == wanted => {
             write(observed, proposal, draft)
         }
-        // It is incomplete, or something else is wanted meanwhile.
+        // The proposal is incomplete, or its target is outdated.
         Some(_) => {
             draft.report.preparing = "another plan".to_owned();
             record(JobStatusChange::Abandon)
@@ -73,8 +73,8 @@ fn record(change: JobStatusChange) -> Option<Step> {
     Some(Step::Record(change))
 }
 
-/// What the next generation should be compiled for; `None` when the committed one is what is wanted, or the wanted
-/// widths were refused (rule elasticity-3).
+/// The target of the next generation. `None` if the committed generation has it already, or if the desired widths were
+/// refused (rule elasticity-3).
 pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     let Some(committed) = committed(observed) else {
         return Some(Target::Submission { inputs: observed.inputs.clone() });
@@ -94,7 +94,7 @@ pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     (stuck || repairing).then_some(target)
 }
 
-/// What the failure of a submission that took too long says (rule job-18).
+/// The failure of a submission that took too long (rule job-18).
 fn timed_out(observed: &JobObservation) -> Failure {
     let status = &observed.status;
     let pods = committed(observed).map(|wanted| {
@@ -157,7 +157,7 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
     }
 }
 
-/// Records that what is wanted cannot be compiled. It is not tried again until something else is wanted.
+/// Records that the target cannot be compiled. It is not tried again until the spec or a width changes.
 fn refuse(observed: &JobObservation, failure: &Failure) -> Option<Step> {
     record(match observed.status.generation {
         None => JobStatusChange::FailSubmission(failure.clone()),
@@ -173,14 +173,14 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         return publish(observed, pe_ids, draft);
     }
     if !abandoned(observed).is_empty() {
-        // They are deleted with everything else that nobody refers to.
+        // The clean-up deletes them.
         draft.report.preparing = "objects of an abandoned plan to go away".to_owned();
         return None;
     }
     let mut complete = true;
     let children = &observed.children;
     let of = WhichGeneration::Proposed;
-    // What the committed generation has as well is the roll-out's business: nothing that runs changes before the
+    // The roll-out looks after objects that the committed generation has, too: nothing that runs changes before the
     // commit.
     let running = committed(observed);
     let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.host_pools.contains_key(index));
@@ -210,14 +210,14 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     None
 }
 
-/// Has the texts of these PEs written.
+/// Starts the writing of the texts of these PEs, and waits for it.
 fn publish(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<Step> {
     let what = "AADL texts to be written";
     let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
     let progress = observed.tasks.publish.progress_of_plan(&plan);
     match draft.poll(observed, progress, Task::Publish(PublishRequest { plan: plan.clone(), pe_ids }), what)? {
         Ok(()) => {
-            // Written, and the watch has not shown it yet.
+            // The texts are written, and the mirror does not show them yet.
             what.clone_into(&mut draft.report.preparing);
             None
         }
@@ -236,7 +236,7 @@ fn new_processing_elements<'a>(
     proposal.processing_elements.iter().filter(move |(id, _)| is_new(id)).map(|(id, pe)| (*id, pe))
 }
 
-/// PEs of a generation that have no text to refer to. `None`: one of the ConfigMaps is being deleted, so wait.
+/// PEs of a generation whose text does not exist yet. `None` while a ConfigMap with one of the texts is being deleted.
 fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Vec<u64>> {
     let mut ids = Vec::new();
     for (id, pe) in &wanted.processing_elements {

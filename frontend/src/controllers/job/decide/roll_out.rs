@@ -59,7 +59,7 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     for index in wanted.regions.keys() {
         draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
-    // While a proposal is written, its rows look after the port labels.
+    // While there is a proposal, `prepare` applies the port labels.
     if proposed(observed).is_none() {
         let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
         draft.ensure(Child::JobConfigMap, of, labels);
@@ -127,7 +127,7 @@ fn wave(outdated: Vec<u64>) -> Vec<u64> {
 fn repair(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) {
     let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
     let progress = observed.tasks.repair.progress_of_plan(&plan);
-    // Texts of the committed generation are nothing that the next one waits for.
+    // The next generation does not wait for texts of the committed one.
     let preparing = std::mem::take(&mut draft.report.preparing);
     let task = Task::Repair(PublishRequest { plan: plan.clone(), pe_ids });
     if let Some(Err(failure)) = draft.poll(observed, progress, task, "")

@@ -1,4 +1,4 @@
-//! What users see of a job in particular situations.
+//! Single situations, as users see them.
 
 use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use crate::controllers::job::tasks::TaskKind;

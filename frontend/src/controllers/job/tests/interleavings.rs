@@ -1,4 +1,4 @@
-//! Random orders of everything that can happen, each followed by rest.
+//! Random orders of everything that can happen. After each, the job must come to rest in the desired state.
 
 use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use streams_kubernetes_fake::Fault;
 
 #[derive(Clone, Debug)]
 enum Disturbance {
-    /// A reconcile with mirrors that have heard of everything.
+    /// A reconcile after all changes were delivered to the mirrors.
     Reconcile,
-    /// A reconcile with mirrors that have heard of so many changes of each kind.
+    /// A reconcile after so many changes of each kind were delivered to the mirrors.
     ReconcileBehind([usize; 6]),
     /// A call of the next reconcile does not answer, and has its effect or not. The process goes on.
     LoseAnswer(usize, bool),

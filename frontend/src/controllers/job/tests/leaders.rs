@@ -1,4 +1,4 @@
-//! A frontend that was deposed makes one more write, which arrives when the next leader has finished.
+//! A write of a deposed leader arrives after the next leader has finished.
 
 use super::simulation::{JobSimulation, Snapshot, wait_for};
 use futures::FutureExt;
@@ -47,7 +47,7 @@ fn with_a_late_write(start: &Snapshot, action: fn(&JobSimulation), after: usize)
         simulation.collect();
     }
     let was_late = connection.is_broken();
-    // It has the world, and the world its connection.
+    // It has the simulation, and the simulation its connection.
     connection.meanwhile(|_| async {}.boxed());
     drop(deposed);
     let simulation = Arc::into_inner(simulation).expect("nobody else has it").into_inner().unwrap();

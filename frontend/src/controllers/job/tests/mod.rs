@@ -1,6 +1,7 @@
 //! The job controller over a fake cluster: its real observing, deciding, acting and long work.
 //!
-//! * [`simulation`] — the cluster, the services, the PE controller, users; what must hold after every write, and at rest;
+//! * [`simulation`] — the cluster, the services, the PE controller, users; what must hold after every write, and at
+//!   rest;
 //! * [`table`] — the rows of the decision, one by one;
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;

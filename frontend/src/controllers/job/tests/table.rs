@@ -1,4 +1,4 @@
-//! The rows of the table, one by one: what is observed, what is done.
+//! The rows of the decision table, one by one: the observation, and the actions.
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion};
 use crate::controllers::job::decide::{
@@ -57,7 +57,7 @@ fn next(simulation: &mut JobSimulation) -> Vec<String> {
     done(&simulation.leader.observed())
 }
 
-/// A world in which the controller and the long work have gone on until the next action is `action`; no pod starts.
+/// The simulation after the controller and the long work have gone on until the next action is `action`; no pod starts.
 fn before(mut simulation: JobSimulation, action: &str) -> JobSimulation {
     for _ in 0..100 {
         if next(&mut simulation).iter().any(|summary| summary == action) {

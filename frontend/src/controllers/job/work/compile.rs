@@ -1,4 +1,4 @@
-//! Compiles: from the pinned ADL and widths to a plan in chunks.
+//! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
 use super::{Assignment, LongWork, WorkError, fetch, hosts};
 use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
@@ -56,7 +56,7 @@ impl LongWork for Compile {
     }
 }
 
-/// Compiles, checks what only the cluster can say, and writes the chunks of the plan.
+/// Compiles, checks the plan against the cluster, and writes the chunks of the plan.
 async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, job, .. } = assignment;
     let adl = fetch::pinned(assignment).await?;
@@ -178,7 +178,7 @@ fn with_content(compilation: &Compilation, adl: Bytes) -> Compilation {
     compilation
 }
 
-/// What must not be given to anybody else although the layout does not have it.
+/// PE ids and ports that are in use although the layout does not have them.
 struct InUse {
     pe_ids: Vec<u64>,
     ports: Vec<PortsInUse>,

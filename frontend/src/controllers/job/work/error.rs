@@ -1,4 +1,4 @@
-//! Why long work gave no output, and what helps.
+//! Errors of long work, with their remedies.
 
 use crate::controllers::job::documents::WriteError;
 use crate::controllers::job::tasks::{Failure, Remedy};
@@ -11,7 +11,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// Why work gave no output. Whether to try it again is known, when is not yet.
+/// Why work gave no output. It knows whether to try again, but not yet when.
 #[derive(Clone, Debug)]
 pub(super) struct WorkError {
     pub(super) retry: bool,
@@ -23,7 +23,7 @@ pub(super) struct WorkError {
 }
 
 impl WorkError {
-    /// Somebody must change what is wanted.
+    /// A user must change the spec or a width.
     pub(super) fn permanent(reason: &str, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.to_owned(), message.into());
         Self { retry: false, recompile: false, reason, message, stage: None, code: None }

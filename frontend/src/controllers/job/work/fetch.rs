@@ -1,4 +1,4 @@
-//! Fetches bundles: from a bundle to an ADL in chunks.
+//! Fetches bundles, and stores their ADL in chunks.
 
 use super::{Assignment, LongWork, WorkError};
 use crate::controllers::job::chunks::Document;
@@ -53,8 +53,8 @@ async fn fetch<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<StoredAdl, 
     Ok(StoredAdl { chunks: cut.count(), sha256: cut.sha256, size, sab_name: application.sab_name, spec_generation: 0 })
 }
 
-/// The pinned ADL of a job (rule job-6): from memory, from its chunks, or, if a user deleted those, from the bundle if
-/// that is still the same.
+/// The pinned ADL of a job (rule job-6): from memory, else from its chunks. If a user has deleted the chunks, from the
+/// bundle, provided that it has not changed.
 pub(super) async fn pinned<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<Bytes, WorkError> {
     let Assignment { reconciler, key, job, .. } = assignment;
     let stored = job.status.as_ref().and_then(|status| status.adl.as_ref());

@@ -1,4 +1,4 @@
-//! What a plan needs to know of the cluster's nodes: which node has an address, and how much CPU is free.
+//! Reads the nodes of the cluster: which node has an address, and how much CPU is free.
 
 use super::error::WorkError;
 use crate::controllers::job::resources::parse_milli;

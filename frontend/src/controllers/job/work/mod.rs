@@ -1,21 +1,21 @@
 //! The long work of jobs: fetching, compiling, writing texts.
 //!
-//! A reconcile asks for work ([`start`]) and goes on. Workers take it from a queue with one entry per job and kind
-//! (rule job-4). The output is kept in memory and wakes the reconciler, which records it. A newer request of the same
-//! kind ends the work that is going on and takes its place.
+//! A reconcile requests work ([`start`]) and goes on. Workers take it from a queue with one entry per job and kind
+//! (rule job-4). They keep the output in memory and wake the reconciler, which records it. A newer request of the same
+//! kind cancels the work that is under way and takes its place.
 //!
 //! Each kind is a type that implements [`LongWork`]:
 //!
-//! | Module | Work | Leaves behind |
+//! | Module | Work | Writes |
 //! |---|---|---|
 //! | [`fetch`] | bundle -> ADL | chunks of the ADL |
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
 //!
-//! [`error`] says why work gave no output; [`hosts`] is what a plan needs to know of nodes.
+//! [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster.
 //!
-//! What is left behind is the same however often the work is done, and nobody refers to it until the reconciler has
-//! recorded it.
+//! Work that is repeated writes the same objects again, and no object refers to them until the reconciler has recorded
+//! the output.
 
 mod compile;
 mod error;
@@ -44,27 +44,30 @@ use tracing::{Instrument, Span};
 trait LongWork {
     /// Which one.
     const KIND: TaskKind;
-    /// Whether what is left behind says that the work was done, so that its success need not be kept.
+    /// Whether the mirrors show that the work was done, so that its success need not be kept.
     const RESULT_IS_VISIBLE: bool;
-    /// What is asked for.
+    /// The request.
     type Request: Clone + PartialEq + Send + Sync;
-    /// What comes of it.
+    /// The output.
     type Output: Send;
 
     /// Where its state is kept.
     fn slot(tasks: &mut Tasks) -> &mut Slot<Self::Request, Self::Output>;
 
-    /// The span that it is done in. It continues the trace of whoever is waiting for it.
+    /// The span of the work. It continues the trace of the request that waits for it.
     fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &Self::Request) -> Span;
 
-    /// Does it.
+    /// Does the work.
+    ///
+    /// # Errors
+    /// See [`WorkError`].
     fn perform<C: Cluster>(
         assignment: &Assignment<'_, C>,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Output, WorkError>> + Send;
 }
 
-/// The job that is worked on, and what it takes to do so.
+/// The job that a worker works on, and the reconciler.
 struct Assignment<'a, C> {
     reconciler: &'a JobReconciler<C>,
     key: &'a Key,
@@ -72,8 +75,8 @@ struct Assignment<'a, C> {
     uid: &'a str,
 }
 
-/// Asks for long work. Work of this kind that is going on for something else is ended. What a running job waits for
-/// (`urgent`) goes first.
+/// Requests long work. Cancels work of this kind that is under way for another request. `urgent` work, for a running
+/// job, goes first.
 pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
     let kind = match task {
         Task::Fetch(request) => request_work::<Fetch, C>(reconciler, key, uid, request),
@@ -110,7 +113,7 @@ pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Que
     .await;
 }
 
-/// Does the work that is asked for, unless nobody asks for it any more.
+/// Does the requested work, if it is still requested.
 pub(super) async fn work<C: Cluster>(reconciler: &JobReconciler<C>, item: &WorkItem) {
     let key = &item.job;
     let Some(job) = reconciler.mirrors.jobs.get(key) else { return };
@@ -131,7 +134,7 @@ impl<C: Cluster> Assignment<'_, C> {
         Writer { cluster: &self.reconciler.cluster, namespace: &self.key.namespace, manager: MANAGER }
     }
 
-    /// Does what is asked for of this kind, until it is done or a newer request takes its place.
+    /// Does the requested work of this kind, until it is done or a newer request cancels it.
     async fn carry_out<W: LongWork>(&self) {
         let token = CancellationToken::new();
         let requested = self.reconciler.memory.find(self.key, self.uid, |entry| {
@@ -148,7 +151,7 @@ impl<C: Cluster> Assignment<'_, C> {
         }
     }
 
-    /// Keeps the result, if it is still asked for.
+    /// Keeps the result, if it is still requested.
     fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>) {
         self.reconciler.memory.find(self.key, self.uid, |entry| {
             entry.cancel.remove(&W::KIND);

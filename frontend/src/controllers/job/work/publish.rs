@@ -1,4 +1,4 @@
-//! Publishes texts: from a plan to the AADL of PEs in ConfigMaps (rule job-11).
+//! Publishes texts: renders the AADL of PEs, and writes each into a ConfigMap (rule job-11).
 //!
 //! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
 //! any is written, so that a generation which cannot be stored leaves nothing.
@@ -117,7 +117,10 @@ fn unreadable(pe_id: u64) -> WorkError {
     WorkError::transient("FusionFailed", format!("the text of PE {pe_id} is not UTF-8"))
 }
 
-/// Renders large texts and refuses those that do not fit. Gives some of them, compressed.
+/// Renders large texts and refuses those that do not fit. Returns some of them, compressed.
+///
+/// # Errors
+/// A text does not fit an object, or could not be rendered.
 async fn measure(render: &Render<'_>, large: &[u64]) -> Result<BTreeMap<u64, StoredText>, WorkError> {
     let mut kept = BTreeMap::new();
     let mut bytes = 0_usize;

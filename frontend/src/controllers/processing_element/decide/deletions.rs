@@ -1,4 +1,4 @@
-//! Which pods may go (rule pe-11).
+//! Decides which pods to delete (rule pe-11).
 
 use super::super::facts::{recorded, was_created};
 use super::super::observed::{ObservedPod, PeObservation};
@@ -17,7 +17,7 @@ pub(crate) struct Deletion {
     pub(crate) uid: String,
 }
 
-/// Pods that nothing needs any more, by what is recorded:
+/// The pods to delete, by what the status records:
 /// * the failed pod of the launch count, once the status says that it is to be deleted;
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
 ///   their successor cannot be created (`blocked`).

@@ -1,4 +1,4 @@
-//! How pods end, and what the policies make of it (rules pe-7 and pe-8).
+//! Records how pods end, and applies the restart policies (rules pe-7 and pe-8).
 
 use super::super::facts::{how_it_ended, is_restart_permitted, recorded, was_created};
 use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
@@ -18,7 +18,7 @@ const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 4096;
 
 impl DecisionBuilder<'_> {
-    /// Records how the pod of the launch count ended; asks if that is not known.
+    /// Records how the pod of the launch count ended. Asks the API server if that is not known.
     pub(super) fn note_end(&mut self) -> Option<PeAction> {
         if !was_created(&self.status) || recorded(&self.status).is_some() {
             return None;

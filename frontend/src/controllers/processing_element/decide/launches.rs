@@ -1,4 +1,4 @@
-//! Why another pod is asked for (rule pe-3).
+//! Decides whether another pod is needed, and why (rule pe-3).
 
 use super::super::facts::{current, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, Stage};
@@ -48,9 +48,9 @@ impl LaunchReason {
 }
 
 impl DecisionBuilder<'_> {
-    /// A request to restart is met by a pod that is yet to be created (rule pe-13). Only the API server knows that it
-    /// is: after a lost answer, or while another replica leads, there may be a pod that the mirror does not show and
-    /// that the status does not know of. That one is noted, and then replaced.
+    /// A pod that is yet to be created meets a request to restart (rule pe-13). Only the API server knows whether it is
+    /// yet to be created: after a lost answer, or while another replica leads, there may be a pod that neither the
+    /// mirror nor the status shows. Such a pod is recorded, and then replaced.
     pub(super) fn meet_request(&mut self) -> Option<PeAction> {
         let yet_to_be_created = self.status.launch_count > 0 && !was_created(&self.status);
         if !yet_to_be_created || !self.is_restart_requested() || obstacle(self.observed).is_some() {
@@ -67,7 +67,7 @@ impl DecisionBuilder<'_> {
         }
     }
 
-    /// Asks for another pod if there is a reason and nothing stands in the way.
+    /// Begins another launch if there is a reason and no obstacle.
     pub(super) fn launch(&mut self) -> Option<PeAction> {
         let reason = self.reason_to_launch()?;
         if obstacle(self.observed).is_some() {
@@ -104,8 +104,8 @@ impl DecisionBuilder<'_> {
             return Some(LaunchReason::First);
         }
         if !was_created(status) {
-            // The pod that is about to be created has everything that is wanted; if it was created before, that is
-            // noted first.
+            // The pod that is about to be created is made from the newest spec. If it was created before, that is
+            // recorded first.
             return None;
         }
         if self.is_restart_requested() {

@@ -1,6 +1,6 @@
-//! What to do next for a PE: one pure function from what is observed to one action, and the pods that may go.
+//! Decides what to do next for a PE: one pure function from an observation to one action, and to the pods to delete.
 //!
-//! The first row that applies is the action; each is one write, or none:
+//! The first row that applies gives the action. Each action is one write, or none:
 //!
 //! | Row | When | Action |
 //! |---|---|---|
@@ -8,15 +8,15 @@
 //! | created | the pod of the launch count is there, and the status does not say so | record it |
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
-//! | removal | what is left of it was deleted, or is to be deleted now | record by whom |
+//! | removal | the ended pod was deleted, or is to be deleted now | record by whom |
 //! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
 //! | create | the pod of the launch count was never created, and no older one runs | create it |
 //!
-//! What becomes of a pod that ended (rule pe-7):
+//! When a pod that ended is replaced (rule pe-7):
 //!
-//! | The pod | replaced, if |
+//! | The pod | is replaced if |
 //! |---|---|
 //! | failed: exit code, probe; or was lost: eviction, preemption, drain, node gone | `restartFailedPod` |
 //! | completed: exit code 0 | `restartCompletedPod` |
@@ -78,7 +78,7 @@ pub(crate) enum PeAction {
     Create,
 }
 
-/// A change of the status that is a fact from then on.
+/// A change of the status that is not taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeStatusChange {
     /// The status had been lost: it goes on with the newest pod.
@@ -112,7 +112,7 @@ pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
     builder.finish(action, deletions)
 }
 
-/// What is known of the pod of the launch count.
+/// Whether the pod of the launch count exists, as far as it is known.
 enum Presence<'a> {
     There(&'a ObservedPod),
     Gone(&'a AbsentPod),

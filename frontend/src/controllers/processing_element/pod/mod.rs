@@ -2,10 +2,10 @@
 //! redis servers.
 //!
 //! Two hashes tell pods apart that were made from other options (rule pod-2): [`observed::TemplateHashes::hash`] covers
-//! everything but the launch, the text and the place; [`observed::TemplateHashes::placement`] covers the place. The second is
-//! over what is asked for, not over how it is expressed, because another value restarts the PE, and a new version of
-//! the frontend must not. It covers the number of the host pool, too, which a resize keeps as long as names of pools
-//! are unique (rule expansion-25).
+//! everything but the launch, the text and the place; [`observed::TemplateHashes::placement`] covers the place. The
+//! second is over what is asked for, not over how it is expressed, because another value restarts the PE, and a new
+//! version of the frontend must not. It covers the number of the host pool, too, which a resize keeps as long as names
+//! of pools are unique (rule expansion-25).
 //!
 //! What running PEs rely on is frozen: variables and their order, mount paths, the program, user and group.
 //!

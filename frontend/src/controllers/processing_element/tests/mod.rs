@@ -1,4 +1,4 @@
-//! The controller over a fake API server: scenarios, and whatever else may happen.
+//! The controller over a fake API server: scenarios with a crash at every call, and random walks.
 
 mod properties;
 mod scenarios;

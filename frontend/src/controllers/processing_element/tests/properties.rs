@@ -1,5 +1,5 @@
-//! Whatever happens, in whatever order, however late it is heard of, and wherever the controller crashes: nothing
-//! forbidden is done (the world checks every call), and once it is calm there is exactly the pod that should be there.
+//! Random walks: events in any order, mirrors that lag behind, crashes at any call. The simulation checks every call of
+//! the controller. Once no more events come, exactly the pod that should exist exists.
 
 use super::simulation::{ClusterEvent, PeSimulation};
 use proptest::prelude::*;

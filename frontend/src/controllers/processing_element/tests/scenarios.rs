@@ -1,4 +1,4 @@
-//! What may become of a PE, with a crash at every call.
+//! Scenarios of a PE, with a crash at every call.
 
 use super::simulation::{ClusterEvent, PeSimulation};
 use std::borrow::Cow;

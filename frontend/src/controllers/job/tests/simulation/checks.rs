@@ -1,6 +1,6 @@
-//! What must hold.
+//! The invariants, checked before each write of the controller and at rest.
 //!
-//! Before each write of the controller the cluster is looked at as it is then, and the write as it is about to be made.
+//! A check before a write looks at the cluster as it is at that moment, and at the write.
 
 use super::journal::{Journal, keep};
 use super::services::{NOT_RESTARTABLE, Services};

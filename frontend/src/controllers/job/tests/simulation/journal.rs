@@ -1,4 +1,4 @@
-//! What is written down while the cluster runs.
+//! The journal of a simulation: widths, generations, writes, and states to go on from.
 
 use super::JobSimulation;
 use super::services::ServiceState;

@@ -1,6 +1,6 @@
-//! A cluster with one job, and everything around the job controller.
+//! A simulated cluster with one job, and everything around the job controller.
 //!
-//! * this file — the cluster as time goes by: reconciles, long work, crashes;
+//! * this file — reconciles, long work, crashes, the passing of time;
 //! * [`process`] — a frontend;
 //! * [`services`] — bundles and the fusion service;
 //! * [`users`] — users, and the PE controller;
@@ -13,6 +13,8 @@ mod process;
 mod services;
 mod users;
 
+use self::journal::Journal;
+use self::services::{ServiceState, Services};
 use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,11 +24,9 @@ use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Fault, Server};
 
-use self::journal::Journal;
 pub(super) use self::journal::Snapshot;
 pub(super) use self::process::{FrontendProcess, wait_for};
 pub(super) use self::services::NOT_RESTARTABLE;
-use self::services::{ServiceState, Services};
 pub(super) use self::users::UserDeletion;
 
 /// Regions of the application, by index.

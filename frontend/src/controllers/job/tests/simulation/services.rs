@@ -1,4 +1,4 @@
-//! Where bundles come from, and what the fusion service makes of them: two regions with a PE for each channel, a
+//! The source of bundles and the fusion service. Their application has two regions with a PE for each channel, a
 //! source, a sink, and two PEs that no width restarts.
 
 use super::REGIONS;

@@ -1,4 +1,4 @@
-//! What happens without the controller: kubelets, users, resizes, accidents.
+//! Events that the controller does not cause: kubelets, users, resizes, accidents.
 
 use super::super::super::{observed, pod_status};
 use super::ground_truth::{GroundTruth, host};

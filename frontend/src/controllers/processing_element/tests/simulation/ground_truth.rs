@@ -1,4 +1,4 @@
-//! How pods really ended, and what the controller must never do.
+//! The ground truth: how pods really ended. Checks every call of the controller against it.
 
 use super::super::super::facts::is_restart_permitted;
 use super::super::super::pod_status;

@@ -1,7 +1,7 @@
-//! A cluster with a PE controller in it, and what must be so once nothing changes any more.
+//! A simulated cluster with a PE controller, and the invariants that hold once nothing changes any more.
 //!
-//! The controller is the real one: its reconciler observes, decides and acts over a fake API server. The world decides
-//! when its mirrors hear of something, when a call fails, and when the process dies.
+//! The reconciler is the real one, over a fake API server. The simulation decides when changes reach the mirrors, when
+//! a call fails, and when the process dies.
 
 mod events;
 mod ground_truth;
@@ -42,7 +42,7 @@ const JOB: &str = "flow";
 const PE: &str = "flow-3";
 const TEXT: &str = "flow-3-text";
 
-/// The world, with a controller in it.
+/// A cluster with a controller.
 pub(super) struct PeSimulation {
     surroundings: Surroundings,
     leader: ControllerProcess,
