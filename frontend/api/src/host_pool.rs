@@ -81,7 +81,7 @@ pub enum MembershipMode {
     Exclusive,
 }
 
-/// What is known of a host pool. Written by the job controller only.
+/// What is known of a host pool. Written by the host pool controller only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HostPoolStatus {

@@ -8,6 +8,25 @@
 //! | [`ParallelRegion`] | an operator in several channels | users, autoscalers (`width`) | the region controller |
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
 //!
+//! The types of a Job are spread over several modules:
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`job`] | the kind, its spec, and what of it cannot be changed |
+//! | [`bundle`], [`fusion`], [`threading_model`], [`submission_value`] | parts of that spec |
+//! | [`pe_options`] | options of PEs, which the spec of a Job and of each PE has |
+//! | [`job_status`] | its status |
+//!
+//! The other kinds are in [`processing_element`], [`parallel_region`] and [`host_pool`]. What several kinds have:
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`names`] | names of objects, labels and annotations |
+//! | [`condition`] | conditions of a status |
+//! | [`requested_widths`] | a request for widths of several regions, kept as an annotation |
+//! | [`crds`] | the manifests |
+//! | `schema` | bounded schemas of foreign types |
+//!
 //! Knows: fields, defaults, names, labels, what the API server can refuse by itself (structural schemas and CEL).
 //! Must not know: how any of it is brought about.
 //!

@@ -2,6 +2,9 @@
 //! (rule name-8).
 //!
 //! Nothing selects by generation: who belongs to a generation is said by the plan.
+//!
+//! Two parts of these rules are not here: names of pods (rule name-4, `controllers/processing_element/pod` of the
+//! frontend) and Services (rule name-7, `controllers/job/children.rs`).
 
 use std::collections::BTreeMap;
 

@@ -105,7 +105,7 @@ impl ParallelRegion {
     }
 }
 
-/// What is known of a region. Written by the job controller only.
+/// What is known of a region. Written by the region controller only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParallelRegionStatus {

@@ -4,7 +4,7 @@
 
 use crate::citations::{citations, foreign, mentions};
 use crate::files::{File, Place, assert_none, read};
-use crate::markdown::headings;
+use crate::markdown::{headings, links};
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,6 +12,10 @@ use std::sync::LazyLock;
 
 /// Where the chapters are.
 const RULES: &str = "docs/rules/";
+/// Lists the chapters, each with files that carry out rules of it.
+const CHAPTERS: &str = "docs/rules/README.md";
+/// How a link in [`CHAPTERS`] to a file of the code begins.
+const TO_THE_ROOT: &str = "../../";
 /// Files of these endings are what implements a rule.
 const CODE: [&str; 3] = ["rs", "proto", "yaml"];
 /// Its examples are citations of rules and documents that do not exist.
@@ -66,13 +70,12 @@ fn citing(files: &[File]) -> impl Iterator<Item = &File> {
 
 /// Citations of rules that do not exist. Within the rules, a number of a chapter is a citation wherever it stands.
 fn dead<'a>(rules: &Rules, files: impl IntoIterator<Item = &'a File>) -> Vec<String> {
-    let chapter = |number: &str| number.rsplit_once('-').map(|(chapter, _)| chapter.to_owned());
-    let chapters: BTreeSet<_> = rules.places.keys().filter_map(|number| chapter(number)).collect();
+    let chapters: BTreeSet<_> = rules.places.keys().map(|number| chapter_of(number)).collect();
     let of_file = |file: &'a File| {
         let mut cited = citations(&file.text);
         if file.path.starts_with(RULES) {
             let mentioned = mentions(&file.text).into_iter();
-            cited.extend(mentioned.filter(|mention| chapter(&mention.rule).is_some_and(|of| chapters.contains(&of))));
+            cited.extend(mentioned.filter(|mention| chapters.contains(chapter_of(&mention.rule))));
             cited.sort();
             cited.dedup();
         }
@@ -88,6 +91,33 @@ fn uncited<'a>(rules: &Rules, files: impl IntoIterator<Item = &'a File>) -> Vec<
     let cited: BTreeSet<_> = code.flat_map(|file| citations(&file.text)).map(|citation| citation.rule).collect();
     let uncited = rules.places.iter().filter(|(number, _)| !cited.contains(*number));
     uncited.map(|(number, place)| format!("{place}: no code cites rule {number}")).collect()
+}
+
+/// The chapter that a rule stands in.
+fn chapter_of(number: &str) -> &str {
+    number.rsplit_once('-').map_or(number, |(chapter, _)| chapter)
+}
+
+/// What is wrong with the files that the list of chapters names. A line of it begins with a link to a chapter; each
+/// file that it links to has to cite a rule of that chapter.
+fn misplaced(list: &File, rules: &Rules, files: &[File]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut without_code: BTreeSet<&str> = rules.places.keys().map(|number| chapter_of(number)).collect();
+    let links = links(&list.text);
+    for line in links.chunk_by(|a, b| a.line == b.line) {
+        let Some(chapter) = line[0].target.strip_suffix(".md").filter(|path| !path.contains('/')) else { continue };
+        for (link, path) in line.iter().filter_map(|link| Some((link, link.target.strip_prefix(TO_THE_ROOT)?))) {
+            let cites =
+                |file: &File| citations(&file.text).iter().any(|citation| chapter_of(&citation.rule) == chapter);
+            if files.iter().any(|file| file.path == path && cites(file)) {
+                without_code.remove(chapter);
+            } else {
+                problems.push(format!("{}: {path} cites no rule of the chapter {chapter}", list.place(link.line)));
+            }
+        }
+    }
+    problems.extend(without_code.iter().map(|chapter| format!("{}: no file of the chapter {chapter}", list.path)));
+    problems
 }
 
 #[test]
@@ -110,6 +140,13 @@ fn citations_lead_to_rules() {
 fn code_cites_every_rule() {
     let files = read();
     assert_none("rules without code", uncited(&chapters(files), citing(files)));
+}
+
+#[test]
+fn the_list_of_chapters_names_files_that_cite_them() {
+    let files = read();
+    let list = files.iter().find(|file| file.path == CHAPTERS).unwrap();
+    assert_none("files in the list of chapters", misplaced(list, &chapters(files), files));
 }
 
 #[test]
@@ -149,6 +186,23 @@ mod tests {
             "docs/rules/b.md:5: `b-04: Zero` should be `### b-04: Title`",
         ];
         assert_eq!(rules.problems, expected);
+    }
+
+    #[test]
+    fn files_that_cite_no_rule_of_the_chapter_they_are_listed_for_are_told_with_the_place() {
+        let files = [
+            file("docs/rules/a.md", "### a-1: One\n"),
+            file("docs/rules/b.md", "### b-1: One\n"),
+            file("x.rs", "// (rule a-1)\n"),
+        ];
+        let list =
+            "[a.md](a.md): [x](../../x.rs), [y](../../y.rs)\n\n[b.md](b.md): [x](../../x.rs)\n\n[a](../../a.md)\n";
+        let expected = [
+            "docs/rules/README.md:1: y.rs cites no rule of the chapter a",
+            "docs/rules/README.md:3: x.rs cites no rule of the chapter b",
+            "docs/rules/README.md: no file of the chapter b",
+        ];
+        assert_eq!(misplaced(&file(CHAPTERS, list), &Rules::of(&files[..2]), &files), expected);
     }
 
     #[test]
