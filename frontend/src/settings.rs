@@ -83,7 +83,12 @@ pub struct JobSettings {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
 
-    /// Jobs that are fetched, compiled or written at the same time
+    /// Bundles that are fetched at the same time; half of them for one namespace at most
+    #[arg(long, env = "STREAMS_DOWNLOAD_WORKERS", default_value = "4", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub download_workers: u16,
+
+    /// Jobs that are compiled or whose texts are written at the same time; half of them for one namespace at most
     #[arg(long, env = "STREAMS_LONG_WORKERS", default_value = "4", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub long_workers: u16,
@@ -102,6 +107,7 @@ impl Default for JobSettings {
             resize_seconds: Duration::from_secs(300),
             cpu_share: 0.5,
             workers: 8,
+            download_workers: 4,
             long_workers: 4,
             max_generation_mib: 4096,
         }

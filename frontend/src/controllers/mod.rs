@@ -6,6 +6,7 @@
 //! | [`processing_element`] | keeps one pod per PE, under its restart policies |
 //! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
 //! | [`host_pool`] | writes the status of host pools |
+//! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`reconciler`] | the trait that all of them implement |
 //!
 //! Changes of objects wake a controller. It observes the mirrors, decides by a pure function, and acts. It does not
@@ -15,6 +16,7 @@
 
 pub(crate) mod host_pool;
 pub(crate) mod job;
+pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
@@ -22,6 +24,7 @@ pub(crate) mod reconciler;
 pub(crate) mod tests;
 
 use self::job::services::ClusterBundles;
+use self::owner::owner_of_child;
 use self::reconciler::{Reconciler, reconcile};
 use crate::bundles::Fetcher;
 use crate::fusion;
@@ -33,7 +36,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::queue::{self, BackOff, Queue};
+use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio_util::sync::CancellationToken;
 
 /// What the controllers need of the process.
@@ -72,8 +75,9 @@ pub async fn run(dependencies: Dependencies, stop: CancellationToken) {
         &metrics,
         &jobs,
     );
-    let region_queue = Queue::new("parallel_region", BackOff::default(), &metrics);
-    let pool_queue = Queue::new("host_pool", BackOff::default(), &metrics);
+    let sharing = Sharing::among(jobs.workers, owner_of_child);
+    let region_queue = Queue::new("parallel_region", BackOff::default(), sharing, &metrics);
+    let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics);
     parallel_region::subscribe(&mirrors, &region_queue);
     host_pool::subscribe(&mirrors, &pool_queue);
 

@@ -8,14 +8,20 @@
 //! * Nothing is lost: after every addition the key is handed out at least once, from a moment that is not before the
 //!   addition.
 //! * Additions coalesce: a key waits at most once, however often it is added.
-//! * Fair: first in, first out, urgent keys before others.
+//! * Fair: namespaces take turns, and within one of them the objects that keys belong to; keys of one object come first
+//!   in, first out. A namespace never has more workers than [`Sharing`] allows.
+//! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so. A
+//!   key that fails or comes back soon stays urgent.
 //!
 //! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
 
 mod state;
+mod turns;
 mod workers;
 
+pub use self::state::Sharing;
 use self::state::State;
+pub use self::turns::Owner;
 pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueLabels, as_seconds};
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -87,12 +93,12 @@ impl<K> fmt::Debug for Queue<K> {
 
 impl<K: QueueKey> Queue<K> {
     /// An empty queue; `name` is its label in metrics and logs.
-    pub fn new(name: &'static str, back_off: BackOff, metrics: &Metrics) -> Self {
+    pub fn new(name: &'static str, back_off: BackOff, sharing: Sharing<K>, metrics: &Metrics) -> Self {
         let shared = SharedQueue {
             name,
             back_off,
             metrics: metrics.clone(),
-            state: Mutex::new(State::new()),
+            state: Mutex::new(State::new(sharing)),
             failures: Mutex::new(BTreeMap::new()),
             wake: Notify::new(),
         };
@@ -109,14 +115,14 @@ impl<K: QueueKey> Queue<K> {
         self.change(|state, now| state.add(key, false, now));
     }
 
-    /// Looks at the key before all that are not urgent.
+    /// Looks at the key before those that are not urgent.
     pub fn add_urgent(&self, key: K) {
         self.change(|state, now| state.add(key, true, now));
     }
 
     /// Looks at the key after `delay`. The earliest of several delays counts.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.change(|state, now| state.add_at(key, now + delay));
+        self.change(|state, now| state.add_at(key, now + delay, now));
     }
 
     /// Looks at the key after a delay that grows with every call until [`Queue::forget`].
@@ -250,7 +256,7 @@ mod tests {
     use super::*;
 
     fn queue() -> Queue<String> {
-        Queue::new("test", BackOff::default(), &Metrics::new("test"))
+        Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"))
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,21 +1,67 @@
 //! The state of a queue: where every key is. Reads no clock and never waits.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use super::turns::{Owner, Turns};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Urgent keys that are handed out before one that is not, if such a key waits.
+const URGENT_IN_A_ROW: u32 = 8;
+/// A key that is urgent and comes back within this time is urgent then, too. What comes back later waits for something
+/// else than a worker.
+const URGENT_FOR: Duration = Duration::from_secs(10);
+
+/// How the keys of a queue share its workers (rule call-7).
+#[derive(Debug)]
+pub struct Sharing<K> {
+    /// Who a key belongs to.
+    pub owner: fn(&K) -> Owner,
+    /// Keys of one namespace that are in progress at the same time, at most.
+    pub per_namespace: usize,
+    /// Keys that are not urgent and are in progress at the same time, at most.
+    pub not_urgent: usize,
+}
+
+// Derived, they would ask for a key that can be copied.
+impl<K> Clone for Sharing<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Sharing<K> {}
+
+impl<K> Sharing<K> {
+    /// A namespace may have three of four workers, so that others find one however slow its work is.
+    pub fn among(workers: u16, owner: fn(&K) -> Owner) -> Self {
+        let most = usize::from(workers - workers / 4);
+        Self { owner, per_namespace: most.max(1), not_urgent: usize::MAX }
+    }
+
+    /// All keys belong together, and any of them may have all workers.
+    pub fn none() -> Self {
+        Self { owner: |_| Owner::default(), per_namespace: usize::MAX, not_urgent: usize::MAX }
+    }
+}
+
 /// Where every key is.
 pub(super) struct State<K> {
-    /// Keys in the order of their tickets; an entry whose ticket is not the key's any more is skipped.
-    urgent: VecDeque<(u64, K)>,
-    normal: VecDeque<(u64, K)>,
+    sharing: Sharing<K>,
+    /// Keys with their tickets; an entry whose ticket is not the key's any more does not count.
+    urgent: Turns<(u64, K)>,
+    normal: Turns<(u64, K)>,
     queued: HashMap<K, Place>,
-    in_progress: HashSet<K>,
+    /// Whether it was handed out as an urgent one.
+    in_progress: HashMap<K, bool>,
+    in_progress_of: HashMap<Arc<str>, usize>,
+    not_urgent_in_progress: usize,
+    urgent_in_a_row: u32,
     /// Added while in progress; whether urgent.
     asked_for_again: HashMap<K, bool>,
     by_due_time: BTreeSet<(Instant, K)>,
-    due_times: HashMap<K, Instant>,
+    delayed: HashMap<K, Delayed>,
     next_ticket: u64,
     closed: bool,
 }
@@ -27,23 +73,33 @@ struct Place {
     urgent: bool,
 }
 
+#[derive(Clone, Copy)]
+struct Delayed {
+    due: Instant,
+    urgent: bool,
+}
+
 impl<K: Clone + Ord + Hash> State<K> {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(sharing: Sharing<K>) -> Self {
         Self {
-            urgent: VecDeque::new(),
-            normal: VecDeque::new(),
+            sharing,
+            urgent: Turns::new(),
+            normal: Turns::new(),
             queued: HashMap::new(),
-            in_progress: HashSet::new(),
+            in_progress: HashMap::new(),
+            in_progress_of: HashMap::new(),
+            not_urgent_in_progress: 0,
+            urgent_in_a_row: 0,
             asked_for_again: HashMap::new(),
             by_due_time: BTreeSet::new(),
-            due_times: HashMap::new(),
+            delayed: HashMap::new(),
             next_ticket: 0,
             closed: false,
         }
     }
 
     pub(super) fn add(&mut self, key: K, urgent: bool, now: Instant) {
-        if self.in_progress.contains(&key) {
+        if self.in_progress.contains_key(&key) {
             *self.asked_for_again.entry(key).or_insert(false) |= urgent;
             return;
         }
@@ -55,38 +111,70 @@ impl<K: Clone + Ord + Hash> State<K> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.queued.insert(key.clone(), Place { ticket, since, urgent });
-        if urgent { &mut self.urgent } else { &mut self.normal }.push_back((ticket, key));
+        let owner = (self.sharing.owner)(&key);
+        if urgent { &mut self.urgent } else { &mut self.normal }.push(owner, (ticket, key));
     }
 
-    pub(super) fn add_at(&mut self, key: K, due: Instant) {
-        match self.due_times.get(&key) {
-            Some(earlier) if *earlier <= due => return,
-            Some(later) => {
-                self.by_due_time.remove(&(*later, key.clone()));
+    /// Adds the key at this time. If it is in progress as an urgent one, it comes back as an urgent one.
+    pub(super) fn add_at(&mut self, key: K, due: Instant, now: Instant) {
+        let in_progress = self.in_progress.get(&key).copied().unwrap_or(false);
+        let mut urgent = in_progress && due.saturating_duration_since(now) <= URGENT_FOR;
+        if let Some(earlier) = self.delayed.get_mut(&key) {
+            if earlier.due <= due {
+                return;
             }
-            None => {}
+            urgent |= earlier.urgent;
+            self.by_due_time.remove(&(earlier.due, key.clone()));
         }
-        self.due_times.insert(key.clone(), due);
+        self.delayed.insert(key.clone(), Delayed { due, urgent });
         self.by_due_time.insert((due, key));
     }
 
-    /// The next key and how long it waited. Nothing once the state is closed.
+    /// The next key and how long it waited. Nothing once the state is closed, and nothing while all keys that wait have
+    /// to wait for their own kind.
     pub(super) fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
         if self.closed {
             return None;
         }
         self.queue_what_is_due(now);
-        loop {
-            let (ticket, key) = self.urgent.pop_front().or_else(|| self.normal.pop_front())?;
-            let Some(place) = self.queued.get(&key).copied().filter(|place| place.ticket == ticket) else { continue };
-            self.queued.remove(&key);
-            self.in_progress.insert(key.clone());
-            return Some((key, now.saturating_duration_since(place.since)));
+        let (key, urgent) = if self.urgent_in_a_row < URGENT_IN_A_ROW {
+            self.pop(true).or_else(|| self.pop(false))
+        } else {
+            self.pop(false).or_else(|| self.pop(true))
+        }?;
+        self.urgent_in_a_row = if urgent { self.urgent_in_a_row.saturating_add(1) } else { 0 };
+        let since = self.queued.remove(&key).map_or(now, |place| place.since);
+        *self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_insert(0) += 1;
+        self.not_urgent_in_progress += usize::from(!urgent);
+        self.in_progress.insert(key.clone(), urgent);
+        Some((key, now.saturating_duration_since(since)))
+    }
+
+    fn pop(&mut self, urgent: bool) -> Option<(K, bool)> {
+        if !urgent && self.not_urgent_in_progress >= self.sharing.not_urgent {
+            return None;
         }
+        let (busy, most) = (&self.in_progress_of, self.sharing.per_namespace);
+        let queued = &self.queued;
+        let turns = if urgent { &mut self.urgent } else { &mut self.normal };
+        let popped = turns.pop(
+            |namespace| busy.get(namespace).is_none_or(|count| *count < most),
+            |(ticket, key)| queued.get(key).is_some_and(|place| place.ticket == *ticket),
+        );
+        popped.map(|(_, key)| (key, urgent))
     }
 
     pub(super) fn finish(&mut self, key: K, now: Instant) {
-        self.in_progress.remove(&key);
+        if let Some(urgent) = self.in_progress.remove(&key) {
+            self.not_urgent_in_progress -= usize::from(!urgent);
+            let namespace = (self.sharing.owner)(&key).namespace;
+            if let Some(count) = self.in_progress_of.get_mut(&namespace) {
+                *count -= 1;
+                if *count == 0 {
+                    self.in_progress_of.remove(&namespace);
+                }
+            }
+        }
         if let Some(urgent) = self.asked_for_again.remove(&key) {
             self.add(key, urgent, now);
         }
@@ -97,8 +185,8 @@ impl<K: Clone + Ord + Hash> State<K> {
             && *due <= now
             && let Some((_, key)) = self.by_due_time.pop_first()
         {
-            self.due_times.remove(&key);
-            self.add(key, false, now);
+            let urgent = self.delayed.remove(&key).is_some_and(|delayed| delayed.urgent);
+            self.add(key, urgent, now);
         }
     }
 
@@ -176,7 +264,7 @@ mod tests {
         #[test]
         fn nothing_is_lost_and_no_key_is_worked_on_twice(operations in prop::collection::vec(operation(), 1..200)) {
             let mut now = Instant::now();
-            let mut state = State::new();
+            let mut state = State::new(Sharing::none());
             let mut model = Model::default();
             for operation in operations {
                 match operation {
@@ -186,7 +274,7 @@ mod tests {
                     }
                     Operation::AddAfter { key, millis } => {
                         let due = now + Duration::from_millis(millis);
-                        state.add_at(key, due);
+                        state.add_at(key, due, now);
                         model.owe(key, due);
                     }
                     Operation::Take => match state.take(now) {
@@ -196,8 +284,8 @@ mod tests {
                             // What is due later is still owed.
                             let owed = model.owed.remove(&key);
                             prop_assert!(owed.is_some_and(|from| from <= now), "{key} was not asked for");
-                            if let Some(due) = state.due_times.get(&key) {
-                                model.owed.insert(key, *due);
+                            if let Some(due) = state.delayed.get(&key) {
+                                model.owed.insert(key, due.due);
                             }
                         }
                         None => {
@@ -232,7 +320,7 @@ mod tests {
     #[test]
     fn urgent_keys_go_first_and_waiting_keys_can_become_urgent() {
         let now = Instant::now();
-        let mut state = State::new();
+        let mut state = State::new(Sharing::none());
         for (key, urgent) in [("a", false), ("b", false), ("c", true), ("b", true), ("c", false), ("d", false)] {
             state.add(key, urgent, now);
         }
@@ -244,9 +332,9 @@ mod tests {
     fn the_earliest_of_several_delays_counts() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let mut state = State::new();
+        let mut state = State::new(Sharing::none());
         for seconds in [5, 2, 9] {
-            state.add_at("k", at(seconds));
+            state.add_at("k", at(seconds), now);
         }
         // time -> handed out
         for (seconds, expected) in [(1, None), (2, Some("k")), (9, None)] {
@@ -255,6 +343,83 @@ mod tests {
             if let Some(key) = taken {
                 state.finish(key, at(seconds));
             }
+        }
+    }
+
+    /// Keys of namespaces: the first letter is the namespace, the second the object.
+    fn shared(per_namespace: usize, not_urgent: usize) -> State<&'static str> {
+        let owner = |key: &&str| Owner { namespace: key[..1].into(), object: key[1..2].into() };
+        State::new(Sharing { owner, per_namespace, not_urgent })
+    }
+
+    fn take_all(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
+        std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect()
+    }
+
+    #[test]
+    fn whoever_has_much_to_do_delays_others_by_one_turn() {
+        let now = Instant::now();
+        let mut state = shared(usize::MAX, usize::MAX);
+        for key in ["ax1", "ax2", "ax3", "ax4", "ay1", "bx1"] {
+            state.add(key, false, now);
+        }
+        assert_eq!(take_all(&mut state, now), ["ax1", "bx1", "ay1", "ax2", "ax3", "ax4"]);
+    }
+
+    #[test]
+    fn a_namespace_never_has_more_workers_than_allowed() {
+        let now = Instant::now();
+        let mut state = shared(2, usize::MAX);
+        for key in ["ax1", "ax2", "ax3", "bx1"] {
+            state.add(key, key == "ax3", now);
+        }
+        assert_eq!(take_all(&mut state, now), ["ax3", "ax1", "bx1"]);
+        state.finish("bx1", now);
+        assert_eq!(take_all(&mut state, now), [""; 0]);
+        state.finish("ax1", now);
+        assert_eq!(take_all(&mut state, now), ["ax2"]);
+        ["ax2", "ax3"].into_iter().for_each(|key| state.finish(key, now));
+        assert!(!state.has_more() && state.in_progress_of.is_empty());
+    }
+
+    #[test]
+    fn what_is_urgent_finds_a_worker_that_the_rest_may_not_have() {
+        let now = Instant::now();
+        let mut state = shared(usize::MAX, 2);
+        ["ax1", "bx1", "cx1"].into_iter().for_each(|key| state.add(key, false, now));
+        assert_eq!(take_all(&mut state, now), ["ax1", "bx1"]);
+        state.add("dx1", true, now);
+        assert_eq!(take_all(&mut state, now), ["dx1"]);
+        state.finish("dx1", now);
+        assert_eq!(take_all(&mut state, now), [""; 0]);
+        state.finish("ax1", now);
+        assert_eq!(take_all(&mut state, now), ["cx1"]);
+    }
+
+    #[test]
+    fn a_flood_of_urgent_keys_lets_others_through() {
+        let now = Instant::now();
+        let keys: Vec<String> = (0..20).map(|number| format!("{number:02}")).collect();
+        let mut state = State::new(Sharing::none());
+        keys.iter().for_each(|key| state.add(key.clone(), true, now));
+        state.add("patient".to_owned(), false, now);
+        let order: Vec<String> = std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect();
+        assert_eq!(order.iter().position(|key| key == "patient"), Some(URGENT_IN_A_ROW as usize));
+    }
+
+    #[test]
+    fn an_urgent_key_that_comes_back_soon_is_urgent_then_too() {
+        let start = Instant::now();
+        // comes back after -> before one that waits
+        for (seconds, first) in [(1, "k"), (60, "other")] {
+            let mut state = State::new(Sharing::none());
+            state.add("k", true, start);
+            assert_eq!(state.take(start).map(|(key, _)| key), Some("k"));
+            let due = start + Duration::from_secs(seconds);
+            state.add_at("k", due, start);
+            state.finish("k", start);
+            state.add("other", false, start);
+            assert_eq!(state.take(due).map(|(key, _)| key), Some(first), "{seconds} s");
         }
     }
 }

@@ -87,13 +87,13 @@ where
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
-    use crate::queue::BackOff;
+    use crate::queue::{BackOff, Sharing};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test(start_paused = true)]
     async fn failures_and_panics_come_back_and_the_rest_does_not() {
-        let queue = Queue::new("test", BackOff::default(), &Metrics::new("test"));
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
         let seen = Arc::new(Mutex::new(Vec::new()));
         for key in ["done", "fails", "panics", "again"] {
             queue.add(key.to_owned());
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_are_never_more_workers_than_allowed() {
-        let queue = Queue::new("test", BackOff::default(), &Metrics::new("test"));
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
         let (running, most, finished) =
             (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         for key in 0..20u32 {

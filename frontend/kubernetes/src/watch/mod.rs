@@ -356,7 +356,7 @@ impl<T> Wire for T where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::BackOff;
+    use crate::queue::{BackOff, Sharing};
     use futures::stream;
     use k8s_openapi::api::core::v1::Service;
 
@@ -382,7 +382,7 @@ mod tests {
         let metrics = Metrics::new("test");
         let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
         let filled = latest::Sender::new(0);
-        let queue = Queue::new("test", BackOff::default(), &metrics);
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
         watch.wake(&queue, |service| [Key::of(service)]);
         let mut results = Vec::new();
         for group in groups {
@@ -446,7 +446,7 @@ mod tests {
     fn what_is_there_already_is_told_to_a_late_subscriber() {
         let metrics = Metrics::new("test");
         let watch = Watch::filled(&INDEXES, [service("n", "a", "1")]);
-        let queue = Queue::new("test", BackOff::default(), &metrics);
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
         watch.wake(&queue, |service| flow(&service.metadata));
         assert_eq!(queue.depth(), 1);
         let of_group = || watch.of_group(&INDEXES[0], &Key::new("n", "sensors"));

@@ -3,6 +3,7 @@
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
 use super::work;
+use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
 use crate::mirrors::{Mirrors, job_of};
 use crate::settings::JobSettings;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::queue::{self, BackOff, Queue};
+use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -33,7 +34,7 @@ impl JobController {
         metrics: &Metrics,
         settings: &JobSettings,
     ) -> Self {
-        let queue = Queue::new("job", BackOff::default(), metrics);
+        let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
         wake(mirrors, &queue);
         let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
         Self { reconciler, queue, workers: settings.workers.into() }
@@ -44,13 +45,14 @@ impl JobController {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { reconciler, queue, workers } = self;
         let reconciler = Arc::new(reconciler);
-        let (jobs, long_work) = (queue.clone(), reconciler.long_work.clone());
+        let (jobs, long_work) = (queue.clone(), Arc::clone(&reconciler));
         let close = {
             let (jobs, stop) = (jobs.clone(), stop.clone());
             async move {
                 stop.cancelled().await;
                 jobs.close();
-                long_work.close();
+                long_work.downloads.close();
+                long_work.long_work.close();
             }
         };
         let work = {

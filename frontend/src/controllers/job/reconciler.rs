@@ -5,13 +5,14 @@
 use super::memory::Memory;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
+use crate::controllers::owner::owner_of_job;
 use crate::mirrors::Mirrors;
 use crate::settings::JobSettings;
 use std::fmt;
 use std::sync::Arc;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::queue::{BackOff, Queue};
+use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 
 /// Brings jobs to the state that their specs describe. Reconciles and long work share it.
 pub(super) struct JobReconciler<C> {
@@ -21,6 +22,9 @@ pub(super) struct JobReconciler<C> {
     pub(super) fusion: Arc<dyn Fusion>,
     pub(super) settings: JobSettings,
     pub(super) memory: Memory,
+    /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
+    pub(super) downloads: Queue<WorkItem>,
+    /// All other long work.
     pub(super) long_work: Queue<WorkItem>,
 }
 
@@ -40,6 +44,15 @@ impl<C: Cluster> JobReconciler<C> {
         settings: JobSettings,
         metrics: &Metrics,
     ) -> Self {
+        let owner = |item: &WorkItem| owner_of_job(&item.job);
+        let queue = |name, workers: u16| {
+            let workers = usize::from(workers);
+            // Half for one namespace; some are kept for what a running job waits for.
+            let sharing = Sharing { owner, per_namespace: workers.div_ceil(2), not_urgent: workers - workers / 4 };
+            Queue::new(name, BackOff::default(), sharing, metrics)
+        };
+        let downloads = queue("downloads", settings.download_workers);
+        let long_work = queue("long_work", settings.long_workers);
         Self {
             cluster,
             mirrors: mirrors.clone(),
@@ -47,7 +60,8 @@ impl<C: Cluster> JobReconciler<C> {
             fusion,
             settings,
             memory: Memory::new(),
-            long_work: Queue::new("long_work", BackOff::default(), metrics),
+            downloads,
+            long_work,
         }
     }
 }

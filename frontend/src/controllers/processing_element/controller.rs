@@ -2,6 +2,7 @@
 
 use super::counters::Counters;
 use super::reconciler::PeReconciler;
+use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
 use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
 use crate::settings::{JobSettings, PodSettings};
@@ -12,7 +13,7 @@ use streams_api::{Job, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::queue::{self, BackOff, Queue};
+use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio_util::sync::CancellationToken;
 
 /// The PE controller, to be run by the leader.
@@ -36,7 +37,8 @@ impl PeController {
         let reconciler =
             PeReconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Counters::new(metrics));
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
-        let queue = Queue::new("processing_element", BackOff::default(), metrics);
+        let queue =
+            Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
         wake(mirrors, &queue);
         Self { reconciler, queue, workers: jobs.workers.into() }
     }

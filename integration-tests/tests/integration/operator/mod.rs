@@ -14,6 +14,7 @@ mod elasticity;
 mod frontend_killed;
 mod fusion_down;
 mod leadership;
+mod neighbours;
 mod pods;
 mod refused_specs;
 mod repair;

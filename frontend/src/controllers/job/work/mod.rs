@@ -1,8 +1,8 @@
 //! The long work of jobs: fetching, compiling, writing texts.
 //!
 //! A reconcile requests work ([`start`]) and goes on. Workers take it from a queue with one entry per job and kind
-//! (rule job-4). They keep the output in memory and wake the reconciler, which records it. A newer request of the same
-//! kind cancels the work that is under way and takes its place.
+//! (rule job-4); bundles are fetched from a queue of their own. They keep the output in memory and wake the reconciler,
+//! which records it. A newer request of the same kind cancels the work that is under way and takes its place.
 //!
 //! Each kind is a type that implements [`LongWork`]:
 //!
@@ -30,11 +30,13 @@ use self::publish::{Publish, Repair};
 use super::MANAGER;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
+use futures::future;
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use streams_api::Job;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::queue::{Outcome, Queue};
+use streams_kubernetes::queue::{self, Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{self, Key};
 use tokio_util::sync::CancellationToken;
@@ -85,7 +87,8 @@ pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task
         Task::Repair(request) => request_work::<Repair, C>(reconciler, key, uid, request),
     };
     let item = WorkItem { job: key.clone(), kind };
-    if urgent { reconciler.long_work.add_urgent(item) } else { reconciler.long_work.add(item) }
+    let queue = if kind == TaskKind::Fetch { &reconciler.downloads } else { &reconciler.long_work };
+    if urgent { queue.add_urgent(item) } else { queue.add(item) }
 }
 
 fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
@@ -98,19 +101,23 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
     W::KIND
 }
 
-/// Works on the queue until it is closed.
+/// Works on both queues until they are closed.
 pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Queue<Key>) {
-    let queue = reconciler.long_work.clone();
-    let workers = usize::from(reconciler.settings.long_workers);
-    streams_kubernetes::queue::run(queue, workers, move |item: WorkItem| {
+    let settings = &reconciler.settings;
+    let of = |queue: &Queue<WorkItem>, workers: u16| {
         let (reconciler, jobs) = (Arc::clone(&reconciler), jobs.clone());
-        async move {
-            work(&reconciler, &item).await;
-            jobs.add_urgent(item.job);
-            Ok::<_, std::convert::Infallible>(Outcome::Done)
-        }
-    })
-    .await;
+        queue::run(queue.clone(), workers.into(), move |item: WorkItem| {
+            let (reconciler, jobs) = (Arc::clone(&reconciler), jobs.clone());
+            async move {
+                work(&reconciler, &item).await;
+                jobs.add_urgent(item.job);
+                Ok::<_, Infallible>(Outcome::Done)
+            }
+        })
+    };
+    let downloads = of(&reconciler.downloads, settings.download_workers);
+    let long_work = of(&reconciler.long_work, settings.long_workers);
+    future::join(downloads, long_work).await;
 }
 
 /// Does the requested work, if it is still requested.

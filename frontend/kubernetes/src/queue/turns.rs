@@ -1,0 +1,186 @@
+//! Whose turn it is: keys that wait, handed out in turn to namespaces, and within a namespace to the objects in it.
+//!
+//! Knows: who a key belongs to. Must not know: what becomes of keys, time.
+//!
+//! Invariants: a namespace or an object without a waiting key takes no memory. Between two keys of one namespace each
+//! other namespace that waits, and may, gets one; so do the objects within a namespace. Keys of one object come out in
+//! the order in which they went in.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Who a key belongs to, for sharing workers fairly (rule call-7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// What all the keys of one thing in the namespace have in common, for example the name of a job.
+    pub object: Arc<str>,
+}
+
+/// Keys that wait.
+pub(super) struct Turns<T> {
+    namespaces: Ring<Ring<VecDeque<T>>>,
+}
+
+impl<T> Turns<T> {
+    pub(super) fn new() -> Self {
+        Self { namespaces: Ring::default() }
+    }
+
+    pub(super) fn push(&mut self, owner: Owner, item: T) {
+        self.namespaces.entry(owner.namespace).entry(owner.object).push_back(item);
+    }
+
+    /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
+    /// way and cost nobody a turn.
+    pub(super) fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
+        self.namespaces.pop(
+            |namespace, objects| {
+                if !may(namespace) {
+                    return None;
+                }
+                objects.pop(|_, items| next(items, &counts), VecDeque::is_empty)
+            },
+            Ring::is_empty,
+        )
+    }
+}
+
+fn next<T>(items: &mut VecDeque<T>, counts: impl Fn(&T) -> bool) -> Option<T> {
+    while let Some(item) = items.pop_front() {
+        if counts(&item) {
+            return Some(item);
+        }
+    }
+    None
+}
+
+/// Parts by name that take turns. A part that is empty is removed.
+struct Ring<P> {
+    order: VecDeque<Arc<str>>,
+    parts: HashMap<Arc<str>, P>,
+}
+
+impl<P> Default for Ring<P> {
+    fn default() -> Self {
+        Self { order: VecDeque::new(), parts: HashMap::new() }
+    }
+}
+
+impl<P: Default> Ring<P> {
+    fn entry(&mut self, name: Arc<str>) -> &mut P {
+        let order = &mut self.order;
+        self.parts.entry(name).or_insert_with_key(|name| {
+            order.push_back(Arc::clone(name));
+            P::default()
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Asks the parts in turn until one gives something. That one, if it has more, comes last from then on; those that
+    /// were asked before and have something left keep their places.
+    fn pop<T>(&mut self, mut pop: impl FnMut(&str, &mut P) -> Option<T>, is_empty: impl Fn(&P) -> bool) -> Option<T> {
+        let mut at = 0;
+        while at < self.order.len() {
+            let name = &self.order[at];
+            let (popped, empty) = match self.parts.get_mut(name) {
+                Some(part) => (pop(name, part), is_empty(part)),
+                None => (None, true),
+            };
+            if popped.is_none() && !empty {
+                at += 1;
+                continue;
+            }
+            if let Some(name) = self.order.remove(at) {
+                if empty {
+                    self.parts.remove(&name);
+                } else {
+                    self.order.push_back(name);
+                }
+            }
+            if popped.is_some() {
+                return popped;
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn turns(items: &[(&str, &str, u32)]) -> Turns<u32> {
+        let mut turns = Turns::new();
+        for (namespace, object, item) in items {
+            turns.push(Owner { namespace: (*namespace).into(), object: (*object).into() }, *item);
+        }
+        turns
+    }
+
+    fn rest(turns: &mut Turns<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| turns.pop(|_| true, |_| true)).collect()
+    }
+
+    #[test]
+    fn namespaces_take_turns_and_so_do_objects_within_them() {
+        let table: [(&[(&str, &str, u32)], &[u32]); 4] = [
+            (&[("a", "x", 1), ("a", "x", 2), ("a", "x", 3)], &[1, 2, 3]),
+            (&[("a", "x", 1), ("a", "x", 2), ("b", "y", 3)], &[1, 3, 2]),
+            (&[("a", "x", 1), ("a", "x", 2), ("a", "y", 3)], &[1, 3, 2]),
+            (&[("a", "x", 1), ("a", "x", 2), ("a", "y", 3), ("b", "x", 4), ("b", "x", 5)], &[1, 4, 3, 5, 2]),
+        ];
+        for (items, expected) in table {
+            assert_eq!(rest(&mut turns(items)), expected, "{items:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_may_not_keeps_its_place() {
+        let mut turns = turns(&[("a", "x", 1), ("b", "x", 2), ("b", "x", 3)]);
+        assert_eq!(turns.pop(|namespace| namespace != "a", |_| true), Some(2));
+        assert_eq!(turns.pop(|namespace| namespace == "c", |_| true), None);
+        assert_eq!(rest(&mut turns), [1, 3]);
+    }
+
+    #[test]
+    fn what_does_not_count_costs_no_turn_and_leaves_nothing_behind() {
+        let mut turns = turns(&[("a", "x", 1), ("a", "x", 2), ("b", "x", 3), ("c", "x", 5)]);
+        assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), Some(2));
+        assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), None);
+        assert!(turns.namespaces.is_empty() && turns.namespaces.parts.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn everything_comes_out_once_and_nobody_waits_for_more_than_a_turn_of_each(
+            owners in prop::collection::vec((0..4u8, 0..3u8), 1..60),
+        ) {
+            let mut turns = Turns::new();
+            for (at, (namespace, object)) in owners.iter().enumerate() {
+                turns.push(Owner { namespace: namespace.to_string().into(), object: object.to_string().into() }, at);
+            }
+            let order: Vec<usize> = std::iter::from_fn(|| turns.pop(|_| true, |_| true)).collect();
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..owners.len()).collect::<Vec<_>>());
+            // At every moment no namespace is ahead of another, that still waits, by more than one.
+            let mut given = [0_usize; 4];
+            let mut left = [0_usize; 4];
+            owners.iter().for_each(|(namespace, _)| left[usize::from(*namespace)] += 1);
+            for item in order {
+                let namespace = usize::from(owners[item].0);
+                given[namespace] += 1;
+                left[namespace] -= 1;
+                for other in 0..4 {
+                    prop_assert!(left[other] == 0 || given[namespace] <= given[other] + 1);
+                }
+            }
+        }
+    }
+}
