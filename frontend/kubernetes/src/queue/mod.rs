@@ -10,8 +10,8 @@
 //! * Additions coalesce: a key waits at most once, however often it is added.
 //! * Fair: namespaces take turns, and within one of them the objects that keys belong to; keys of one object come first
 //!   in, first out. A namespace never has more workers than [`Sharing`] allows.
-//! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so. A
-//!   key that fails or comes back soon stays urgent.
+//! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so.
+//!   A key that fails or comes back soon stays urgent.
 //!
 //! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
 

@@ -140,13 +140,17 @@ pub fn cases() -> Vec<Case> {
         Case {
             name: "dependents may stay without their owner",
             exchanges: vec![
-                owner("owner"),
+                // Held, so that it can be looked at however fast the garbage collector is.
+                Sample.create(json!({"metadata": {"name": "owner", "finalizers": ["x.test/held"]}, "spec": {}})),
                 ConfigMap.create(dependent(&[reference("owner", true)])),
-                Sample.delete("owner").propagating(Orphan).has(json!({"metadata": {"finalizers": ["orphan"]}})),
-                Sample.collected("owner"),
+                Sample.delete("owner").propagating(Orphan).has(json!({"metadata": {"deletionTimestamp": "<any>"}})),
+                // A finalizer of its own keeps the owner until its dependents have forgotten it.
+                Sample.get("owner").has(json!({"metadata": {"finalizers": ["x.test/held"]}})),
                 ConfigMap
                     .get("dependent")
                     .has(json!({"metadata": {"ownerReferences": null, "deletionTimestamp": null}})),
+                Sample.merge("owner", json!({"metadata": {"finalizers": null}})),
+                Sample.collected("owner"),
             ],
         },
         Case {
