@@ -1,20 +1,22 @@
 //! How a controller talks to Kubernetes, whatever it controls.
 //!
-//! | Module | What it is for |
-//! |---|---|
-//! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics |
-//! | [`cluster`] | the port to the cluster: the verbs of the API server, the time, Events |
-//! | [`writer`] | what controllers write through it: apply, create-or-match, compare-and-swap of a status, deletion |
-//! | [`apply`] | whose an object is, and whether it may be written to |
-//! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups |
-//! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key |
-//! | [`events`] | Kubernetes Events, in the background |
-//! | [`leadership`] | one replica leads, by a Lease |
+//! | Module | What it is for | Specified in |
+//! |---|---|---|
+//! | [`client`] | the stack that every call goes through: deadline, bounded retries, metrics | rules call-1 to call-3 |
+//! | [`cluster`] | the interface (a trait) to the cluster: the verbs of the API server, the time, Events | |
+//! | [`error`] | errors of calls, one for each way to react | rule call-4 |
+//! | [`writer`] | writes: apply, create or match, compare-and-swap of a status, deletion | rules call-8 to call-11 |
+//! | [`ownership`] | before a write: which object controls the object, and whether it may be written to | rule call-8 |
+//! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups | rules call-5 and call-6 |
+//! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key | rule call-7 |
+//! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
+//! | [`events`] | Kubernetes Events, in the background | rule call-14 |
+//! | [`metrics`] | counters of all of these | |
+//! | `key` | namespace and name of an object | |
 //!
 //! Knows: the API machinery, and Kubernetes' own kinds. Must not know: any custom resource. Names, indexes and
 //! annotations are passed in.
 
-pub mod apply;
 pub mod client;
 pub mod cluster;
 pub mod error;
@@ -22,6 +24,7 @@ pub mod events;
 mod key;
 pub mod leadership;
 pub mod metrics;
+pub mod ownership;
 pub mod queue;
 pub mod watch;
 pub mod writer;

@@ -4,13 +4,15 @@
 //! however often they are made, or that fail if another client has written the object since it was read. Objects with a
 //! deletion timestamp, or whose controller is somebody else, are never written to.
 
-use super::apply::{controller, ensure_writable, hash, owner_for_people};
 use super::cluster::{Cluster, Conflicts, Manager, Object};
 use super::error::{is_already_exists, is_conflict, is_not_found, written};
+use super::ownership::{controller, ensure_writable, owner_for_people};
 use super::{Error, Key};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 /// What [`Writer::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,5 +129,28 @@ impl<C: Cluster> Writer<'_, C> {
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal
+/// hashes.
+pub fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
+    let json = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    Ok(hex::encode(Sha256::digest(json)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Service;
+
+    #[test]
+    fn equal_objects_have_equal_hashes() {
+        let service = |name: &str| Service {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            ..Service::default()
+        };
+        assert_eq!(hash(&service("a")).unwrap(), hash(&service("a")).unwrap());
+        assert_ne!(hash(&service("a")).unwrap(), hash(&service("b")).unwrap());
     }
 }

@@ -9,15 +9,16 @@
 //! ```
 //!
 //! * *Observe* reads the mirrors, and what the API server has answered since the reconcile began, into plain values.
-//! * *Decide* is a pure function of these values. It holds all rules, and is tested as a table.
-//! * *Act* carries the decision out, through the port to the cluster
+//! * *Decide* is a pure function of these values. All that is decided is decided there, and it is
+//!   tested as a table.
+//! * *Act* carries the decision out, through the interface to the cluster
 //!   ([`Cluster`](streams_kubernetes::cluster::Cluster)), and keeps what the API server answers.
 //!
 //! [`reconcile`] repeats the three until nothing is left to do now. Tests run the same three functions over a fake
 //! cluster and let the process die at each of its calls.
 //!
-//! Knows: the order of the three. Must not know: any kind of objects. Invariant: a reconcile begins without the answers
-//! of earlier ones; what a later reconcile needs must be in the cluster.
+//! Knows: the order of the three. Must not know: any kind of objects. Invariant: [`Reconciler::Answers`] ends with the
+//! reconcile. What a controller remembers beyond it may be lost at any time (rules job-1 and pe-9).
 
 use std::future::Future;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use streams_kubernetes::{Error, Key};
 
 /// Most rounds of one reconcile. A reconcile that needs more has two actions that undo each other.
 const ROUNDS_MAX: usize = 16;
-/// The delay before the next reconcile after that many rounds.
+/// How soon to look again after [`ROUNDS_MAX`] rounds.
 const SOON: Duration = Duration::from_secs(1);
 
 /// What follows an action.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use streams_api::requested_widths::home;
 use streams_api::{Job, ParallelRegion, RequestedWidth, RequestedWidths, names};
-use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::resize_request::DesiredWidth;
 use tokio::time::{Instant, timeout_at};

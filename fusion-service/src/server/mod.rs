@@ -1,27 +1,28 @@
 //! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
 //!
 //! ```text
-//! connection -> call (ticket, deadline, cancellation, span) -> service -> methods (request, cache)
-//!                                                                      -> admission (a worker) -> compiler
+//! connection -> call (ticket from admission) -> service -> methods (request, cache)
+//!                                                       -> worker (permit from admission) -> compiler
 //! ```
 //!
-//! * `call` is a layer around every call; `service` gives calls to workers, `methods` computes the answers there,
-//!   `render` sends texts.
+//! * `connections` bounds the number of connections. `call` is a layer around every call: it reads how long the caller
+//!   waits (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left.
+//! * `service` gives calls to workers, `methods` computes the answers there, `render` sends texts.
 //! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
 //! * `admission` bounds the number of calls and puts resizes first; `cache` keeps results that the next call is likely
-//!   to need.
-//! * `compiler` is the interface to a compiler, `library` implements it with the crate `streams_compiler`. The compiler
-//!   runs on workers, never on the threads of the runtime.
+//!   to need, by the `digest` of what they are made from.
+//! * `compiler` is the trait that the server needs, `library` implements it with the crate `streams_compiler`. The
+//!   compiler runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
-//! * `health` tells load balancers and the kubelet whether the server takes calls; `settings` are the values that a
-//!   server starts with.
+//! * `health` tells load balancers and the kubelet whether the server takes calls, `metrics` counts what it does;
+//!   `settings` are the values that a server starts with.
 //!
 //! Knows: tonic, the library's surface. Must not know: Kubernetes, anything that outlives the process.
 //!
-//! Invariants: every replica can answer every request. No answer depends on a cache, except that the server asks for
-//! content that the caller did not send and no cache has. Everything is bounded: calls, time, memory of the caches,
-//! sizes of messages. The life cycle of a server is: serving, draining (health says no, calls in flight go on),
-//! cancelled (calls still in flight end as `UNAVAILABLE`), ended.
+//! Invariants: every replica can answer every request. Caches change no result; they only decide whether the caller is
+//! asked to send content again. Everything is bounded: calls, time, memory of the caches, sizes of messages. The life
+//! cycle of a server is: serving, draining (health says no, calls in flight go on), cancelled (calls still in flight
+//! end as `UNAVAILABLE`), ended.
 
 pub mod direct;
 

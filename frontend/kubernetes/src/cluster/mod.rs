@@ -1,4 +1,4 @@
-//! The port to the cluster: everything that a reconciler asks of Kubernetes, or does to it.
+//! The interface to the cluster: everything that a reconciler asks of Kubernetes, or does to it.
 //!
 //! A reconciler reads mirrors ([`Watch`](super::watch::Watch)), which lag behind, and talks to a [`Cluster`], which
 //! does not. The trait has the verbs of the API server, one call each, and besides them what a reconciler would

@@ -7,7 +7,7 @@ use super::regions::committed_regions;
 use std::collections::BTreeMap;
 use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics};
 use streams_kubernetes::Error;
-use streams_kubernetes::apply::hash;
+use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::Fate;
 use streams_proto::fusion::v1::fusion::Mode;
 

@@ -13,21 +13,31 @@
 //! | [`transition`] | pure: the status after a step |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
-//! | [`desired`], [`children`] | pure: what should exist for a generation, in hashes and as objects |
-//! | [`compilation`], [`widths`], [`regions`], [`resources`], [`port_labels`], [`chunks`] | pure: parts of the above |
-//! | [`observe`], [`act`], [`reconcile`] | observing, acting and the whole reconcile, over the port to the cluster |
-//! | [`reconciler`] | the cluster, services and memory that these three use |
+//! | [`desired`] | pure: which objects should exist for a generation, as hashes |
+//! | [`children`] | pure: the objects themselves |
+//! | [`compilation`] | pure: what of the spec is compiled |
+//! | [`widths`] | pure: desired and refused widths |
+//! | [`regions`] | pure: what the status says of regions |
+//! | [`resources`] | pure: shares of job-wide resources |
+//! | [`port_labels`] | pure: the file of port labels |
+//! | [`chunks`] | pure: documents cut into ConfigMaps |
+//! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
+//! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
-//! | [`documents`], [`job_id`] | stored documents; numbers of jobs |
+//! | [`documents`] | reads and writes documents in chunks |
+//! | [`job_id`] | gives out job ids |
 //! | [`memory`] | what the process remembers |
+//!
+//! The trait that the reconciler implements is [`crate::controllers::reconciler::Reconciler`].
 //!
 //! # Life of a generation
 //!
-//! Each line is one write, or several writes in any order. After a crash at any of them the job comes to the same end
-//! (rule job-1):
+//! The order is that of rule job-2. Each line is one write, or several writes in any order; 1 to 3 store something and
+//! then record it. After a crash at any of them the job comes to the same end (rule job-1):
 //! 1. the number of the job;
-//! 2. the ADL in chunks, then its name in the status: pinned, never fetched again;
+//! 2. the ADL in chunks, then its name in the status: pinned; not fetched again once there is a generation
+//!    (rule job-6);
 //! 3. the plan in chunks, then `status.proposal`;
 //! 4. the texts of new and restarted PEs, in ConfigMaps named after their content;
 //! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
@@ -40,8 +50,10 @@
 //! Knows: Kubernetes objects and plans. Must not know: ADL, AADL, how a pod is made.
 //!
 //! Invariants:
-//! * nothing that belongs to the committed generation is changed before the next one is committed;
-//! * a PE whose origin did not change is not written to;
+//! * preparing a generation changes no object of the committed one but port labels, and region widths that are taken
+//!   over (rule job-12);
+//! * the next generation does not write to a PE whose origin and placement stay, as long as the text of the origin
+//!   exists;
 //! * objects that are being deleted, or that have another controller, are never written to.
 
 mod act;

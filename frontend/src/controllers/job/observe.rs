@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::sync::Arc;
 use streams_api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names};
-use streams_kubernetes::apply::{controlled_by, hash, is_controlled_by};
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::writer::hash;
 use streams_kubernetes::{Error, Key};
 
 /// Largest stored plan in bytes.

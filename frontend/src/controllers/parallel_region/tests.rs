@@ -8,7 +8,7 @@ use kube::api::DeleteParams;
 use streams_api::{
     BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RegionWidth, RejectedResize, RejectedWidth,
 };
-use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
 
 fn key(name: &str) -> Key {

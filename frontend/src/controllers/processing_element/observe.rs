@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use streams_api::{HostPool, ProcessingElement, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::apply::is_controlled_by;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::ownership::is_controlled_by;
 
 /// Longest request to restart that is kept as it is (schema).
 const REQUEST_MAX: usize = 1024;

@@ -4,8 +4,8 @@
 //! documents of a job have in common. [`Writer::measure`] gives ids and size of a document without keeping the text.
 //! [`Writer::render`] passes the text on in pieces. Neither holds a whole document in memory.
 //!
-//! * `vocabulary` is every element and attribute, and what a running PE can observe of them; `element` is what an entry
-//!   of it is;
+//! * `vocabulary` is every element and attribute, and what a running PE can observe of them; `element` has the types of
+//!   its entries;
 //! * `document` writes a PE, `operator` an operator in it, `tuple_type` a tuple type;
 //! * `fragments` are parts of the text that documents have in common: those of the job, of operators
 //!   (`operator_fragments`), and of their channels (`channels`);
@@ -13,9 +13,9 @@
 //! * `escape` is text inside XML;
 //! * `difference` finds where two documents differ, and whether a running PE can observe it.
 //!
-//! Canonical: the same elements give the same bytes, on every machine and for ever within a version of the compiler.
-//! Prefixes and the order of attributes are fixed, sets are sorted, there is no white space between elements, text is
-//! escaped and never deleted.
+//! Canonical: the same PEs ([`Elements`]) give the same bytes, on every machine and for ever within a version of the
+//! compiler. Prefixes and the order of attributes are fixed, sets are sorted, there is no white space between elements,
+//! text is escaped and never deleted.
 //!
 //! Knows: the topology, PEs, ports, threads. Must not know: how operators were grouped, what happens to the text.
 
@@ -193,7 +193,7 @@ impl Writer {
 /// Number of PEs whose documents cannot be written after which no further PE is tried (rule aadl-21).
 const MOST_REFUSED: usize = 20;
 
-/// Whether the document of an operator names operators that are anywhere in the job: by event time (rule aadl-13).
+/// Whether what is written of this operator names operators that it is not connected to: for event time (rule aadl-13).
 pub(crate) fn refers_to_distant_operators(operator: &PhysicalOperator) -> bool {
     operator.annotations.iter().any(|annotation| annotation.tag == vocabulary::EVENT_TIME)
 }

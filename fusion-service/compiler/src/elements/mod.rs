@@ -9,6 +9,9 @@
 //!
 //! A *slot* is an operator output port taken directly, or one channel of one of its splitters. A PE output port stands
 //! for one slot.
+//!
+//! Knows: the topology, PEs, their ports and threads; which PEs a resize leaves as they are. Must not know: how
+//! operators were grouped, XML.
 
 mod ports;
 mod rows;
@@ -108,9 +111,8 @@ impl Elements {
         Self::make(topology, partition, ids, None)
     }
 
-    /// Makes the PEs of the next generation. `generations` compares the topology of `before` with the new one.
-    /// Operators that are the same keep their port ids and threads. For PEs that changed, [`Elements::number`] computes
-    /// both again.
+    /// Makes the PEs of the next generation. `generations` compares the topology of `before` with the new one. Port ids
+    /// and threads of unchanged operators are copied; [`Elements::number`] makes those of changed PEs anew.
     pub(crate) fn after(
         before: &Self,
         generations: &Generations<'_>,

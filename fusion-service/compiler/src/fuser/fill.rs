@@ -3,11 +3,11 @@
 //! Each step begins a chain or continues one. To begin one, the smallest PE takes the first unit that it accepts:
 //! sources first, then sinks, then large units, then units with many connections. To continue one, the same PE takes
 //! the unit with the most connections to it. The order of the work list at any step depends on all the sorts before. So
-//! [`WorkList`] and [`Chain`] keep the order and never compute it anew. The pass aims at the number of PEs but may
+//! [`WorkList`] and [`Frontier`] keep the order and never compute it anew. The pass aims at the number of PEs but may
 //! exceed it: units that the rules keep out of every PE get new PEs.
 
-use super::chain::{Chain, Neighbour};
 use super::composition::Composition;
+use super::frontier::{Frontier, Neighbour};
 use super::hash_order::copied_set_order;
 use super::host_bindings::HostBindings;
 use super::rules::{Kind, PeProfile, Rules, is_source_or_sink};
@@ -91,8 +91,8 @@ struct Fill<'a> {
     containers: PrimaryMap<Container, ContainerState>,
     home: PrimaryMap<Unit, PackedOption<Container>>,
     waiting: WorkList,
-    chain: Chain,
-    /// The container whose whole frontier `chain` holds.
+    frontier: Frontier,
+    /// The container whose whole frontier `frontier` holds.
     frontier_of: Option<Container>,
     /// Containers that may still take units.
     available: BTreeSet<(Priority, u32, Container)>,
@@ -145,7 +145,7 @@ pub(super) fn fill(
         containers: PrimaryMap::new(),
         home,
         waiting: WorkList::new(&order, rules, class),
-        chain: Chain::new(units),
+        frontier: Frontier::new(units),
         frontier_of: None,
         available: BTreeSet::new(),
         empty: 0,
@@ -357,7 +357,7 @@ impl Fill<'_> {
         }
         self.pace.steps(self.composition.degree(unit))?;
         let home = &self.home;
-        self.chain.grow(unit, self.composition.graph, &self.composition.units, |unit| home[unit].is_none());
+        self.frontier.grow(unit, self.composition.graph, &self.composition.units, |unit| home[unit].is_none());
         Ok(())
     }
 
@@ -374,7 +374,7 @@ impl Fill<'_> {
     fn first_for(&mut self, container: Container) -> Result<Option<Unit>, Error> {
         self.load_frontier(container)?;
         let home = &self.home;
-        self.chain.bring_forward(&mut self.waiting, |unit| home[unit].is_none());
+        self.frontier.bring_forward(&mut self.waiting, |unit| home[unit].is_none());
         if self.containers[container].units.is_empty() {
             return Ok(self.waiting.first());
         }
@@ -412,33 +412,33 @@ impl Fill<'_> {
     /// The unit that continues the chain, after the sort of such a step.
     fn next_for(&mut self, container: Container) -> Option<Unit> {
         let home = &self.home;
-        self.chain.sort(&self.waiting, |unit| home[unit].is_none());
+        self.frontier.sort(&self.waiting, |unit| home[unit].is_none());
         let (rules, host_bindings) = (&self.composition.rules, &mut self.host_bindings);
         let state = &self.containers[container];
         let member = *state.units.first()?;
-        self.chain
+        self.frontier
             .take_first(|unit| state.profile.accepts(rules.unit_traits(unit)) && host_bindings.bindable(member, unit))
     }
 
-    /// Ends the chain of the container before and makes `chain` hold the frontier of this one.
+    /// Ends the chain of the container before and makes `frontier` that of this one.
     fn load_frontier(&mut self, container: Container) -> Result<(), Error> {
         let home = &self.home;
         let waits = |unit: Unit| home[unit].is_none();
-        self.pace.steps(self.chain.len())?;
-        self.chain.end(&mut self.waiting, waits);
+        self.pace.steps(self.frontier.len())?;
+        self.frontier.end_chain(&mut self.waiting, waits);
         if self.frontier_of == Some(container) {
             return Ok(());
         }
-        let neighbours = self.chain.save_frontier(waits);
+        let neighbours = self.frontier.save(waits);
         if let Some(previous) = self.frontier_of.replace(container) {
             self.containers[previous].saved_frontier = Some(neighbours);
         }
         match self.containers[container].saved_frontier.take() {
-            Some(neighbours) => self.chain.restore_frontier(neighbours, waits),
+            Some(neighbours) => self.frontier.restore(neighbours, waits),
             None => {
                 for &unit in &self.containers[container].units {
                     self.pace.steps(self.composition.degree(unit))?;
-                    self.chain.grow(unit, self.composition.graph, &self.composition.units, waits);
+                    self.frontier.grow(unit, self.composition.graph, &self.composition.units, waits);
                 }
             }
         }

@@ -11,21 +11,24 @@
 //!
 //! Input and output:
 //!
-//! * `operators` and `graph` are the input, which `from_topology` makes; `symbols` stand for its texts;
+//! * the input is `graph` with its `operators`, made by `from_topology`; `symbols` are numbers in place of its texts;
 //! * `partition` is the result, `ids` gives its PEs their ids, and `automatic` computes the number of PEs where the job
 //!   gives none.
 //!
 //! The demands of an application:
 //!
 //! * `constraints` lists them as data; `hosts` has the rules about hosts;
-//! * `units` groups operators that must be together; `rules` decides by the list whether a unit may join a PE;
-//! * `host_bindings` records which units are bound to one host; `composition` holds all of these for one application.
+//! * `units` groups operators that must be together, and `rules` finds units that are alone or that no PE can hold
+//!   (rules fusion-5 to fusion-9);
+//! * `rules` decides from the list whether a unit may join a PE (rules fusion-10 to fusion-17); `host_bindings` records
+//!   which units are bound to one host;
+//! * `composition` bundles the above for one application.
 //!
-//! How PEs are filled in manual mode:
+//! How PEs are filled in manual mode (rules fusion-18 to fusion-21):
 //!
 //! * `fill` is the pass over all PEs, from scratch or around the operators that `sticky` leaves in their PEs;
-//! * `work_list` has the units without a PE, at first in the order of `hash_order`; `chain` holds the waiting units
-//!   that are connected with the PE that is being filled.
+//! * `work_list` has the units without a PE, at first in the order of a Java hash set (`hash_order`); `frontier` has
+//!   those of them that are connected with the PE that is being filled.
 //!
 //! Afterwards, `ports` and `threads` compute what its PEs have, `decisions` names the constraints that decided it, and
 //! `verify` checks it.
@@ -39,12 +42,12 @@
 //! on nothing but the arguments.
 
 mod automatic;
-mod chain;
 mod composition;
 mod constraints;
 mod decisions;
 mod fill;
 mod from_topology;
+mod frontier;
 mod graph;
 mod hash_order;
 mod host_bindings;

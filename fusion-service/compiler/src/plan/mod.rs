@@ -2,26 +2,27 @@
 //!
 //! ```text
 //! Source, Request --submit--> Compiled --resize--> Compiled        Compiled: Plan (for a controller), render (texts)
-//!                             layout bytes --restore--> Compiled
+//!                             Compiled --record--> layout bytes --restore--> Compiled
 //! ```
 //!
 //! [`submit()`], [`resize()`], [`replay()`] and [`restore()`] are pure functions. [`check()`] finds the problems of all
-//! stages at once. A [`Plan`] lists the PEs, what each needs besides its document, and the fate of each.
-//! [`Compiled::render`] writes the texts later, for a job that was restored from its layout as well. The [`Layout`]
-//! keeps numbers stable: operator indexes, splitters, host pools, PE ids, PE port ids. A change of a document restarts
-//! its PE only if a running PE can observe it.
+//! stages, as far as they are no consequence of another problem (rule layout-15). A [`Plan`] lists the PEs, what each
+//! needs besides its document, and the fate of each. [`Compiled::render`] writes the texts later, for a job that was
+//! restored from its layout as well. The [`Layout`] keeps numbers stable: operator indexes, splitters, host pools, PE
+//! ids, PE port ids. A change of a document restarts its PE only if a running PE can observe it.
 //!
-//! * `request` is the input; `assemble` makes a compiled job from a topology and its PEs, for all of these functions;
+//! * `request` is the input; `assemble` is the common second half of these functions: a topology and its PEs become a
+//!   compiled job;
 //! * `resize` (with [`replay()`]) and `restore` start from a job that exists; `check` goes on past problems;
 //! * `element` is a PE of a plan, with its `placement`; `consistent` has the consistent regions of a plan;
 //! * `change` decides what a resize does to each PE, `reason` explains why;
-//! * `layout` is the layout, `record` makes that of a compiled job, `layout_bytes` writes and reads it.
+//! * `layout` is the type; `record` makes one from a compiled job; `layout_bytes` encodes and decodes it.
 //!
 //! Knows: all stages. Must not know: gRPC, files, Kubernetes, anything about a job that is not in its arguments.
 //!
 //! Invariants: the same arguments give the same plan, bytes included. A job from [`restore()`] renders the same texts
-//! as the job that made the layout. The first problem of a refusal is one of the first stage with problems, and stages
-//! that read the same input report their problems together (rule layout-14).
+//! as the job that made the layout. A refusal begins with the first problem of the first failing stage; the stages
+//! behind `fuse` report together (rule layout-14).
 
 mod assemble;
 mod change;

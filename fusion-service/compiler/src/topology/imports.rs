@@ -155,7 +155,7 @@ impl<'a> ParsedImport<'a> {
 
     fn evaluate(&self, shape: &Shape<'_>, id: OperatorId, channel: u32) -> Result<EvaluatedImport, Problem> {
         let operator = &shape.application.operators[id];
-        let channels = channels(shape, id, channel);
+        let channels = shape.channels_of(id, channel);
         let intrinsics = intrinsics(&channels);
         let fold = |expression: &Option<Expression>, what: &str| match expression {
             Some(expression) => expression
@@ -232,7 +232,7 @@ pub(super) fn export(
     texts: &mut TextBudget,
 ) -> Result<Option<EvaluatedExport>, Error> {
     let OperatorKind::Export(export) = &shape.application.operators[id].kind else { return Ok(None) };
-    let channels = channels(shape, id, channel);
+    let channels = shape.channels_of(id, channel);
     let intrinsics = intrinsics(&channels);
     let text = |text: &String| substitute_intrinsics(text, &intrinsics).into_owned();
     let properties = export.properties.as_ref().map(|properties| {
@@ -256,25 +256,6 @@ pub(super) fn export(
     let names = [Some(&evaluated.operator_name), evaluated.name.as_ref()].into_iter().flatten();
     texts.charge(values.chain(names).map(|text| text.len() + TextBudget::PER_TEXT).sum())?;
     Ok(Some(evaluated))
-}
-
-/// The channels of an operator in a global channel, innermost first (rule expansion-5).
-pub(super) fn channels(shape: &Shape<'_>, id: OperatorId, channel: u32) -> SmallVec<[Channel; 2]> {
-    let mut channels = SmallVec::new();
-    let (mut scope, mut global) = (&shape.scopes[shape.scope_of[id]], channel);
-    while let Some(region) = scope.region {
-        let local = global % scope.width;
-        channels.push(Channel {
-            region: shape.application.regions[region].index,
-            local,
-            local_max: scope.width,
-            global,
-            global_max: scope.channels,
-        });
-        global /= scope.width;
-        scope = &shape.scopes[scope.parent];
-    }
-    channels
 }
 
 fn intrinsics(channels: &[Channel]) -> Intrinsics {

@@ -16,26 +16,30 @@
 //! * `order`: the number of each copy of an operator, as a sum of offsets;
 //! * `links`: what each port reaches, through composites, and how often.
 //!
-//! The second makes the parts of the topology: `operators` (found by channel in `copies`) with their `names`,
-//! `locations`, `annotations` (their texts: `annotation_text`) and `threading`, `connect`ions and splitters, `imports`
-//! and exports, `consistent` regions. The numbers of channels, local and global, are computed by `imports::channels`
-//! (rules expansion-4 and expansion-5).
+//! The second makes the operators and connections: `operators` (found by channel in `copies`) with their `names`,
+//! `locations`, `annotations` (their texts: `annotation_text`) and `threading`, connections and splitters (`connect`),
+//! `imports` and exports, `consistent` regions. `texts` bounds the texts that differ between channels (rule
+//! expansion-33).
 //!
-//! A resize calls [`expand_again`]. It does the same, but takes over operators that it leaves as they are (`reuse`)
-//! and everything that depends on no width. `generations` says which operators of the two generations are the same.
+//! A resize calls [`expand_again`], which goes the same way. It takes over the operators that it does not concern, with
+//! their numbers (`reuse`), and everything that depends on no width. `generations` says which operators of the two
+//! generations are the same.
 //!
-//! Other modules: [`relabel()`] carries numbers over from a running generation (those of splitters:
-//! `splitter_numbers`), [`difference()`] finds the operators that a resize changes, [`verify()`] checks the invariants,
+//! In a resize, `reuse` also gives the new operators their numbers. [`relabel()`] does the same plainly, after a fresh
+//! expansion: for replay and restore, and where other regions are in force. Both number splitters by
+//! `splitter_numbers`.
+//!
+//! Other modules: [`difference()`] finds the operators that a resize changes, [`verify()`] checks the invariants,
 //! `display` writes a topology as text, and `parameters` are what a job adds to an application.
 //!
 //! Invariants (checked by `verify` in tests and fuzzing):
 //! * [`Topology::operators`] is sorted by [`PhysicalOperator::index`]; indexes are unique. In a submission they are
 //!   `0..n`; after a resize they may have gaps.
-//! * The list of numbers that a topology keeps beside its operators agrees with the operators.
+//! * `Topology::numbered` repeats index, operator as written and global channel of every operator.
 //! * An operator is identified across widths by [`PhysicalOperator::identity`] (rule expansion-7).
-//! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports;
-//!   operators are positions in the arena. A splitter that a connection names exists on the source port and has that
-//!   channel.
+//! * [`Topology::connections`] is sorted by (source, source port, target, target port), one entry per pair of ports.
+//!   A connection names operators by position in [`Topology::operators`], not by index. A splitter that it names exists
+//!   on the source port and has that channel.
 
 mod annotation_text;
 mod annotations;

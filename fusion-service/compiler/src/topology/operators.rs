@@ -2,7 +2,6 @@
 //! (rule expansion-6).
 
 use super::annotations::Annotations;
-use super::imports::channels;
 use super::locations::Locations;
 use super::names::{self, Template};
 use super::shape::Shape;
@@ -137,7 +136,7 @@ impl ResolvedPrimitive {
         texts: &mut TextBudget,
         problems: &mut Problems,
     ) -> Result<PhysicalOperator, Error> {
-        let channels = channels(shape, id, channel);
+        let channels = shape.channels_of(id, channel);
         let (resources, partition) = match self.locations.fill(&channels, texts)? {
             Ok(filled) => filled,
             Err(message) => {

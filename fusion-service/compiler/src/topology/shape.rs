@@ -9,6 +9,7 @@
 //! Invariants of a shape that was built without problems: those of its wiring. [`super::links`] checks that the scopes
 //! of links agree.
 
+use super::Channel;
 use super::widths::{self, Overrides};
 use super::wiring::{ListId, Side, Wiring};
 use crate::budget::Limits;
@@ -16,6 +17,7 @@ use crate::error::{Problem, Problems, Stage, excerpt};
 use crate::logical::submission::Bindings;
 use crate::logical::{Application, OperatorId, PortKind};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
+use smallvec::SmallVec;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -123,6 +125,26 @@ impl<'a> Shape<'a> {
     /// How many copies of an operator there are within one copy of its owner.
     pub(super) fn copies(&self, id: OperatorId) -> u32 {
         if self.wiring.region_of[id].is_some() { self.scopes[self.scope_of[id]].width } else { 1 }
+    }
+
+    /// The channels that an operator is in, given its global channel, innermost first (rules expansion-4 and
+    /// expansion-5).
+    pub(super) fn channels_of(&self, id: OperatorId, channel: u32) -> SmallVec<[Channel; 2]> {
+        let mut channels = SmallVec::new();
+        let (mut scope, mut global) = (&self.scopes[self.scope_of[id]], channel);
+        while let Some(region) = scope.region {
+            let local = global % scope.width;
+            channels.push(Channel {
+                region: self.application.regions[region].index,
+                local,
+                local_max: scope.width,
+                global,
+                global_max: scope.channels,
+            });
+            global /= scope.width;
+            scope = &self.scopes[scope.parent];
+        }
+        channels
     }
 
     /// Gives every operator its context. Operators come after their owners.

@@ -111,17 +111,12 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             }
         }
     }
-    for id in wave(outdated) {
+    for id in outdated {
         draft.act(JobAction::Apply(Child::ProcessingElement(id), of));
     }
     if !without_text.is_empty() {
         repair(observed, without_text, draft);
     }
-}
-
-/// Which of the outdated PEs get their new spec now. There is one wave: all of them.
-fn wave(outdated: Vec<u64>) -> Vec<u64> {
-    outdated
 }
 
 fn repair(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) {

@@ -6,8 +6,8 @@ use crate::controllers::job::documents;
 use crate::controllers::job::tasks::{Slot, TaskKind, Tasks};
 use bytes::Bytes;
 use streams_api::StoredAdl;
-use streams_kubernetes::apply::controlled_by;
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::ownership::controlled_by;
 use tracing::Span;
 
 /// Largest ADL in bytes; the contract of the fusion service.

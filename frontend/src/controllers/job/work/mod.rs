@@ -14,8 +14,8 @@
 //!
 //! [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster.
 //!
-//! Work that is repeated writes the same objects again, and no object refers to them until the reconciler has recorded
-//! the output.
+//! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
+//! chunks until the reconciler has recorded the output; those that it does not record are deleted (rule job-16).
 
 mod compile;
 mod error;

@@ -29,7 +29,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use streams_api::{AadlConfigMap, HostPoolSpec, ProcessingElement, names};
-use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes::ownership::controlled_by;
 
 pub(crate) use self::container::PE as CONTAINER;
 use super::observed::{self, Obstacle};

@@ -17,8 +17,8 @@ use streams_api::{
     names,
 };
 use streams_kubernetes::Key;
-use streams_kubernetes::apply::is_controlled_by;
 use streams_kubernetes::cluster::Object;
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes_fake::{Call, Server, Verb};
 use streams_proto::fusion::v1::Plan;
 

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{DeletedBy, Job, ProcessingElement, Termination, TerminationOutcome, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::apply::is_controlled_by;
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes_fake::{Call, Server, Verb};
 
 /// How a pod really ended.

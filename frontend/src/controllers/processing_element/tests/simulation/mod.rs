@@ -28,9 +28,9 @@ use streams_api::{
     AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec,
     Rollout, names,
 };
-use streams_kubernetes::apply::{controlled_by, is_controlled_by};
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_kubernetes_fake::{Connection, Fault, Server, Verb};

@@ -18,12 +18,12 @@ pub(super) type Rank = (Reverse<u32>, Reverse<u32>, u64);
 /// A unit in the saved frontier of a PE, with the number of connections from the PE to the unit and back.
 pub(super) type Neighbour = (Unit, u32, u32);
 
-pub(super) struct Chain {
+pub(super) struct Frontier {
     /// Connections from the PE to each unit, and from each unit to the PE; 0 outside the frontier.
     down: PrimaryMap<Unit, u32>,
     up: PrimaryMap<Unit, u32>,
-    /// Units of the frontier. Readers skip those that have joined a PE since.
-    frontier: Vec<Unit>,
+    /// Its units. Readers skip those that have joined a PE since.
+    units: Vec<Unit>,
     /// Rank at the last sort of this chain; none before the first sort.
     ranks: PrimaryMap<Unit, Option<Rank>>,
     /// Units by rank. Readers skip an entry whose rank is not the unit's rank any more.
@@ -37,12 +37,12 @@ pub(super) struct Chain {
     next: u64,
 }
 
-impl Chain {
+impl Frontier {
     pub(super) fn new(units: &Units) -> Self {
         Self {
             down: units.keys().map(|_| 0).collect(),
             up: units.keys().map(|_| 0).collect(),
-            frontier: Vec::new(),
+            units: Vec::new(),
             ranks: units.keys().map(|_| None).collect(),
             candidates: BinaryHeap::new(),
             is_refused: units.keys().map(|_| false).collect(),
@@ -55,7 +55,7 @@ impl Chain {
 
     /// Size of the frontier.
     pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.frontier.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.units.len()).unwrap_or(u32::MAX)
     }
 
     /// Records that a unit has joined the PE. Waiting units that are connected with it join the frontier.
@@ -81,7 +81,7 @@ impl Chain {
     /// Records that the connection counts of a unit are about to change.
     fn before_change(&mut self, unit: Unit) {
         if self.down[unit] == 0 && self.up[unit] == 0 {
-            self.frontier.push(unit);
+            self.units.push(unit);
         }
         if self.sorted && !self.is_changed[unit] {
             self.is_changed[unit] = true;
@@ -109,14 +109,14 @@ impl Chain {
                 }
             }
             self.changed = changed;
-            if self.candidates.len() > 4 * self.frontier.len() {
+            if self.candidates.len() > 4 * self.units.len() {
                 let ranks = &self.ranks;
                 self.candidates.retain(|&Reverse((rank, unit))| ranks[unit] == Some(rank));
             }
         } else {
             self.sorted = true;
-            self.frontier.retain(|&unit| waits(unit));
-            let mut order = self.frontier.clone();
+            self.units.retain(|&unit| waits(unit));
+            let mut order = self.units.clone();
             order
                 .sort_by_cached_key(|&unit| (Reverse(self.down[unit]), Reverse(self.up[unit]), waiting.position(unit)));
             for unit in order {
@@ -147,7 +147,7 @@ impl Chain {
     }
 
     /// Ends the chain and moves its units to the front of the work list, in its order.
-    pub(super) fn end(&mut self, waiting: &mut WorkList, waits: impl Fn(Unit) -> bool) {
+    pub(super) fn end_chain(&mut self, waiting: &mut WorkList, waits: impl Fn(Unit) -> bool) {
         if !self.sorted {
             return;
         }
@@ -157,7 +157,7 @@ impl Chain {
             self.is_changed[unit] = false;
         }
         let mut moved: Vec<(Rank, Unit)> = Vec::new();
-        for &unit in &self.frontier {
+        for &unit in &self.units {
             self.is_refused[unit] = false;
             if let Some(rank) = self.ranks[unit].take()
                 && waits(unit)
@@ -171,8 +171,8 @@ impl Chain {
 
     /// The sort of a step that begins a chain (rule fusion-20).
     pub(super) fn bring_forward(&mut self, waiting: &mut WorkList, waits: impl Fn(Unit) -> bool) {
-        self.frontier.retain(|&unit| waits(unit));
-        let mut order = self.frontier.clone();
+        self.units.retain(|&unit| waits(unit));
+        let mut order = self.units.clone();
         order.sort_by_cached_key(|&unit| {
             let (class, stamp) = waiting.position(unit);
             (class, Reverse(self.down[unit] + self.up[unit]), stamp)
@@ -180,10 +180,10 @@ impl Chain {
         order.into_iter().rev().for_each(|unit| waiting.move_to_front(unit));
     }
 
-    /// Saves the frontier and empties it. The caller must have called [`Chain::end`].
-    pub(super) fn save_frontier(&mut self, waits: impl Fn(Unit) -> bool) -> Vec<Neighbour> {
+    /// Gives the frontier away and empties it. The caller must have called [`Frontier::end_chain`].
+    pub(super) fn save(&mut self, waits: impl Fn(Unit) -> bool) -> Vec<Neighbour> {
         let mut neighbours = Vec::new();
-        for unit in self.frontier.drain(..) {
+        for unit in self.units.drain(..) {
             let (down, up) = (std::mem::take(&mut self.down[unit]), std::mem::take(&mut self.up[unit]));
             if waits(unit) {
                 neighbours.push((unit, down, up));
@@ -192,13 +192,13 @@ impl Chain {
         neighbours
     }
 
-    /// Restores a saved frontier. The current one must be empty.
-    pub(super) fn restore_frontier(&mut self, neighbours: Vec<Neighbour>, waits: impl Fn(Unit) -> bool) {
+    /// Takes a saved frontier. The current one must be empty.
+    pub(super) fn restore(&mut self, neighbours: Vec<Neighbour>, waits: impl Fn(Unit) -> bool) {
         for (unit, down, up) in neighbours {
             if waits(unit) {
                 self.down[unit] = down;
                 self.up[unit] = up;
-                self.frontier.push(unit);
+                self.units.push(unit);
             }
         }
     }

@@ -6,8 +6,6 @@ use super::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 /// A reference that makes `owner` the controller of an object; its deletion deletes the object (rule name-9).
 pub fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
@@ -59,13 +57,6 @@ pub(crate) fn owner_for_people(meta: &ObjectMeta) -> String {
     }
 }
 
-/// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal
-/// hashes.
-pub fn hash<K: Serialize>(object: &K) -> Result<String, Error> {
-    let json = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
-    Ok(hex::encode(Sha256::digest(json)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,15 +99,5 @@ mod tests {
                 _ => panic!("{error:?}, expected {expected:?}"),
             }
         }
-    }
-
-    #[test]
-    fn equal_objects_have_equal_hashes() {
-        let service = |name: &str| Service {
-            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-            ..Service::default()
-        };
-        assert_eq!(hash(&service("a")).unwrap(), hash(&service("a")).unwrap());
-        assert_ne!(hash(&service("a")).unwrap(), hash(&service("b")).unwrap());
     }
 }
