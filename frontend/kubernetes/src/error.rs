@@ -1,5 +1,6 @@
 //! Errors of reading and writing objects, one for each way to react (rule call-4).
 
+use kube::core::Status;
 use kube::{Resource, ResourceExt};
 
 /// An object could not be read or written.
@@ -41,9 +42,26 @@ pub enum Error {
         /// The API server's words.
         message: String,
     },
+    /// The namespace is being deleted: nothing can be created in it any more.
+    #[error("{message}")]
+    NamespaceTerminating {
+        /// The API server's words.
+        message: String,
+    },
     /// Anything else; try again later.
     #[error("{}", with_causes(.0))]
-    Call(#[from] kube::Error),
+    Call(#[source] kube::Error),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if is_namespace_terminating(status) => {
+                Self::NamespaceTerminating { message: status.message.clone() }
+            }
+            _ => Self::Call(error),
+        }
+    }
 }
 
 impl Error {
@@ -68,8 +86,14 @@ pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) ->
         kube::Error::Api(status) if status.is_invalid() || matches!(status.code, 400 | 413 | 422) => {
             Error::Refused { kind: kind(), name: name(), message: status.message.clone() }
         }
-        _ => Error::Call(error),
+        _ => error.into(),
     }
+}
+
+/// The namespace is being deleted (403 with this cause).
+fn is_namespace_terminating(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// `None` instead of the error that the object does not exist (404).
@@ -132,7 +156,6 @@ fn without_dump(mut text: String) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::Status;
 
     fn api(reason: &str, code: u16) -> kube::Error {
         kube::Error::Api(Status::failure("words of the server", reason).with_code(code).boxed())
@@ -154,6 +177,22 @@ mod tests {
         for (reason, code, conflict, permanent) in table {
             let error = written(&object, api(reason, code));
             assert_eq!((error.is_conflict(), error.is_permanent()), (conflict, permanent), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_goes_is_told_apart_from_a_permission_that_is_missing() {
+        let refusal = |cause: &str| {
+            let status = serde_json::json!({
+                "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no",
+                "details": {"causes": [{"reason": cause}]},
+            });
+            kube::Error::Api(serde_json::from_value(status).unwrap())
+        };
+        for (cause, expected) in [("NamespaceTerminating", true), ("", false)] {
+            for error in [Error::from(refusal(cause)), written(&ConfigMap::default(), refusal(cause))] {
+                assert_eq!(matches!(error, Error::NamespaceTerminating { .. }), expected, "{cause}");
+            }
         }
     }
 

@@ -76,6 +76,9 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
 /// Observes, decides and acts for one object until nothing is left to do now.
 ///
+/// After a conflict (rule call-4) the object is looked at again: the mirror may have shown the other write before, or
+/// may be one that has stopped, and then nothing else would wake the controller.
+///
 /// # Errors
 /// A call failed, in [`Reconciler::observe`] or [`Reconciler::act`].
 pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Result<Outcome, Error> {
@@ -83,9 +86,11 @@ pub(crate) async fn reconcile<R: Reconciler>(reconciler: &R, key: &Key) -> Resul
     for _ in 0..ROUNDS_MAX {
         let Some(observed) = reconciler.observe(key, &mut answers).await? else { return Ok(Outcome::Done) };
         let decision = R::decide(&observed);
-        match reconciler.act(key, &mut answers, observed, decision).await? {
-            Next::Observe => {}
-            Next::Rest(outcome) => return Ok(outcome),
+        match reconciler.act(key, &mut answers, observed, decision).await {
+            Ok(Next::Observe) => {}
+            Ok(Next::Rest(outcome)) => return Ok(outcome),
+            Err(error) if error.is_conflict() => return Ok(Outcome::Conflict),
+            Err(error) => return Err(error),
         }
     }
     tracing::warn!(%key, "no end after {ROUNDS_MAX} rounds");

@@ -19,6 +19,8 @@ pub enum Outcome {
     Done,
     /// Look again after this time, or earlier if somebody adds the key.
     Again(Duration),
+    /// Somebody else was faster: look again soon, and later each time that this happens in a row.
+    Conflict,
 }
 
 /// Works on the keys of `queue`, at most `workers` at a time, until the queue is closed and the last worker has
@@ -69,6 +71,11 @@ where
             queue.add_after(key.clone(), delay);
             "again"
         }
+        Ok(Ok(Outcome::Conflict)) => {
+            tracing::debug!("somebody else was faster; will look again");
+            queue.add_rate_limited(key.clone());
+            "conflict"
+        }
         Ok(Err(error)) => {
             tracing::warn!(error = %error, failures = queue.failures(key) + 1, "failed; will try again");
             queue.add_rate_limited(key.clone());
@@ -95,7 +102,7 @@ mod tests {
     async fn failures_and_panics_come_back_and_the_rest_does_not() {
         let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
         let seen = Arc::new(Mutex::new(Vec::new()));
-        for key in ["done", "fails", "panics", "again"] {
+        for key in ["done", "fails", "panics", "again", "conflicts"] {
             queue.add(key.to_owned());
         }
         let (closing, log) = (queue.clone(), Arc::clone(&seen));
@@ -105,7 +112,7 @@ mod tests {
                 let times = {
                     let mut log = log.lock().unwrap();
                     log.push(key.clone());
-                    if log.len() == 7 {
+                    if log.len() == 9 {
                         closing.close();
                     }
                     log.iter().filter(|seen| **seen == key).count()
@@ -113,6 +120,7 @@ mod tests {
                 match key.as_str() {
                     "fails" if times == 1 => Err("once"),
                     "panics" if times == 1 => panic!("once"),
+                    "conflicts" if times == 1 => Ok(Outcome::Conflict),
                     "again" if times == 1 => Ok(Outcome::Again(Duration::from_secs(100))),
                     _ => Ok(Outcome::Done),
                 }
@@ -122,7 +130,7 @@ mod tests {
         let mut seen = seen.lock().unwrap().clone();
         assert_eq!(seen.last().map(String::as_str), Some("again"));
         seen.sort();
-        assert_eq!(seen, ["again", "again", "done", "fails", "fails", "panics", "panics"]);
+        assert_eq!(seen, ["again", "again", "conflicts", "conflicts", "done", "fails", "fails", "panics", "panics"]);
         assert_eq!(queue.failures(&"fails".to_owned()), 0);
     }
 

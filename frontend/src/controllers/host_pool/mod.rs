@@ -66,11 +66,8 @@ impl<C: Cluster> reconciler::Reconciler for HostPoolReconciler<C> {
         let mut written = (*pool).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-        match writer.replace_status_if_unchanged(&written).await {
-            Err(error) if !error.is_conflict() => Err(error),
-            // After a conflict the next state is on its way, and wakes the controller.
-            _ => Ok(Next::Rest(Outcome::Done)),
-        }
+        writer.replace_status_if_unchanged(&written).await?;
+        Ok(Next::Rest(Outcome::Done))
     }
 }
 

@@ -67,7 +67,7 @@ fn a_status_that_somebody_else_wrote_meanwhile_is_not_overwritten() {
     let reconciler = HostPoolReconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() };
     let key = Key::new("n", "flow-0");
     server.edit::<HostPool>(&key, |pool| pool.spec.hosts = vec!["a".to_owned()]);
-    assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);
+    assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Conflict);
     assert_eq!(server.get::<HostPool>(&key).unwrap().status, None);
     mirrors.deliver_all();
     assert_eq!(block_on(reconcile(&reconciler, &key)).unwrap(), Outcome::Done);

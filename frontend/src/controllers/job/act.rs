@@ -6,13 +6,13 @@
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
-use super::chunks::Document;
+use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
 use super::describe::{describe, is_significant};
 use super::generation::Generation;
-use super::memory::{Entry, elapsed};
+use super::memory::{Entry, Pause, elapsed};
 use super::observe::JobSnapshot;
 use super::observed::{DesiredGeneration, JobObservation, Loaded};
 use super::reconciler::JobReconciler;
@@ -20,11 +20,12 @@ use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, events, job_id, transition, work};
 use crate::controllers::reconciler::Next;
 use crate::mirrors::ByOwner as _;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::PropagationPolicy;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use streams_api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names};
 use streams_kubernetes::Error;
@@ -68,6 +69,7 @@ fn failure_of(error: &Error) -> Option<Failure> {
     let reason = match error {
         Error::Conflict { .. } | Error::Terminating { .. } => return None,
         Error::Foreign { .. } => "NameTaken",
+        Error::NamespaceTerminating { .. } => "NamespaceTerminating",
         Error::Refused { .. } => "ObjectRefused",
         Error::Call(kube::Error::Api(status)) if status.code == 403 => "Forbidden",
         Error::Call(_) => "ApiServer",
@@ -108,18 +110,89 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Carries out all actions, several at the same time. A failed action does not stop the others.
+    /// Carries out all actions, several at the same time. A failed action does not stop the others, but in a namespace
+    /// that is being deleted: there, nothing but deletions is tried until a pause is over.
     async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
-        let pending: Vec<_> = actions.iter().map(|action| self.one(action)).collect();
-        let results: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT).collect().await;
-        let failed = results.into_iter().filter_map(Result::err);
-        let failed = failed.into_iter().find(|error| !matches!(error, Error::Terminating { .. }));
-        self.remember(|entry| entry.last_failure = failed.as_ref().and_then(failure_of));
-        let described = self.describe().await?;
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(described),
+        let (deletions, others): (Vec<_>, Vec<_>) =
+            actions.iter().partition(|action| matches!(action, JobAction::Delete(..)));
+        let now = self.reconciler.cluster.now();
+        let before = self.remember(|entry| entry.pause);
+        let is_paused = before.is_some_and(|pause| pause.left(now).is_some());
+        let others = if is_paused { Vec::new() } else { others };
+        let wrote = !others.is_empty();
+        let (deleted, written) =
+            future::join(self.several(deletions, CONCURRENT), self.until_refused(others, before)).await;
+        let mut failed = None;
+        let mut refused = None;
+        for error in deleted.into_iter().chain(written).filter_map(Result::err) {
+            match error {
+                Error::Terminating { .. } => {}
+                Error::NamespaceTerminating { .. } => refused = Some(error),
+                error => failed = failed.or(Some(error)),
+            }
         }
+        let pause = self.remember(|entry| {
+            match (&refused, wrote) {
+                (Some(_), _) => entry.pause = Some(Pause::after(before, now)),
+                (None, true) => entry.pause = None,
+                (None, false) => {}
+            }
+            if !is_paused || failed.is_some() {
+                entry.last_failure = failed.as_ref().or(refused.as_ref()).and_then(failure_of);
+            }
+            entry.pause.and_then(|pause| pause.left(now))
+        });
+        let described = self.describe().await?;
+        match (failed, pause, described) {
+            (Some(error), ..) => Err(error),
+            (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
+            (None, Some(left), Next::Rest(Outcome::Done)) => Ok(Next::Rest(Outcome::Again(left))),
+            (None, _, described) => Ok(described),
+        }
+    }
+
+    /// Carries these actions out, so many at the same time.
+    async fn several(&self, actions: Vec<&JobAction>, concurrent: usize) -> Vec<Result<(), Error>> {
+        let pending: Vec<_> = actions.into_iter().map(|action| self.one(action)).collect();
+        stream::iter(pending).buffer_unordered(concurrent).collect().await
+    }
+
+    /// Carries these actions out until one shows that the namespace is being deleted (rule job-37). The first is
+    /// carried out alone, and so is each of them after such a refusal.
+    async fn until_refused(&self, actions: Vec<&JobAction>, before: Option<Pause>) -> Vec<Result<(), Error>> {
+        let is_refused = |result: &Result<(), Error>| matches!(result, Err(Error::NamespaceTerminating { .. }));
+        let alone = if before.is_some() { actions.len() } else { 1 };
+        // The start of long work is no write; it goes last.
+        let (starts, writes): (Vec<_>, Vec<_>) =
+            actions.into_iter().partition(|action| matches!(action, JobAction::Start(_)));
+        let mut results = Vec::new();
+        for action in writes.iter().take(alone) {
+            results.push(self.one(action).await);
+            if results.last().is_some_and(is_refused) {
+                return results;
+            }
+        }
+        let refused = AtomicBool::new(false);
+        let rest: Vec<_> = writes.into_iter().skip(alone).collect();
+        let rest = rest.into_iter().map(|action| {
+            let refused = &refused;
+            async move {
+                if refused.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let result = self.one(action).await;
+                if is_refused(&result) {
+                    refused.store(true, Ordering::Relaxed);
+                }
+                result
+            }
+        });
+        let rest: Vec<_> = rest.collect();
+        results.extend(stream::iter(rest).buffer_unordered(CONCURRENT).collect::<Vec<_>>().await);
+        if !refused.into_inner() {
+            results.extend(self.several(starts, CONCURRENT).await);
+        }
+        results
     }
 
     async fn one(&self, action: &JobAction) -> Result<(), Error> {
@@ -154,18 +227,30 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     async fn store_again(&self, stored: StoredDocument) -> Result<(), Error> {
-        let (document, content) = match stored {
+        let (document, content, sha256) = match stored {
             StoredDocument::Adl => {
                 let adl = self.observed.status.adl.as_ref();
                 // If it is not in memory, long work gets it from the bundle when it is needed.
                 let Some(content) = adl.and_then(|adl| self.reconciler.memory.adl(&adl.sha256)) else { return Ok(()) };
-                (Document::Adl, content)
+                (Document::Adl, content, adl.map(|adl| &adl.sha256))
             }
             StoredDocument::Plan(of) => {
                 let Some((generation, _)) = self.generation(of) else { return Ok(()) };
-                (Document::Plan { generation: generation.number }, bytes::Bytes::from(generation.encode()))
+                let status = &self.observed.status;
+                let plan = match of {
+                    WhichGeneration::Committed => status.plan.as_ref(),
+                    WhichGeneration::Proposed => status.proposal.as_ref().map(|proposal| &proposal.plan),
+                };
+                let content = bytes::Bytes::from(generation.encode());
+                (Document::Plan { generation: generation.number }, content, plan.map(|plan| &plan.sha256))
             }
         };
+        if sha256 != Some(&digest(&content)) {
+            // Another version of the frontend wrote it. What this one would write has another name, and the clean-up
+            // would delete it, again and again.
+            tracing::debug!(job = %self.snapshot.key, ?document, "chunks cannot be made again as they were");
+            return Ok(());
+        }
         match documents::write(&self.writer(), &document, &self.snapshot.owner, content).await {
             Ok(_) => Ok(()),
             Err(documents::WriteError::Kubernetes(error)) => Err(error),

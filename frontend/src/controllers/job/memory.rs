@@ -9,7 +9,7 @@ use super::generation::Generation;
 use super::observed::DesiredGeneration;
 use super::tasks::{Failure, Slot, TaskKind, Tasks};
 use bytes::Bytes;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,10 @@ use tokio_util::sync::CancellationToken;
 const ADL_BYTES: u64 = 256 << 20;
 /// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
+/// First pause after a refusal because the namespace is being deleted; doubled for each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memory of all jobs.
 pub(crate) struct Memory {
@@ -52,6 +56,32 @@ pub(crate) struct Entry {
     pub(crate) last_failure: Option<Failure>,
     /// When the status was last written without a step.
     pub(crate) described: Option<Timestamp>,
+    /// The namespace is being deleted: nothing is created for a while.
+    pub(crate) pause: Option<Pause>,
+}
+
+/// How long nothing is created in a namespace that is being deleted (rule job-37).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// Refusals in a row.
+    refusals: u32,
+    /// When something is tried again.
+    until: Timestamp,
+}
+
+impl Pause {
+    /// The pause after another refusal.
+    pub(crate) fn after(before: Option<Self>, now: Timestamp) -> Self {
+        let refusals = before.map_or(0, |before| before.refusals.saturating_add(1));
+        let length = FIRST_PAUSE.saturating_mul(1 << refusals.min(16)).min(LONGEST_PAUSE);
+        let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
+        Self { refusals, until: now.checked_add(length).unwrap_or(Timestamp::MAX) }
+    }
+
+    /// How much of it is left.
+    pub(crate) fn left(self, now: Timestamp) -> Option<Duration> {
+        Duration::try_from(self.until.duration_since(now)).ok().filter(|left| !left.is_zero())
+    }
 }
 
 impl Entry {
@@ -68,6 +98,7 @@ impl Entry {
             written: BTreeMap::new(),
             last_failure: None,
             described: None,
+            pause: None,
         }
     }
 

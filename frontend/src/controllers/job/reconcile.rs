@@ -8,15 +8,10 @@ use super::observe::{JobSnapshot, observe};
 use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
 use crate::controllers::reconciler::{self, Next};
-use std::time::Duration;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
 use tracing::Instrument;
-
-/// The delay after a conflict: the mirror catches up meanwhile.
-const AFTER_CONFLICT: Duration = Duration::from_millis(100);
 
 impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
     // The memory of the process keeps the answer to the last write, beyond one reconcile.
@@ -54,9 +49,6 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         if let Some(generation) = generation {
             telemetry::continue_trace(&span, &generation.trace_parent);
         }
-        match act(self, &snapshot, &observed, &decision, &report).instrument(span).await {
-            Err(error) if error.is_conflict() => Ok(Next::Rest(Outcome::Again(AFTER_CONFLICT))),
-            result => result,
-        }
+        act(self, &snapshot, &observed, &decision, &report).instrument(span).await
     }
 }

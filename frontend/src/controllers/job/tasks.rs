@@ -1,7 +1,7 @@
 //! The state of long work: requests, progress, outputs.
 //!
-//! There are four kinds, and one [`Slot`] for each. A reconcile requests work ([`Task`]) and reads the slots later;
-//! [`work`](super::work) does the work and fills the slots.
+//! There are four kinds, and one [`Slot`] for each. A request names exactly what it is for (rule job-4). A reconcile
+//! requests work ([`Task`]) and reads the slots later; [`work`](super::work) does the work and fills the slots.
 //!
 //! Knows: plain values. Must not know: how work is done, nor why it is requested.
 
@@ -178,8 +178,8 @@ pub(crate) enum Remedy {
     Correct,
     /// Try again at this time.
     Retry(Timestamp),
-    /// Compile again: no replica runs the compiler of the plan any more.
-    Recompile,
+    /// Compile again, not before this time: no replica runs the compiler of the plan any more.
+    Recompile(Timestamp),
 }
 
 /// An entry of the queue of long work: one per job and kind.

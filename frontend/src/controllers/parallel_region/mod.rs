@@ -90,12 +90,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let mut written = (*region).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-        match writer.replace_status_if_unchanged(&written).await {
-            Ok(_) => {}
-            // The next state is on its way, and wakes the controller.
-            Err(error) if error.is_conflict() => return Ok(Next::Rest(Outcome::Done)),
-            Err(error) => return Err(error),
-        }
+        writer.replace_status_if_unchanged(&written).await?;
         for notice in notices {
             self.cluster.announce(&*region, &notice);
         }

@@ -133,7 +133,7 @@ fn a_region_that_somebody_else_wrote_meanwhile_is_looked_at_again() {
     let server = server();
     let mut process = RegionProcess::start(&server);
     server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 5);
-    assert_eq!(process.reconcile().unwrap(), Outcome::Done);
+    assert_eq!(process.reconcile().unwrap(), Outcome::Conflict);
     assert_eq!(server.get::<ParallelRegion>(&key("flow-0")).unwrap().status, None);
     process.settle(&server);
     assert_eq!(says(&server), (Some(2), None, "Resizing".to_owned()));

@@ -248,7 +248,7 @@ impl Draft {
         let start = match progress {
             Progress::Done(output) => return Some(Ok(output)),
             Progress::Failed(failure) => match failure.remedy {
-                Remedy::Correct | Remedy::Recompile => return Some(Err(failure)),
+                Remedy::Correct | Remedy::Recompile(_) => return Some(Err(failure)),
                 Remedy::Retry(at) => {
                     self.report.trouble = Some(failure.clone());
                     if at > observed.now {

@@ -88,7 +88,7 @@ pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     // (rule job-21).
     let plan = observed.status.plan.as_ref().map(|plan| plan.sha256.as_str());
     let stuck = matches!(&observed.tasks.repair, Slot::Failed(key, failure)
-        if failure.remedy == Remedy::Recompile && Some(key.plan.as_str()) == plan);
+        if matches!(failure.remedy, Remedy::Recompile(_)) && Some(key.plan.as_str()) == plan);
     // A proposal for the widths that are in force can only be such a repair.
     let repairing = proposed(observed).is_some_and(|proposal| proposal.target.as_ref() == Some(&target));
     (stuck || repairing).then_some(target)
@@ -221,8 +221,16 @@ fn publish(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) -> Op
             what.clone_into(&mut draft.report.preparing);
             None
         }
-        Err(failure) if failure.remedy == Remedy::Recompile => record(JobStatusChange::Abandon),
-        Err(failure) => refuse(observed, failure),
+        Err(failure) => match failure.remedy {
+            Remedy::Recompile(at) if at > observed.now => {
+                "another plan".clone_into(&mut draft.report.preparing);
+                draft.report.trouble = Some(failure.clone());
+                draft.wake(at);
+                None
+            }
+            Remedy::Recompile(_) => record(JobStatusChange::Abandon),
+            Remedy::Correct | Remedy::Retry(_) => refuse(observed, failure),
+        },
     }
 }
 

@@ -1,8 +1,12 @@
 //! Single situations, as users see them.
 
 use super::simulation::{JobSimulation, UserDeletion, wait_for};
-use crate::controllers::job::tasks::TaskKind;
-use streams_api::{JobPhase, condition};
+use crate::controllers::job::tasks::{Slot, TaskKind};
+use kube::core::Status;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use streams_api::{InitialWidth, JobPhase, condition};
+use streams_kubernetes_fake::Verb;
 
 fn condition_reason(simulation: &JobSimulation, kind: &str) -> Option<String> {
     condition::get(&simulation.status().conditions, kind).map(|condition| condition.reason.clone())
@@ -244,4 +248,130 @@ fn what_is_removed_stays_until_the_others_run_but_not_beyond_the_time_out() {
     simulation.settle();
     simulation.check_at_rest();
     assert!(condition::get(&simulation.status().conditions, condition::RESIZE_DELAYED).is_none());
+}
+
+/// What an API server answers to whoever creates something in a namespace that is being deleted.
+fn namespace_is_terminating() -> Status {
+    let status = serde_json::json!({
+        "status": "Failure", "code": 403, "reason": "Forbidden", "message": "it is being terminated",
+        "details": {"causes": [{"reason": "NamespaceTerminating", "message": "it is being terminated"}]},
+    });
+    serde_json::from_value(status).unwrap()
+}
+
+#[test]
+fn in_a_namespace_that_goes_one_write_is_tried_now_and_then_and_deletions_go_through() {
+    let mut simulation = JobSimulation::running();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    simulation.server.refuse(move |call| {
+        matches!(call.verb, Verb::Create | Verb::Apply).then(|| {
+            count.fetch_add(1, Ordering::SeqCst);
+            namespace_is_terminating()
+        })
+    });
+    for id in 0..8 {
+        simulation.delete(&UserDeletion::Service(id));
+    }
+    simulation.collect();
+    // Whatever is deleted wakes the job.
+    for _ in 0..20 {
+        simulation.reconcile();
+        simulation.work();
+    }
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
+    simulation.create_superfluous_service(77);
+    simulation.reconcile();
+    assert!(!simulation.has_service(77), "it is deleted");
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
+    for _ in 0..60 {
+        simulation.wait(1);
+        simulation.reconcile();
+        simulation.work();
+    }
+    let tried = refused.load(Ordering::SeqCst);
+    assert!((4..=8).contains(&tried), "the pauses grow: {tried}");
+    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("NamespaceTerminating"));
+    // It was another namespace, or it stays after all.
+    simulation.server.refuse(|_| None);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_plan_is_of_the_spec_that_it_was_asked_for() {
+    let mut simulation = JobSimulation::new();
+    while simulation.leader.running() != [TaskKind::Compile] {
+        simulation.work();
+        simulation.reconcile();
+    }
+    // The worker begins when the spec is another one already; the reconciler has not seen that yet.
+    let wide = InitialWidth { name: Some("R".to_owned()), width: Some(5), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![wide]);
+    simulation.leader.catch_up();
+    wait_for(simulation.leader.work(TaskKind::Compile));
+    simulation.change_spec(|spec| spec.parallel_regions = Vec::new());
+    simulation.settle();
+    assert_eq!(simulation.generation().widths().into_values().collect::<Vec<_>>(), [2, 2]);
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_bundle_is_filed_under_the_spec_that_names_it() {
+    let mut simulation = JobSimulation::new();
+    while simulation.leader.running() != [TaskKind::Fetch] {
+        simulation.reconcile();
+    }
+    simulation.change_spec(|spec| spec.bundle.name = Some("b.sab".to_owned()));
+    simulation.leader.catch_up();
+    wait_for(simulation.leader.work(TaskKind::Fetch));
+    let progress = simulation.leader.tasks();
+    assert!(!matches!(progress.fetch, Slot::Done(..)), "{progress:?}");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// Reconciles and works while no time passes, and says how often something was written.
+fn writes_without_time(simulation: &mut JobSimulation) -> u64 {
+    let version = simulation.server.version();
+    for _ in 0..60 {
+        simulation.reconcile();
+        simulation.work();
+    }
+    simulation.server.version() - version
+}
+
+#[test]
+fn a_repair_that_no_compiler_can_make_is_tried_again_after_pauses() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| {
+        services.compiler = "2".to_owned();
+        services.refuses = true;
+    });
+    simulation.delete(&UserDeletion::Texts);
+    simulation.collect();
+    let writes = writes_without_time(&mut simulation);
+    assert!(writes < 10, "{writes} writes");
+    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("ApplicationRejected"));
+    assert_eq!(simulation.status().rejected_resize, None, "nobody wanted another width");
+    simulation.wait(31);
+    simulation.services.change(|services| services.refuses = false);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_plan_whose_texts_nobody_renders_is_made_anew_after_pauses() {
+    let mut simulation = JobSimulation::running();
+    // One replica compiles, and only another one renders.
+    simulation.services.change(|services| services.renders = false);
+    simulation.resize(0, 3);
+    let writes = writes_without_time(&mut simulation);
+    assert!(writes < 20, "{writes} writes");
+    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("OtherCompiler"));
+    simulation.wait(31);
+    simulation.services.change(|services| services.renders = true);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(1));
 }

@@ -39,13 +39,22 @@ impl WorkError {
         Self { recompile: true, ..Self::permanent("OtherCompiler", message) }
     }
 
+    /// The same, but worth another try later whatever it is.
+    pub(super) fn or_later(self) -> Self {
+        Self { retry: true, recompile: false, ..self }
+    }
+
     /// The failure after `failures` others in a row.
     pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
-        let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(LONGEST_RETRY);
-        let at = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
+        let after = |failures: u32| {
+            let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(LONGEST_RETRY);
+            let at = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
+            at.unwrap_or(Timestamp::MAX)
+        };
         let remedy = match (self.recompile, self.retry) {
-            (true, _) => Remedy::Recompile,
-            (false, true) => Remedy::Retry(at.unwrap_or(Timestamp::MAX)),
+            // Most often the compiler was just replaced: the first time there is nothing to wait for.
+            (true, _) => Remedy::Recompile(failures.checked_sub(1).map_or(now, after)),
+            (false, true) => Remedy::Retry(after(failures)),
             (false, false) => Remedy::Correct,
         };
         Failure { remedy, reason: self.reason, message: self.message, stage: self.stage, code: self.code }
@@ -65,6 +74,9 @@ impl From<streams_kubernetes::Error> for WorkError {
     fn from(error: streams_kubernetes::Error) -> Self {
         match &error {
             streams_kubernetes::Error::Foreign { .. } => Self::transient("NameTaken", error.to_string()),
+            streams_kubernetes::Error::NamespaceTerminating { .. } => {
+                Self::transient("NamespaceTerminating", error.to_string())
+            }
             streams_kubernetes::Error::Refused { .. } => Self::permanent("ObjectRefused", error.to_string()),
             _ => Self::transient("ApiServer", error.to_string()),
         }

@@ -34,6 +34,10 @@ impl LongWork for Fetch {
         assignment: &Assignment<'_, C>,
         spec_generation: &i64,
     ) -> Result<StoredAdl, WorkError> {
+        // The request names the spec that it is for; the bundle of another one must not be filed under it.
+        if assignment.job.metadata.generation.unwrap_or_default() != *spec_generation {
+            return Err(WorkError::transient("Outdated", "the spec was edited meanwhile"));
+        }
         Ok(StoredAdl { spec_generation: *spec_generation, ..fetch(assignment).await? })
     }
 }

@@ -3,6 +3,7 @@
 //! Texts are streamed: few are in memory at a time. A text that may not fit an object is rendered and measured before
 //! any is written, so that a generation which cannot be stored leaves nothing.
 
+use super::compile::is_repair;
 use super::{Assignment, LongWork, WorkError, fetch};
 use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
 use crate::controllers::job::chunks::digest;
@@ -48,7 +49,9 @@ impl LongWork for Publish {
     }
 
     async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
-        publish(assignment, request).await
+        let result = publish(assignment, request).await;
+        let repairs = generation(assignment, &request.plan).is_some_and(|plan| is_repair(assignment, &plan.target));
+        result.map_err(|error| if repairs && !error.recompile { error.or_later() } else { error })
     }
 }
 

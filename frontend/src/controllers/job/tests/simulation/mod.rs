@@ -62,7 +62,7 @@ impl JobSimulation {
             Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
         job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
         server.create(&job);
-        let state = ServiceState { compiler: "1".to_owned(), refuses: false, is_down: false };
+        let state = ServiceState { compiler: "1".to_owned(), refuses: false, is_down: false, renders: true };
         Self::of(server, Services::new(state), Journal::default())
     }
 
@@ -168,7 +168,7 @@ impl JobSimulation {
             match outcome {
                 // What is waited for comes with time alone.
                 Some(Outcome::Again(delay)) => self.server.advance(delay.max(Duration::from_millis(1))),
-                None => self.wait(1),
+                None | Some(Outcome::Conflict) => self.wait(1),
                 Some(Outcome::Done) => return,
             }
         }

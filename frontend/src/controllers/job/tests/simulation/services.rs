@@ -36,6 +36,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) refuses: bool,
     /// Nothing answers.
     pub(in super::super) is_down: bool,
+    /// Some replica has the compiler of the plan.
+    pub(in super::super) renders: bool,
 }
 
 /// The services.
@@ -83,7 +85,7 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, is_down } = self.state();
+        let ServiceState { compiler, refuses, is_down, .. } = self.state();
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
         }
@@ -229,11 +231,11 @@ impl Fusion for Services {
     }
 
     fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<RenderedText, fusion::FusionError>> {
-        let ServiceState { compiler, is_down, .. } = self.state();
+        let ServiceState { compiler, is_down, renders, .. } = self.state();
         if is_down {
             return stream::iter([Err(fusion::FusionError::Unavailable("it is down".to_owned()))]).boxed();
         }
-        if compiler != request.compiler {
+        if !renders || compiler != request.compiler {
             return stream::iter([Err(fusion::FusionError::OtherCompiler(request.compiler))]).boxed();
         }
         let layout = read(request.layout.and_then(|layout| layout.content));

@@ -10,6 +10,7 @@ use streams_api::{
     SubmissionValue, condition, names,
 };
 use streams_kubernetes::Key;
+use streams_kubernetes::apply::controlled_by;
 
 /// Counts how often each PE was started; of no concern to the controller.
 const STARTS: &str = "starts";
@@ -66,6 +67,20 @@ impl JobSimulation {
 
     pub(in super::super) fn chunks(&self) -> Vec<String> {
         self.config_maps(&[names::PART_ADL, names::PART_PLAN]).iter().map(ResourceExt::name_any).collect()
+    }
+
+    pub(in super::super) fn has_service(&self, pe: u64) -> bool {
+        self.server.get::<Service>(&sibling(&names::processing_element(JOB, pe))).is_some()
+    }
+
+    /// A Service that some earlier generation has left.
+    pub(in super::super) fn create_superfluous_service(&self, pe: u64) {
+        let mut service = Service::default();
+        service.metadata.name = Some(names::processing_element(JOB, pe));
+        service.metadata.namespace = Some(NAMESPACE.to_owned());
+        service.metadata.labels = Some(names::pe_labels(JOB, pe));
+        service.metadata.owner_references = self.server.get::<Job>(&key()).map(|job| vec![controlled_by(&job)]);
+        self.server.create(&service);
     }
 
     /// A user scales a region.
