@@ -10,7 +10,7 @@ use streams_api::{
     SubmissionValue, condition, names,
 };
 use streams_kubernetes::Key;
-use streams_kubernetes::apply::controlled_by;
+use streams_kubernetes::ownership::controlled_by;
 
 /// Counts how often each PE was started; of no concern to the controller.
 const STARTS: &str = "starts";
