@@ -278,6 +278,13 @@ mod tests {
         }
         let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
         assert!(Duration::from_secs(seconds) > defaults.time_outs.grace_seconds);
+        // Bundles take three quarters of the memory at most, whatever users submit (rule fetch-6).
+        let bundles = &defaults.bundles;
+        let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;
+        let kept = bundles.bundle_cache_mib + defaults.jobs.adl_cache_mib;
+        let limit = container["resources"]["limits"]["memory"].as_str().unwrap();
+        let limit: u64 = limit.strip_suffix("Gi").unwrap().parse::<u64>().unwrap() << 10;
+        assert!((fetched + kept) * 4 <= limit * 3);
     }
 
     #[test]

@@ -53,6 +53,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         lease.namespace.clone_from(&config.default_namespace);
     }
     let identity = lease.as_ref().map_or_else(|| options.identity(), |lease| lease.identity.clone());
+    let api_server = api_server(&config);
     let client = client::new(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
     // Every replica: mirrors, Events, probes, the elasticity API.
@@ -98,7 +99,8 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
         events: events.clone(),
         metrics: metrics.clone(),
         fusion: fusion::Client::new(options.fusion()),
-        bundles: Fetcher::new(options.bundles.fetcher()).context("bundles cannot be fetched")?,
+        bundles: Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
+            .context("bundles cannot be fetched")?,
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
     };
@@ -198,6 +200,12 @@ async fn configuration(context: Option<String>) -> anyhow::Result<Config> {
     };
     // kube's message has its causes in it already.
     config.context("there is no usable cluster configuration")
+}
+
+/// Names and addresses of the API server: that of the configuration, and that which every pod is given.
+fn api_server(config: &Config) -> Vec<String> {
+    let of_pod = std::env::var("KUBERNETES_SERVICE_HOST").ok().filter(|host| !host.is_empty());
+    config.cluster_url.host().map(str::to_owned).into_iter().chain(of_pod).collect()
 }
 
 async fn listen(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {

@@ -4,6 +4,7 @@
 
 use crate::bundles;
 use clap::Args;
+use ipnet::IpNet;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_api::BuildType;
@@ -97,6 +98,11 @@ pub struct JobSettings {
     #[arg(long, env = "STREAMS_MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub max_generation_mib: u64,
+
+    /// ADL of jobs that is kept in memory
+    #[arg(long, env = "STREAMS_ADL_CACHE_MIB", default_value = "64", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub adl_cache_mib: u64,
 }
 
 impl Default for JobSettings {
@@ -110,35 +116,120 @@ impl Default for JobSettings {
             download_workers: 4,
             long_workers: 4,
             max_generation_mib: 4096,
+            adl_cache_mib: 64,
         }
     }
 }
 
-/// Where bundles come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+/// Where bundles come from, and how large they may be.
+#[derive(Clone, Debug, PartialEq, Args)]
 #[command(next_help_heading = "Bundles")]
 pub struct BundleSettings {
     /// Directory that `bundle.file` and `file` URLs of jobs refer to; without it they are refused
     #[arg(long, env = "STREAMS_BUNDLE_DIRECTORY", value_name = "DIRECTORY")]
     pub bundle_directory: Option<PathBuf>,
 
-    /// Address that the name of a bundle without url or file is appended to
+    /// Address that the name of a bundle without url or file is appended to; it may have any address
     #[arg(long, env = "STREAMS_BUNDLE_BASE_URL", value_name = "URL")]
     pub bundle_base_url: Option<url::Url>,
+
+    /// Directory, on a volume that all replicas share, that keeps every bundle that a job uses
+    #[arg(long, env = "STREAMS_BUNDLE_STORE", value_name = "DIRECTORY")]
+    pub bundle_store: Option<PathBuf>,
 
     /// Fetch bundles by `http` too, not only by `https`
     #[arg(long, env = "STREAMS_ALLOW_HTTP_BUNDLES")]
     pub allow_http_bundles: bool,
+
+    /// Host that tokens may go to where a Secret has no key `hosts`, besides api.github.com; may be repeated
+    #[arg(
+        long = "bundle-token-host",
+        env = "STREAMS_BUNDLE_TOKEN_HOSTS",
+        value_name = "HOST[:PORT]",
+        value_delimiter = ','
+    )]
+    pub bundle_token_hosts: Vec<bundles::Host>,
+
+    /// Addresses that bundles may be fetched from although they are refused otherwise; may be repeated
+    #[arg(
+        long = "allow-bundle-address",
+        env = "STREAMS_ALLOW_BUNDLE_ADDRESSES",
+        value_name = "CIDR",
+        value_delimiter = ','
+    )]
+    pub allow_bundle_addresses: Vec<IpNet>,
+
+    /// Addresses that no bundle is fetched from, besides those that are always refused; may be repeated
+    #[arg(
+        long = "deny-bundle-address",
+        env = "STREAMS_DENY_BUNDLE_ADDRESSES",
+        value_name = "CIDR",
+        value_delimiter = ','
+    )]
+    pub deny_bundle_addresses: Vec<IpNet>,
+
+    /// Proxy of all downloads; variables like HTTPS_PROXY are not looked at
+    #[arg(long, env = "STREAMS_BUNDLE_PROXY", value_name = "URL")]
+    pub bundle_proxy: Option<url::Url>,
+
+    /// Longest download
+    #[arg(long, env = "STREAMS_BUNDLE_SECONDS", default_value = "120", value_name = "SECONDS", value_parser = seconds)]
+    pub bundle_seconds: Duration,
+
+    /// Largest bundle
+    #[arg(long, env = "STREAMS_MAX_BUNDLE_MIB", default_value = "128", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub max_bundle_mib: u64,
+
+    /// Largest ADL
+    #[arg(long, env = "STREAMS_MAX_ADL_MIB", default_value = "64", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub max_adl_mib: u64,
+
+    /// Bundles that are kept in memory
+    #[arg(long, env = "STREAMS_BUNDLE_CACHE_MIB", default_value = "64", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub bundle_cache_mib: u64,
+}
+
+impl Default for BundleSettings {
+    fn default() -> Self {
+        Self {
+            bundle_directory: None,
+            bundle_base_url: None,
+            bundle_store: None,
+            allow_http_bundles: false,
+            bundle_token_hosts: Vec::new(),
+            allow_bundle_addresses: Vec::new(),
+            deny_bundle_addresses: Vec::new(),
+            bundle_proxy: None,
+            bundle_seconds: Duration::from_secs(120),
+            max_bundle_mib: 128,
+            max_adl_mib: 64,
+            bundle_cache_mib: 64,
+        }
+    }
 }
 
 impl BundleSettings {
-    /// The options of the fetcher; sizes and times are its own defaults.
-    pub fn fetcher(&self) -> bundles::FetchOptions {
+    /// The options of the fetcher. `api_server` has the names and addresses of the API server, `at_once` says how many
+    /// bundles are fetched at the same time.
+    pub fn fetcher(&self, api_server: Vec<String>, at_once: u16) -> bundles::FetchOptions {
         bundles::FetchOptions {
             directory: self.bundle_directory.clone(),
             base_url: self.bundle_base_url.clone(),
+            store: self.bundle_store.clone(),
             allow_http: self.allow_http_bundles,
-            ..bundles::FetchOptions::default()
+            token_hosts: self.bundle_token_hosts.iter().cloned().collect(),
+            allowed: self.allow_bundle_addresses.clone(),
+            denied: self.deny_bundle_addresses.clone(),
+            api_server,
+            proxy: self.bundle_proxy.clone(),
+            time_out: self.bundle_seconds,
+            max_bytes: usize::try_from(self.max_bundle_mib << 20).unwrap_or(usize::MAX),
+            max_adl_bytes: self.max_adl_mib << 20,
+            cache_bytes: self.bundle_cache_mib << 20,
+            at_once: at_once.into(),
         }
     }
 }
@@ -189,13 +280,16 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         // arguments -> part of the error
-        let table: [(&[&str], &str); 6] = [
+        let table: [(&[&str], &str); 9] = [
             (&["--min-ready-seconds", "soon"], "not a number of seconds"),
             (&["--min-ready-seconds=-1"], "negative"),
             (&["--cpu-share", "1.5"], "not between 0 and 1"),
             (&["--workers", "0"], "0 is not in 1"),
             (&["--build-type", "fast"], "possible values: debug, release"),
             (&["--bundle-base-url", "here"], "relative URL"),
+            (&["--bundle-token-host", "https://h/"], "not a host[:port]"),
+            (&["--deny-bundle-address", "10.0.0.0"], "invalid IP address syntax"),
+            (&["--max-adl-mib", "65"], "65 is not in 1..=64"),
         ];
         for (arguments, expected) in table {
             let error = parse(arguments).unwrap_err();

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
         .message("file must be a path inside the frontend's bundle directory: relative and without '..'").field_path(".file")
 )]
 pub struct BundleReference {
-    /// Name of the bundle, e.g. `apps.parallel.Parallel.sab`. Default: the last segment of `url` or `file`.
+    /// Name of the bundle, e.g. `apps.parallel.Parallel.sab`. Default: the last segment of the path of `url` or `file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._-]*$"))]
     pub name: Option<String>,
@@ -34,28 +34,60 @@ pub struct BundleReference {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub file: Option<String>,
-    /// Whether a cached bundle may be used.
+    /// Whether a bundle that the server gave to this namespace within ten minutes is used without asking again.
     #[serde(default)]
     pub pull_policy: PullPolicy,
-    /// Secret of the job's namespace whose key `token` is sent to the server of `url` (GitHub contents API).
+    /// Secret of the job's namespace whose key `token` is sent to the server of `url`, by https, if its key `hosts`
+    /// (one host[:port] a line) lists that server. Default of `hosts`: the API host of GitHub.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub secret: Option<String>,
 }
 
+/// Longest name of a bundle in bytes.
+const MAX_NAME: usize = 200;
+/// Digits of the SHA-256 in a name.
+const DIGITS: usize = 16;
+const EXTENSION: &str = ".sab";
+
 impl BundleReference {
-    /// The name given to PEs (rule fetch-2): `name`, else the last segment of `url` or `file`.
-    pub fn sab_name(&self) -> Option<&str> {
-        let path = self.file.as_deref().or(self.url.as_deref());
-        let last = || path.and_then(|path| path.rsplit('/').next()).filter(|segment| !segment.is_empty());
-        self.name.as_deref().or_else(last)
+    /// The name given to PEs (rule fetch-2): `<stem>-<16 hex digits>.sab`, with the first digits of the bundle's
+    /// SHA-256 (lower-case hexadecimal).
+    pub fn sab_name(&self, sha256: &str) -> Option<String> {
+        let digits = sha256.get(..DIGITS).unwrap_or(sha256);
+        Some(format!("{}-{digits}{EXTENSION}", self.stem()?))
+    }
+
+    /// What messages call the bundle: its name without a digest.
+    pub fn title(&self) -> Option<String> {
+        Some(format!("{}{EXTENSION}", self.stem()?))
+    }
+
+    /// `name`, else the last segment of the path of `file` or `url`: without extension, of letters, digits and `._-`,
+    /// not too long. A query, which may hold secrets, is no part of it.
+    fn stem(&self) -> Option<String> {
+        let path = || self.file.as_deref().or_else(|| self.url.as_deref().and_then(path));
+        let last = || path()?.rsplit('/').next();
+        let segment = self.name.as_deref().or_else(last)?;
+        let stem = segment.strip_suffix(EXTENSION).unwrap_or(segment);
+        let is_safe = |at: usize, c: char| c.is_ascii_alphanumeric() || c == '_' || (at > 0 && (c == '.' || c == '-'));
+        let longest = MAX_NAME - DIGITS - EXTENSION.len() - 1;
+        let safe = stem.chars().take(longest).enumerate().map(|(at, c)| if is_safe(at, c) { c } else { '_' });
+        Some(safe.collect()).filter(|stem: &String| !stem.is_empty())
     }
 }
 
-/// When a bundle is fetched although there is a cached one.
+/// The path of a URL, without query and fragment.
+fn path(url: &str) -> Option<&str> {
+    let url = url.split(['?', '#']).next()?;
+    let (_, rest) = url.split_once("://")?;
+    rest.split_once('/').map(|(_, path)| path)
+}
+
+/// When a server is asked for a bundle that it gave before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PullPolicy {
-    /// Only if there is no cached one.
+    /// Unless it gave the bundle to this namespace, with the same Secret, within ten minutes.
     #[default]
     IfNotPresent,
     /// At every submission.
@@ -67,22 +99,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_given_to_pes_defaults_to_the_last_segment() {
+    fn the_name_given_to_pes_has_a_stem_and_a_digest() {
         let reference = |name: Option<&str>, url: Option<&str>, file: Option<&str>| BundleReference {
             name: name.map(str::to_owned),
             url: url.map(str::to_owned),
             file: file.map(str::to_owned),
             ..BundleReference::default()
         };
+        let url = |url| reference(None, Some(url), None);
+        let long = format!("https://h/{}.sab", "ä".repeat(300));
         let table = [
-            (reference(Some("a.sab"), Some("https://h/b.sab"), None), Some("a.sab")),
-            (reference(None, Some("https://h/x/b.sab"), None), Some("b.sab")),
-            (reference(None, None, Some("dir/c.sab")), Some("c.sab")),
-            (reference(None, Some("https://h/"), None), None),
+            (reference(Some("a.sab"), Some("https://h/b.sab"), None), Some("a")),
+            (reference(Some("a"), None, None), Some("a")),
+            (reference(None, None, Some("dir/c.sab")), Some("c")),
+            (reference(None, None, Some("what is it?#1.sab")), Some("what_is_it__1")),
+            (url("https://h/x/demo.Main-1_2.sab"), Some("demo.Main-1_2")),
+            (url("https://h/b.sab?token=hidden"), Some("b")),
+            (url("https://h/b.sab?path=/c.sab"), Some("b")),
+            (url("https://h/b.sab#/c.sab"), Some("b")),
+            (url("https://h/b%20c.sab"), Some("b_20c")),
+            (url("https://h/..sab"), Some("_")),
+            (url("https://h/-rf.sab"), Some("_rf")),
+            (url("https://h/b.zip"), Some("b.zip")),
+            (url("file:///x/b.sab"), Some("b")),
+            (url(&long), Some(&"_".repeat(179))),
+            (url("https://h/"), None),
+            (url("https://h/.sab"), None),
+            (url("https://h"), None),
             (reference(None, None, None), None),
         ];
-        for (bundle, expected) in table {
-            assert_eq!(bundle.sab_name(), expected, "{bundle:?}");
+        let sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        for (bundle, stem) in table {
+            let name = bundle.sab_name(sha256);
+            assert_eq!(name, stem.map(|stem| format!("{stem}-0123456789abcdef.sab")), "{bundle:?}");
+            assert!(name.unwrap_or_default().len() <= 200);
+            assert_eq!(bundle.title(), stem.map(|stem| format!("{stem}.sab")), "{bundle:?}");
         }
     }
 }

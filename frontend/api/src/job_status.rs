@@ -106,6 +106,10 @@ pub struct StoredAdl {
     pub chunks: u32,
     /// Bytes of the ADL.
     pub size: u64,
+    /// SHA-256 of the bundle that it came from, lower-case hexadecimal. Jobs that were submitted earlier have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64))]
+    pub bundle_sha256: Option<String>,
     /// Name of the bundle that PEs ask for.
     #[schemars(length(max = 253))]
     pub sab_name: String,

@@ -1,6 +1,8 @@
-//! Errors of fetching a bundle, and whether trying again may help (rule fetch-10).
+//! Why a bundle could not be had, and whether trying again may help (rule fetch-10).
+//!
+//! Knows: reasons and sentences. Must not know: when something is tried again.
 
-/// Why a bundle could not be fetched.
+/// Why a bundle could not be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// The job must be corrected: the same bundle will never do.
@@ -21,6 +23,11 @@ pub enum BundleError {
     },
 }
 
+/// The bundle is not where the job says.
+const NOT_FOUND: &str = "BundleNotFound";
+/// It cannot be had from there now.
+const UNAVAILABLE: &str = "BundleUnavailable";
+
 impl BundleError {
     pub(super) fn permanent(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Permanent { reason, message: message.into() }
@@ -30,9 +37,28 @@ impl BundleError {
         Self::Transient { reason, message: message.into() }
     }
 
+    /// The bundle is not where the job says; it may appear there.
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::transient(NOT_FOUND, message)
+    }
+
+    /// Whoever has the bundle does not give it now.
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::transient(UNAVAILABLE, message)
+    }
+
+    pub(super) fn too_large(name: &str, max_bytes: usize) -> Self {
+        Self::permanent("BundleTooLarge", format!("bundle {name} has more than {max_bytes} bytes"))
+    }
+
     /// Whether trying again may help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Transient { .. })
+    }
+
+    /// Whether it is up to whoever serves the bundle, who is asked less and less often.
+    pub fn is_of_server(&self) -> bool {
+        [NOT_FOUND, UNAVAILABLE].contains(&self.reason())
     }
 
     /// One word in CamelCase, for conditions and Events.

@@ -4,13 +4,43 @@
 //! what a job needs of them. A bundle is fetched once per submission: the ADL is pinned afterwards, so nothing here is
 //! needed to resize.
 //!
+//! | Module | Subject |
+//! |---|---|
+//! | [`options`] | what whoever runs the frontend allows |
+//! | [`reference`] | what a reference in a job names |
+//! | [`directory`] | files of the bundle directory |
+//! | [`hosts`], [`secret`] | tokens, and where they may go |
+//! | [`addresses`], [`guard`] | which addresses may be connected to |
+//! | [`http`] | requests and redirects |
+//! | [`proofs`] | who has shown lately that a server gives them a bundle |
+//! | [`contents`] | bundles by digest, in memory and in the store |
+//! | [`application`] | from a bundle to its ADL |
+//! | [`fetcher`] | all of it in order |
+//! | [`error`] | why a bundle could not be had |
+//!
 //! Knows: URLs, files, tokens in Secrets, limits. Must not know: jobs and their state, what is in an ADL.
 //!
-//! What a job can make the frontend read is bounded: files only inside the bundle directory, `http` only if allowed,
-//! sizes, times, redirects.
+//! What a job can make the frontend read and ask is bounded: files only inside the bundle directory, addresses,
+//! `http` only if allowed, tokens, sizes, times, redirects.
 
+mod addresses;
+mod application;
+mod contents;
+mod directory;
 mod error;
 mod fetcher;
+mod guard;
+mod hosts;
+mod http;
+mod options;
+mod proofs;
+mod reference;
+mod secret;
+#[cfg(test)]
+mod tests;
 
+pub use application::Application;
 pub use error::BundleError;
-pub use fetcher::{Application, FetchOptions, Fetcher};
+pub use fetcher::Fetcher;
+pub use hosts::{Host, Hosts};
+pub use options::FetchOptions;

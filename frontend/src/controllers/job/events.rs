@@ -4,6 +4,9 @@ use super::observed::DesiredGeneration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Notice;
 
+/// Troubles with a bundle that are tried again, and that somebody should know of (rule fetch-10).
+const BUNDLE_TROUBLE: [&str; 2] = ["BundleNotFound", "BundleUnavailable"];
+
 /// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before.
 pub(crate) fn between(
     name: &str,
@@ -22,6 +25,16 @@ pub(crate) fn between(
     } else if after.submission_attempts > before.submission_attempts.max(1) {
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
         events.push(Notice::warning("SubmissionTimedOut", note));
+    }
+    let waits_for = |status: &JobStatus| {
+        let submitted = condition::get(&status.conditions, condition::SUBMITTED)?;
+        let bundle = BUNDLE_TROUBLE.into_iter().find(|reason| submitted.reason == *reason)?;
+        (status.phase != Some(JobPhase::Failed)).then_some(bundle)
+    };
+    if let Some(reason) = waits_for(after)
+        && waits_for(before) != Some(reason)
+    {
+        events.push(Notice::warning(reason, message(condition::SUBMITTED)));
     }
     if became_true(condition::SUBMITTED) {
         events.push(Notice::normal("SubmissionSucceeded", format!("Running job {name}")));
@@ -104,6 +117,13 @@ mod tests {
         let committed = status(JobPhase::Submitting, Some(0), false);
         let running = status(JobPhase::Running, Some(0), true);
         let failed = status(JobPhase::Failed, None, false);
+        let waits = |reason: &str| {
+            let mut waiting = submitting.clone();
+            let conditions = &mut waiting.conditions;
+            condition::set(conditions, condition::SUBMITTED, false, reason, "why", None, Timestamp::UNIX_EPOCH);
+            waiting
+        };
+        let (missing, silent, other) = (waits("BundleNotFound"), waits("BundleUnavailable"), waits("ApiServer"));
         let again = JobStatus { submission_attempts: 2, ..submitting.clone() };
         let resized = status(JobPhase::Running, Some(1), true);
         let mut finished = resized.clone();
@@ -118,6 +138,11 @@ mod tests {
             (&submitting, &failed, Some((true, "SubmissionFailed"))),
             (&submitting, &again, Some((true, "SubmissionTimedOut"))),
             (&failed, &submitting, None),
+            (&submitting, &missing, Some((true, "BundleNotFound"))),
+            (&missing, &silent, Some((true, "BundleUnavailable"))),
+            (&missing, &submitting, None),
+            (&submitting, &other, None),
+            (&missing, &failed, Some((true, "SubmissionFailed"))),
             (&running, &resized, Some((false, "GenerationCommitted"))),
             (&resized, &finished, Some((false, "ParallelRegionWidthChangeSuccess"))),
             (&running, &rejected, Some((true, "ParallelRegionWidthChangeFailure"))),

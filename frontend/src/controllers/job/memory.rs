@@ -18,8 +18,6 @@ use streams_api::Job;
 use streams_kubernetes::Key;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of ADL that are kept.
-const ADL_BYTES: u64 = 256 << 20;
 /// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
 /// First pause after a refusal because the namespace is being deleted; doubled for each further one.
@@ -40,8 +38,8 @@ pub(crate) struct Entry {
     pub(crate) tasks: Tasks,
     /// Cancels the long work that is under way, by kind.
     pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
-    /// How often long work failed in a row, by kind.
-    pub(crate) failures: BTreeMap<TaskKind, u32>,
+    /// Failures of long work in a row, by kind.
+    pub(crate) failures: BTreeMap<TaskKind, Failures>,
     /// The job as the API server answered the last write; the mirror may be older.
     latest: Option<Arc<Job>>,
     /// Generations by the digest of their plan.
@@ -81,6 +79,31 @@ impl Pause {
     /// How much of it is left.
     pub(crate) fn left(self, now: Timestamp) -> Option<Duration> {
         Duration::try_from(self.until.duration_since(now)).ok().filter(|left| !left.is_zero())
+    }
+}
+
+/// Failures in a row of one kind of long work, for one spec of the job.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failures {
+    spec_generation: Option<i64>,
+    count: u32,
+    reason: String,
+    since: Timestamp,
+}
+
+impl Failures {
+    /// Counts another failure. Gives how many there were before, and since when the reason has been this one.
+    pub(crate) fn another(&mut self, reason: &str, spec_generation: Option<i64>, now: Timestamp) -> (u32, Timestamp) {
+        if self.spec_generation != spec_generation {
+            *self = Self { spec_generation, ..Self::default() };
+        }
+        if self.reason != reason {
+            reason.clone_into(&mut self.reason);
+            self.since = now;
+        }
+        let before = self.count;
+        self.count = before.saturating_add(1);
+        (before, self.since)
     }
 }
 
@@ -138,10 +161,11 @@ impl Drop for Entry {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Self {
+    /// A memory that keeps this many bytes of ADL.
+    pub(crate) fn new(adl_bytes: u64) -> Self {
         let adls = Cache::builder()
             .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
-            .max_capacity(ADL_BYTES)
+            .max_capacity(adl_bytes)
             .build();
         Self { jobs: Mutex::new(HashMap::new()), adls }
     }
@@ -222,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_newer_state_of_a_job_counts() {
-        let memory = Memory::new();
+        let memory = Memory::new(0);
         let key = Key::new("n", "flow");
         let latest = |job: Job| memory.latest(&key, Arc::new(job)).metadata.resource_version.clone().unwrap();
         assert_eq!(latest(job("a", "5")), "5");
@@ -235,8 +259,25 @@ mod tests {
     }
 
     #[test]
+    fn failures_are_counted_for_one_spec_and_dated_for_one_reason() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut failures = Failures::default();
+        // reason, generation of the spec, now -> failures before, since when
+        let table = [
+            ("BundleNotFound", 1, 10, (0, 10)),
+            ("BundleNotFound", 1, 20, (1, 10)),
+            ("BundleUnavailable", 1, 30, (2, 30)),
+            ("BundleNotFound", 1, 40, (3, 40)),
+            ("BundleNotFound", 2, 50, (0, 50)),
+        ];
+        for (reason, generation, now, (before, since)) in table {
+            assert_eq!(failures.another(reason, Some(generation), at(now)), (before, at(since)), "{now}");
+        }
+    }
+
+    #[test]
     fn the_memory_of_a_job_ends_with_it_and_so_does_its_work() {
-        let memory = Memory::new();
+        let memory = Memory::new(0);
         let key = Key::new("n", "flow");
         let token = CancellationToken::new();
         memory.with(&key, "a", |entry| entry.cancel.insert(TaskKind::Fetch, token.clone()));
@@ -249,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
-        let memory = Memory::new();
+        let memory = Memory::new(0);
         let key = Key::new("n", "flow");
         let at = |second: u64| Timestamp::from_second(1_000 + i64::try_from(second).unwrap()).unwrap();
         memory.with(&key, "a", |entry| {

@@ -53,15 +53,7 @@ impl<C: Cluster> JobReconciler<C> {
         };
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);
-        Self {
-            cluster,
-            mirrors: mirrors.clone(),
-            bundles,
-            fusion,
-            settings,
-            memory: Memory::new(),
-            downloads,
-            long_work,
-        }
+        let memory = Memory::new(settings.adl_cache_mib << 20);
+        Self { cluster, mirrors: mirrors.clone(), bundles, fusion, settings, memory, downloads, long_work }
     }
 }

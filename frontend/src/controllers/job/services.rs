@@ -19,6 +19,13 @@ pub(crate) trait Bundles: Send + Sync {
         bundle: &'a BundleReference,
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Application, bundles::BundleError>>;
+
+    /// The bundle with this digest, which a job had before, if it was kept.
+    fn kept<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        sha256: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>>;
 }
 
 /// A fetcher, and the cluster that it reads secrets and ConfigMaps of bundles from.
@@ -34,6 +41,14 @@ impl Bundles for ClusterBundles {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<Application, bundles::BundleError>> {
         Box::pin(self.fetcher.fetch(bundle, namespace, &self.client))
+    }
+
+    fn kept<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        sha256: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>> {
+        Box::pin(self.fetcher.kept(bundle, sha256))
     }
 }
 

@@ -54,6 +54,33 @@ async fn fails(job: &ObservedJob, reason: &str, words: &[&str]) -> Result<()> {
     .await
 }
 
+/// The submission goes on waiting for a bundle that is not there; condition and Event say since when.
+async fn waits(job: &ObservedJob) -> Result<()> {
+    let said = job
+        .until("the bundle is missed", WITHIN, |status| {
+            let submitted = condition::get(&status.conditions, condition::SUBMITTED).context("no condition")?;
+            let waits = submitted.reason == "BundleNotFound" && status.phase == Some(JobPhase::Submitting);
+            ensure!(waits, "{:?} {submitted:?}", status.phase);
+            Ok(submitted.message.clone())
+        })
+        .await?;
+    ensure!(said.contains(FILE) && said.contains("so since 2"), "{said}");
+    eventually("an Event says so, too", WITHIN, || async {
+        let events = job.events().await?;
+        let is_it = |(kind, event, note): &(String, String, String)| {
+            kind == "Warning" && event == "BundleNotFound" && note.contains("so since 2")
+        };
+        ensure!(events.iter().any(is_it), "{events:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Bytes that are no archive. No random number generator is needed for them.
+fn junk() -> Vec<u8> {
+    (0_u32..9_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
+}
+
 /// Edits the spec in a way that changes nothing but its generation, as a user does who has corrected the file behind
 /// it.
 async fn touch(job: &ObservedJob) -> Result<()> {
@@ -71,15 +98,10 @@ async fn one_job_with_every_mistake_runs_in_the_end() -> Result<()> {
     with_system("bad-bundles", async |it| {
         let path = it.system.bundles().join(FILE);
         let job = create(it).await?;
-        fails(&job, "BundleNotFound", &[FILE]).await?;
+        waits(&job).await?;
         let id = job.status().await?.job_id;
 
-        // No random number generator is needed for bytes that are no archive.
-        std::fs::write(
-            &path,
-            (0_u32..9_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_be_bytes()).collect::<Vec<_>>(),
-        )?;
-        touch(&job).await?;
+        std::fs::write(&path, junk())?;
         fails(&job, "BundleInvalid", &[FILE]).await?;
 
         std::fs::write(&path, &sample::bundle()?[..500])?;
@@ -110,12 +132,29 @@ async fn one_job_with_every_mistake_runs_in_the_end() -> Result<()> {
     .await
 }
 
-/// What is wrong for good is not tried again by itself: the file appears, and nothing happens until the spec is edited.
+/// What is not there is looked for again: the file appears, and the job goes on without an edit.
+#[tokio::test]
+async fn a_job_waits_for_its_bundle() -> Result<()> {
+    with_system("bad-bundles", async |it| {
+        let job = create(it).await?;
+        waits(&job).await?;
+        let generation = job.get().await?.metadata.generation;
+        std::fs::write(it.system.bundles().join(FILE), sample::bundle()?)?;
+        job.settled(Widths::default(), WITHIN).await?;
+        ensure!(job.get().await?.metadata.generation == generation, "somebody edited it");
+        Ok(())
+    })
+    .await
+}
+
+/// What is wrong for good is not tried again by itself: the file is replaced, and nothing happens until the spec is
+/// edited.
 #[tokio::test]
 async fn a_job_that_failed_is_left_alone_until_it_is_edited() -> Result<()> {
     with_system("bad-bundles", async |it| {
+        std::fs::write(it.system.bundles().join(FILE), junk())?;
         let job = create(it).await?;
-        fails(&job, "BundleNotFound", &[FILE]).await?;
+        fails(&job, "BundleInvalid", &[FILE]).await?;
         std::fs::write(it.system.bundles().join(FILE), sample::bundle()?)?;
         // Something else that takes longer than a retry would.
         let other = it.submitted().await?;

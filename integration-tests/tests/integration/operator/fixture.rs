@@ -46,8 +46,7 @@ pub(crate) async fn with_environment(
     environment: &[(&str, &str)],
     body: impl AsyncFnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
-    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    start(purpose, 1, &[], environment, body).await
+    with_options(purpose, &[], environment, body).await
 }
 
 /// [`with_system`], with this number of frontends and more arguments for them.
@@ -58,6 +57,17 @@ pub(crate) async fn with(
     body: impl AsyncFnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
     start(purpose, frontend_replicas, arguments, Vec::new(), body).await
+}
+
+/// [`with_system`], with more arguments for the frontend, and these environment variables for all services.
+pub(crate) async fn with_options(
+    purpose: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    start(purpose, 1, arguments, environment, body).await
 }
 
 async fn start(

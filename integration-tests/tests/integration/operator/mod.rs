@@ -4,11 +4,13 @@
 //! else. Where a test needs the operator to be in the middle of something, it does not race with it: a [`quota`] on the
 //! namespace lets it come so far and no farther.
 
+mod bundle_server;
 mod fixture;
 mod quota;
 
 mod bad_bundles;
 mod bad_resizes;
+mod bundles;
 mod deletion;
 mod elasticity;
 mod frontend_killed;

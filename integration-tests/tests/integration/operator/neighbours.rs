@@ -33,7 +33,7 @@ async fn silent_server() -> Result<(String, Arc<AtomicUsize>)> {
 
 #[tokio::test]
 async fn bundles_that_never_come_delay_no_resize() -> Result<()> {
-    with("neighbours", 1, &["--allow-http-bundles"], async |it| {
+    with("neighbours", 1, &["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32"], async |it| {
         let job = it.submitted().await?;
         let (server, taken) = silent_server().await?;
         for number in 0..HANGING {

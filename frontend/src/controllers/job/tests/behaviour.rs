@@ -149,6 +149,65 @@ fn an_adl_whose_chunks_were_deleted_is_stored_again_by_whoever_has_it() {
     simulation.check_at_rest();
 }
 
+/// Nobody has the ADL any more, and the bundle has another one by now: the digests say which is meant. A bundle that
+/// was kept helps.
+#[test]
+fn another_bundle_never_takes_the_place_of_the_one_that_was_submitted() {
+    for keeps_bundles in [false, true] {
+        let mut simulation = JobSimulation::running();
+        let submitted = simulation.status().adl.unwrap();
+        simulation.services.change(|services| {
+            services.bundle = 1;
+            services.keeps_bundles = keeps_bundles;
+        });
+        simulation.delete(&UserDeletion::AdlChunks);
+        simulation.crash();
+        simulation.settle();
+        simulation.resize(0, 3);
+        simulation.settle();
+        assert_eq!(simulation.status().adl.as_ref(), Some(&submitted));
+        if keeps_bundles {
+            simulation.check_at_rest();
+            continue;
+        }
+        let status = simulation.status();
+        let rejected = condition::get(&status.conditions, condition::RESIZE_REJECTED).unwrap();
+        assert_eq!((rejected.reason.as_str(), status.generation), ("AdlLost", Some(0)));
+        let digest = submitted.bundle_sha256.unwrap();
+        assert!(rejected.message.contains(&format!("submitted with the bundle {digest}")), "{}", rejected.message);
+    }
+}
+
+/// It is asked for again, less and less often; the job goes on without an edit.
+#[test]
+fn a_bundle_that_is_not_there_is_waited_for() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.has_no_bundle = true);
+    let said = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        let submitted = condition::get(&status.conditions, condition::SUBMITTED).cloned();
+        submitted.filter(|submitted| submitted.reason == "BundleNotFound").map(|submitted| submitted.message)
+    };
+    simulation.until(|simulation| said(simulation).is_some());
+    let first = said(&simulation).unwrap();
+    assert!(first.starts_with("there is none; so since "), "{first}");
+    // Within one attempt; the next one asks at once.
+    for seconds in [1, 2, 4, 8, 16, 32, 64] {
+        simulation.wait(seconds);
+        simulation.reconcile();
+        assert!(simulation.work(), "it is not asked for after {seconds} s");
+        simulation.reconcile();
+        assert_eq!(said(&simulation).as_ref(), Some(&first), "since when stays");
+    }
+    simulation.wait(100);
+    simulation.reconcile();
+    assert!(!simulation.work(), "it is asked for too early");
+    simulation.services.change(|services| services.has_no_bundle = false);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
+}
+
 #[test]
 fn going_back_to_the_applied_width_ends_a_rejection() {
     let mut simulation = JobSimulation::running();

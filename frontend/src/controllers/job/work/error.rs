@@ -10,12 +10,16 @@ use std::time::Duration;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// Longest delay before a server is asked again for a bundle (rule fetch-10).
+const LONGEST_OF_SERVERS: Duration = Duration::from_secs(300);
 
 /// Why work gave no output. It knows whether to try again, but not yet when.
 #[derive(Clone, Debug)]
 pub(super) struct WorkError {
     pub(super) retry: bool,
     pub(super) recompile: bool,
+    /// It is up to a server outside of the cluster, which is asked less and less often.
+    pub(super) of_server: bool,
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) stage: Option<String>,
@@ -26,7 +30,7 @@ impl WorkError {
     /// A user must change the spec or a width.
     pub(super) fn permanent(reason: &str, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.to_owned(), message.into());
-        Self { retry: false, recompile: false, reason, message, stage: None, code: None }
+        Self { retry: false, recompile: false, of_server: false, reason, message, stage: None, code: None }
     }
 
     /// It may work later.
@@ -44,10 +48,11 @@ impl WorkError {
         Self { retry: true, recompile: false, ..self }
     }
 
-    /// The failure after `failures` others in a row.
-    pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
+    /// The failure now, after these others in a row, the first of which for this reason was at `since`.
+    pub(super) fn failure(self, failures: u32, since: Timestamp, now: Timestamp) -> Failure {
+        let longest = if self.of_server { LONGEST_OF_SERVERS } else { LONGEST_RETRY };
         let after = |failures: u32| {
-            let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(LONGEST_RETRY);
+            let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(longest);
             let at = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
             at.unwrap_or(Timestamp::MAX)
         };
@@ -57,7 +62,9 @@ impl WorkError {
             (false, true) => Remedy::Retry(after(failures)),
             (false, false) => Remedy::Correct,
         };
-        Failure { remedy, reason: self.reason, message: self.message, stage: self.stage, code: self.code }
+        // The first time says it, so that the sentence stays the same.
+        let message = if self.of_server { format!("{}; so since {since:.0}", self.message) } else { self.message };
+        Failure { remedy, reason: self.reason, message, stage: self.stage, code: self.code }
     }
 }
 
@@ -92,7 +99,7 @@ impl From<kube::Error> for WorkError {
 impl From<bundles::BundleError> for WorkError {
     fn from(error: bundles::BundleError) -> Self {
         let new = if error.is_transient() { Self::transient } else { Self::permanent };
-        new(error.reason(), error.to_string())
+        Self { of_server: error.is_of_server(), ..new(error.reason(), error.to_string()) }
     }
 }
 
@@ -113,5 +120,27 @@ impl From<fusion::FusionError> for WorkError {
             fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),
             fusion::FusionError::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_asked_less_and_less_often() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let delay = |error: WorkError, failures| match error.failure(failures, now, now).remedy {
+            Remedy::Retry(at) => at.duration_since(now).as_secs(),
+            remedy => panic!("{remedy:?}"),
+        };
+        let service = || WorkError::transient("ApiServer", "it is down");
+        let server = || WorkError::from(bundles::BundleError::not_found("there is none"));
+        // failures before -> seconds, for a service of ours and for a server
+        for (failures, ours, theirs) in [(0, 1, 1), (3, 8, 8), (5, 30, 32), (8, 30, 256), (9, 30, 300), (99, 30, 300)] {
+            assert_eq!((delay(service(), failures), delay(server(), failures)), (ours, theirs), "{failures}");
+        }
+        let failure = server().failure(4, Timestamp::from_second(0).unwrap(), now);
+        assert_eq!(failure.message, "there is none; so since 1970-01-01T00:00:00Z");
     }
 }

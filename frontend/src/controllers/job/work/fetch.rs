@@ -1,6 +1,7 @@
 //! Fetches bundles, and stores their ADL in chunks.
 
 use super::{Assignment, LongWork, WorkError};
+use crate::bundles::Application;
 use crate::controllers::job::chunks::Document;
 use crate::controllers::job::documents;
 use crate::controllers::job::tasks::{Slot, TaskKind, Tasks};
@@ -10,7 +11,7 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controlled_by;
 use tracing::Span;
 
-/// Largest ADL in bytes; the contract of the fusion service.
+/// Largest stored ADL in bytes; the contract of the fusion service.
 const ADL_MAX: u64 = 64 << 20;
 
 /// Fetches the bundle that a generation of the job's spec names.
@@ -46,19 +47,28 @@ impl LongWork for Fetch {
 async fn fetch<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<StoredAdl, WorkError> {
     let Assignment { reconciler, key, job, .. } = assignment;
     let application = reconciler.bundles.fetch(&job.spec.bundle, &key.namespace).await?;
+    store(assignment, application).await
+}
+
+/// Writes the chunks of an ADL.
+async fn store<C: Cluster>(assignment: &Assignment<'_, C>, application: Application) -> Result<StoredAdl, WorkError> {
+    let Assignment { reconciler, job, .. } = assignment;
     let size = application.adl.len() as u64;
-    if size > ADL_MAX {
-        let message = format!("the ADL of {} has {size} bytes, more than {ADL_MAX}", application.sab_name);
-        return Err(WorkError::permanent("BundleTooLarge", message));
-    }
     let cut =
         documents::write(&assignment.writer(), &Document::Adl, &controlled_by(*job), application.adl.clone()).await?;
     reconciler.memory.keep_adl(cut.sha256.clone(), application.adl);
-    Ok(StoredAdl { chunks: cut.count(), sha256: cut.sha256, size, sab_name: application.sab_name, spec_generation: 0 })
+    Ok(StoredAdl {
+        chunks: cut.count(),
+        sha256: cut.sha256,
+        size,
+        bundle_sha256: Some(application.bundle_sha256),
+        sab_name: application.sab_name,
+        spec_generation: 0,
+    })
 }
 
 /// The pinned ADL of a job (rule job-6): from memory, else from its chunks. If a user has deleted the chunks, from the
-/// bundle, provided that it has not changed.
+/// bundle: the one that was kept, or the one that the job names if its ADL is still the same (rule fetch-13).
 pub(super) async fn pinned<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<Bytes, WorkError> {
     let Assignment { reconciler, key, job, .. } = assignment;
     let stored = job.status.as_ref().and_then(|status| status.adl.as_ref());
@@ -72,12 +82,26 @@ pub(super) async fn pinned<C: Cluster>(assignment: &Assignment<'_, C>) -> Result
         Ok(adl) => adl,
         Err(incomplete) => {
             tracing::warn!(job = %key, %incomplete, "the stored ADL is incomplete; looking at the bundle");
-            let again = fetch(assignment).await?;
-            let same = reconciler.memory.adl(&stored.sha256).filter(|_| again.sha256 == stored.sha256);
-            same.ok_or_else(|| {
-                let message = format!("the ADL of the job is lost ({incomplete}), and the bundle has another one now");
-                WorkError::permanent("AdlLost", message)
-            })?
+            let bundle = &job.spec.bundle;
+            let kept = match &stored.bundle_sha256 {
+                Some(sha256) => reconciler.bundles.kept(bundle, sha256).await?,
+                None => None,
+            };
+            let application = match kept {
+                Some(application) => application,
+                None => reconciler.bundles.fetch(bundle, &key.namespace).await?,
+            };
+            if application.adl_sha256 != stored.sha256 {
+                let (was, is) = (stored.bundle_sha256.as_deref().unwrap_or("unknown"), &application.bundle_sha256);
+                let message = format!(
+                    "the ADL of the job is lost ({incomplete}), and the bundle has another one now: the job was \
+                     submitted with the bundle {was} (SHA-256), now it is {is}"
+                );
+                return Err(WorkError::permanent("AdlLost", message));
+            }
+            let adl = application.adl.clone();
+            store(assignment, application).await?;
+            adl
         }
     };
     reconciler.memory.keep_adl(stored.sha256.clone(), adl.clone());

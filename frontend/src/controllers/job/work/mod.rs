@@ -173,10 +173,10 @@ impl<C: Cluster> Assignment<'_, C> {
                 }
                 Err(error) => {
                     tracing::warn!(job = %self.key, kind = %W::KIND, reason = %error.reason, "{}", error.message);
-                    let failures = entry.failures.entry(W::KIND).or_insert(0);
-                    let failure = error.failure(*failures, self.reconciler.cluster.now());
-                    *failures = failures.saturating_add(1);
-                    Slot::Failed(request, failure)
+                    let now = self.reconciler.cluster.now();
+                    let failures = entry.failures.entry(W::KIND).or_default();
+                    let (before, since) = failures.another(&error.reason, self.job.metadata.generation, now);
+                    Slot::Failed(request, error.failure(before, since, now))
                 }
             };
             *W::slot(&mut entry.tasks) = state;

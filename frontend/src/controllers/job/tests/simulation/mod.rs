@@ -62,7 +62,15 @@ impl JobSimulation {
             Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
         job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
         server.create(&job);
-        let state = ServiceState { compiler: "1".to_owned(), refuses: false, is_down: false, renders: true };
+        let state = ServiceState {
+            compiler: "1".to_owned(),
+            refuses: false,
+            is_down: false,
+            renders: true,
+            has_no_bundle: false,
+            bundle: 0,
+            keeps_bundles: false,
+        };
         Self::of(server, Services::new(state), Journal::default())
     }
 

@@ -38,6 +38,12 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) is_down: bool,
     /// Some replica has the compiler of the plan.
     pub(in super::super) renders: bool,
+    /// The server of bundles has none.
+    pub(in super::super) has_no_bundle: bool,
+    /// Which version of the bundle it has.
+    pub(in super::super) bundle: u32,
+    /// Bundles are kept, whatever becomes of their server.
+    pub(in super::super) keeps_bundles: bool,
 }
 
 /// The services.
@@ -196,17 +202,39 @@ impl Bundles for Services {
         bundle: &'a BundleReference,
         _: &'a str,
     ) -> BoxFuture<'a, Result<Application, bundles::BundleError>> {
-        let is_down = self.state().is_down;
+        let state = self.state();
         async move {
-            if is_down {
+            if state.is_down {
                 return Err(bundles::BundleError::transient("Unavailable", "it is down"));
             }
-            let adl = Bytes::from(format!("<adl bundle='{}'/>", bundle.name.as_deref().unwrap_or_default()));
-            let adl_sha256 = digest(&adl);
-            Ok(Application { sab_name: "a.sab".to_owned(), adl, adl_sha256, bundle_sha256: String::new() })
+            if state.has_no_bundle {
+                return Err(bundles::BundleError::not_found("there is none"));
+            }
+            Ok(application(bundle, state.bundle))
         }
         .boxed()
     }
+
+    fn kept<'a>(
+        &'a self,
+        bundle: &'a BundleReference,
+        sha256: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Application>, bundles::BundleError>> {
+        let state = self.state();
+        let mut all = (0..=state.bundle).filter(|_| state.keeps_bundles).map(|version| application(bundle, version));
+        let found = all.find(|application| application.bundle_sha256 == sha256);
+        async { Ok(found) }.boxed()
+    }
+}
+
+/// What is in a version of a bundle.
+fn application(bundle: &BundleReference, version: u32) -> Application {
+    let adl =
+        Bytes::from(format!("<adl bundle='{}' version='{version}'/>", bundle.name.as_deref().unwrap_or_default()));
+    let adl_sha256 = digest(&adl);
+    let bundle_sha256 = digest(&[b"bundle of ", &adl[..]].concat());
+    let sab_name = bundle.sab_name(&bundle_sha256).unwrap();
+    Application { sab_name, adl, adl_sha256, bundle_sha256 }
 }
 
 impl Fusion for Services {
