@@ -1,5 +1,6 @@
 //! Which application bundle a job runs (rule fetch-1).
 
+use super::schema;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,7 @@ pub struct BundleReference {
     /// (one host[:port] a line) lists that server. Default of `hosts`: the API host of GitHub.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub secret: Option<String>,
 }
 

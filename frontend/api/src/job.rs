@@ -33,6 +33,12 @@ use std::time::Duration;
     validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden).field_path(".spec.submissionTimeValues"),
     validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
+    validation = Rule::new(TRANSPORT_SECURITY_SUPPORTED).message("processingElement.transportSecurityType TLSv1.2 is not supported yet: a running job keeps none")
+        .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.transportSecurityType"),
+    validation = Rule::new(no_new_redis("checkpointRepository")).message(redis_unsupported("checkpointRepository"))
+        .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointRepository"),
+    validation = Rule::new(no_new_redis("checkpointDataStore")).message(redis_unsupported("checkpointDataStore"))
+        .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointDataStore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What the job does."),
     printcolumn(
         name = "Generation",
@@ -77,6 +83,7 @@ pub struct JobSpec {
     /// Secret for pulling the runtime image.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub image_pull_secret: Option<String>,
     /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the
     /// last wins.
@@ -201,18 +208,48 @@ fn unchanged(field: &str) -> String {
     )
 }
 
-/// Bounds may change, names and widths may not. The order matters among patterns.
-const INITIAL_WIDTHS_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
-     (has(self.spec.parallelRegions) == has(oldSelf.spec.parallelRegions) && (!has(self.spec.parallelRegions) || ( \
-     self.spec.parallelRegions.map(r, has(r.width) ? r.width : 0) == \
-     oldSelf.spec.parallelRegions.map(r, has(r.width) ? r.width : 0) && \
-     self.spec.parallelRegions.map(r, has(r.name) ? r.name : r.alias) == \
-     oldSelf.spec.parallelRegions.map(r, has(r.name) ? r.name : r.alias))))";
+/// Entries with a width keep it, their names and their order, which matters among patterns. Bounds, and entries that
+/// have nothing else, come and go.
+const INITIAL_WIDTHS_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || ( \
+     (has(self.spec.parallelRegions) ? self.spec.parallelRegions.filter(r, has(r.width)).map(r, r.width) : []) == \
+     (has(oldSelf.spec.parallelRegions) ? oldSelf.spec.parallelRegions.filter(r, has(r.width)).map(r, r.width) : []) && \
+     (has(self.spec.parallelRegions) ? \
+     self.spec.parallelRegions.filter(r, has(r.width)).map(r, has(r.name) ? r.name : r.alias) : []) == \
+     (has(oldSelf.spec.parallelRegions) ? \
+     oldSelf.spec.parallelRegions.filter(r, has(r.width)).map(r, has(r.name) ? r.name : r.alias) : []))";
 
 /// The trace level of the application is part of every AADL.
 const APP_TRACE_LEVEL_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
      (has(self.spec.processingElement) && has(self.spec.processingElement.appTraceLevel) ? self.spec.processingElement.appTraceLevel : '') == \
      (has(oldSelf.spec.processingElement) && has(oldSelf.spec.processingElement.appTraceLevel) ? oldSelf.spec.processingElement.appTraceLevel : '')";
+
+/// What a submission refuses (rule job-7), an edit of a running job does not bring in. A job that has it since before
+/// this rule was there keeps it.
+const TRANSPORT_SECURITY_SUPPORTED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
+     !has(self.spec.processingElement) || !has(self.spec.processingElement.transportSecurityType) || \
+     self.spec.processingElement.transportSecurityType == 'none' || (has(oldSelf.spec.processingElement) && \
+     has(oldSelf.spec.processingElement.transportSecurityType) && \
+     self.spec.processingElement.transportSecurityType == oldSelf.spec.processingElement.transportSecurityType)";
+
+/// As [`TRANSPORT_SECURITY_SUPPORTED`], for checkpoints under this name of the option.
+fn no_new_redis(option: &str) -> String {
+    let has_redis = |of: &str| {
+        format!(
+            "(has({of}.spec.processingElement) && has({of}.spec.processingElement.{option}) && \
+             has({of}.spec.processingElement.{option}.redis))"
+        )
+    };
+    let (now, before) = (has_redis("self"), has_redis("oldSelf"));
+    format!(
+        "!has(oldSelf.status) || !has(oldSelf.status.generation) || !{now} || ({before} && \
+         self.spec.processingElement.{option}.redis == oldSelf.spec.processingElement.{option}.redis)"
+    )
+}
+
+fn redis_unsupported(option: &str) -> kube::core::Message {
+    let what = format!("processingElement.{option}.redis is not supported yet");
+    kube::core::Message::Message(format!("{what}: a running job keeps its checkpoints where they are"))
+}
 
 fn pinned(what: &str) -> kube::core::Message {
     kube::core::Message::Message(format!("{what} cannot be edited once the job is submitted: create another job"))

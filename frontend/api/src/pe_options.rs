@@ -25,6 +25,7 @@ pub struct PeOptions {
     /// Runtime image, instead of the one that follows from the frontend's options and `buildType`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
+    #[x_kube(validation = Rule::new(schema::IMAGE).message(schema::IMAGE_SAYS))]
     pub image: Option<String>,
     /// When the image is pulled. Default: the job's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,6 +33,7 @@ pub struct PeOptions {
     /// Secret for pulling the image. Default: the job's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub image_pull_secret: Option<String>,
     /// Name of the bundle that the runtime asks for. Default: the name of the job's bundle.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +81,7 @@ pub struct PeOptions {
     /// Directory of the node that the PE sees as its data directory. Default: an option of the frontend.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096), regex(pattern = "^/"))]
+    #[x_kube(validation = Rule::new(schema::HOST_PATH).message(schema::HOST_PATH_SAYS))]
     pub data_path: Option<String>,
     /// Volume for the data directory; goes before `dataPath`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,10 +95,12 @@ pub struct PeOptions {
     /// Secret with application properties.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub app_properties_secret: Option<String>,
     /// Secret with restricted properties.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub restricted_properties_secret: Option<String>,
 }
 
@@ -250,15 +255,17 @@ impl TraceLevel {
 }
 
 /// A persistent volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeClaim {
     /// Name of the persistent volume claim.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub name: String,
     /// Path in the volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
+    #[x_kube(validation = Rule::new(schema::INNER_PATH).message(schema::INNER_PATH_SAYS))]
     pub sub_path: Option<String>,
 }
 
@@ -278,11 +285,12 @@ pub struct CheckpointRepository {
 }
 
 /// Checkpoints in a file system.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase", default = "FileSystemCheckpoints::default")]
 pub struct FileSystemCheckpoints {
     /// Where PEs see it.
     #[schemars(length(min = 1, max = 4096), regex(pattern = "^/"))]
+    #[x_kube(validation = Rule::new(schema::MOUNT_PATH).message(schema::MOUNT_PATH_SAYS))]
     pub path: String,
     /// The volume. Default: an option of the frontend.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -309,6 +317,7 @@ pub struct RedisCheckpoints {
     pub restricted_property: Option<String>,
     /// Service of the servers.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub service: String,
     /// Shards per replica.
     #[schemars(range(min = 1, max = 1_000))]

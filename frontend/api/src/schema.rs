@@ -1,21 +1,68 @@
-//! Schemas of foreign types, bounded where the types themselves are not.
+//! Schemas of foreign types, bounded where the types themselves are not, and rules for values that Kubernetes has a
+//! grammar for (rule job-38).
+//!
+//! Each rule stands at the field that it is about: the API server then lets a value pass that was stored before the
+//! rule was there, as long as nobody changes it. All are expressions of CEL, whose regular expressions take linear time; a
+//! `pattern` could not say in words what is wrong.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-/// `^` sign, number, suffix `$` of a quantity that is not negative.
-const QUANTITY: &str =
-    r"^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+/// The name of an object, such as a Secret: a subdomain as of RFC 1123.
+pub(super) const OBJECT_NAME: &str =
+    "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')";
+pub(super) const OBJECT_NAME_SAYS: &str = "must be the name of an object: lower-case letters, digits, '-' and '.', with a letter or digit at each end of each part";
+
+/// A reference to an image, in the grammar of the OCI distribution: `[host[:port]/]path[:tag][@digest]`.
+pub(super) const IMAGE: &str = "self.matches('^\
+     (([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?([.][A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|[[][a-fA-F0-9:]+[]])(:[0-9]+)?/)?\
+     [a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+(([.]|_|__|-+)[a-z0-9]+)*)*\
+     (:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?\
+     (@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$')";
+pub(super) const IMAGE_SAYS: &str = "must be a reference to an image, such as registry.example.com/team/runtime:6.1";
+
+/// A path inside of something.
+pub(super) const INNER_PATH: &str = "!self.startsWith('/') && !self.split('/').exists(part, part == '..')";
+pub(super) const INNER_PATH_SAYS: &str = "must be a path inside of the volume: relative and without '..'";
+
+/// A directory of a node.
+pub(super) const HOST_PATH: &str = "!self.split('/').exists(part, part == '..')";
+pub(super) const HOST_PATH_SAYS: &str = "must be a path without '..'";
+
+/// Where a volume is mounted.
+pub(super) const MOUNT_PATH: &str = "!self.contains(':')";
+pub(super) const MOUNT_PATH_SAYS: &str = "must be a path without ':'";
+
+/// A quantity that is not negative and below 2^63; what is greater, the API server would cut.
+const QUANTITY: &str = "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0 && \
+     quantity(string(self)).isLessThan(quantity('9223372036854775807'))";
+
+/// Resources that a container can have: those of Kubernetes, and others with the domain of whoever provides them.
+const RESOURCE_NAMES: &str = "self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || \
+     name.matches('^hugepages-[0-9]+[KMGTPE]i$') || \
+     name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))";
+
+/// What is no quantity is told where it stands.
+const REQUESTS_WITHIN_LIMITS: &str = "!has(self.limits) || !has(self.requests) || self.requests.all(name, \
+     !(name in self.limits) || !isQuantity(string(self.limits[name])) || !isQuantity(string(self.requests[name])) || \
+     !quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))";
 
 fn quantities(description: &str) -> Schema {
     json_schema!({
         "description": description,
         "type": "object",
         "maxProperties": 32,
+        "x-kubernetes-validations": [{
+            "rule": RESOURCE_NAMES,
+            "message": "must be names of resources, such as cpu, memory or example.com/device"
+        }],
         "additionalProperties": {
             "x-kubernetes-int-or-string": true,
             "anyOf": [{ "type": "integer" }, { "type": "string" }],
-            "pattern": QUANTITY,
-            "maxLength": 64
+            "maxLength": 64,
+            "x-kubernetes-validations": [{
+                "rule": QUANTITY,
+                "message": "must be a quantity that is not negative, such as 500m or 1.5Gi"
+            }]
         }
     })
 }
@@ -27,7 +74,10 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
         "properties": {
             "limits": quantities("The most of each resource that may be used."),
             "requests": quantities("What is set aside of each resource.")
-        }
+        },
+        "x-kubernetes-validations": [{
+            "rule": REQUESTS_WITHIN_LIMITS, "message": "requests must not be greater than limits"
+        }]
     })
 }
 

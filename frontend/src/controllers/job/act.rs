@@ -431,7 +431,8 @@ impl<C: Cluster> Actor<'_, C> {
         let before = &self.observed.status;
         let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
         let mut job = (*self.snapshot.job).clone();
-        let happened = events::between(&self.snapshot.key.name, before, &status, proposed);
+        let happened =
+            events::between(&self.snapshot.key.name, before, &status, proposed, &self.observed.spec_warnings);
         job.status = Some(status);
         let written = self.writer().replace_status_if_unchanged(&job).await?;
         self.reconciler.memory.wrote(&self.snapshot.key, written);

@@ -52,7 +52,7 @@ pub(crate) struct ChildBuilder<'a> {
     pub(crate) owner: &'a OwnerReference,
     /// Number of the job.
     pub(crate) job_id: u64,
-    /// Its spec.
+    /// Its spec, with the options in force (rule job-39).
     pub(crate) spec: &'a JobSpec,
     /// Name of the bundle that PEs ask for.
     pub(crate) sab_name: &'a str,
@@ -135,8 +135,10 @@ impl ChildBuilder<'_> {
         options.sab_name = Some(options.sab_name().unwrap_or(self.sab_name).to_owned());
         options.bundle_name = None;
         let count = NonZeroU32::new(share_of).unwrap_or(NonZeroU32::MIN);
-        let share = self.spec.resources.as_ref().and_then(|whole| resources::share(whole, count).ok());
-        options.resources = share.or(options.resources).or_else(|| Some(default_resources()));
+        let whole = self.spec.resources.as_ref().and_then(resources::saying_something);
+        let share = whole.and_then(|whole| resources::share(&whole, count).ok());
+        let own = || options.resources.as_ref().and_then(resources::saying_something);
+        options.resources = share.or_else(own).or_else(|| Some(default_resources()));
         options
     }
 
@@ -384,6 +386,10 @@ mod tests {
         let table = [
             (json!(null), json!(null), json!({"requests": {"cpu": "100m", "memory": "128Mi"}})),
             (json!(null), json!({"limits": {"cpu": "2"}}), json!({"limits": {"cpu": "2"}})),
+            (json!(null), json!({"limits": {"cpu": "2"}, "requests": {}}), json!({"limits": {"cpu": "2"}})),
+            (json!(null), json!({}), json!({"requests": {"cpu": "100m", "memory": "128Mi"}})),
+            (json!({}), json!(null), json!({"requests": {"cpu": "100m", "memory": "128Mi"}})),
+            (json!({"limits": {}}), json!({"limits": {"cpu": "9"}}), json!({"limits": {"cpu": "9"}})),
             (json!({"limits": {"cpu": "2"}}), json!(null), json!({"limits": {"cpu": "500m"}})),
             (json!({"requests": {"cpu": "1"}}), json!({"limits": {"cpu": "9"}}), json!({"requests": {"cpu": "250m"}})),
         ];

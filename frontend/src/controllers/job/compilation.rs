@@ -5,7 +5,6 @@
 
 use bytes::Bytes;
 use prost::Message;
-use std::num::NonZeroU32;
 use streams_proto::fusion::v1::fusion::{Legacy, Mode};
 use streams_proto::fusion::v1::{Blob, Compilation, Configuration, Fusion, FusionType as WireFusionType, RegionWidth};
 
@@ -13,6 +12,7 @@ pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
 use super::chunks::digest;
 use super::generation::Generation;
+use super::in_force::keeps_checkpoints_in_redis;
 use super::resources;
 use super::tasks::{Failure, Remedy};
 use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
@@ -82,7 +82,10 @@ pub(crate) fn repeated(previous: &Generation) -> Compilation {
 ///
 /// The part of the free CPU that the job may take is given in thousandths; `cpu_free` in milli-cores, if it is known.
 pub(crate) fn automatic(spec: &JobSpec, cpu_free: Option<u64>, share: u32) -> Automatic {
-    let own = spec.resources.is_none().then(|| spec.pe_options().resources.unwrap_or_else(default_resources));
+    let said = |resources: Option<&_>| resources.and_then(resources::saying_something);
+    let own = said(spec.resources.as_ref())
+        .is_none()
+        .then(|| said(spec.pe_options().resources.as_ref()).unwrap_or_else(default_resources));
     let cpu = |quantities: Option<&std::collections::BTreeMap<_, _>>| {
         let quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity = quantities?.get("cpu")?;
         resources::parse_milli(&quantity.0).and_then(|milli| u64::try_from(milli).ok())
@@ -106,7 +109,8 @@ pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequire
     }
 }
 
-/// Why a spec that the schema accepts cannot be submitted (rule job-7).
+/// Why a spec that the schema accepts cannot be submitted (rule job-7), or, once the job runs, is not carried out as a
+/// whole (rule job-39).
 pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
     let options = spec.pe_options();
     let refused = |reason: &str, message: String| {
@@ -117,14 +121,16 @@ pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
         let message = format!("processingElement.transportSecurityType: {name} is not supported yet, only none is");
         return refused("NotSupported", message);
     }
-    if options.checkpoint_repository().is_some_and(|kept| kept.redis.is_some()) {
+    if keeps_checkpoints_in_redis(&options) {
         return refused(
             "NotSupported",
             "processingElement.checkpointRepository.redis is not supported yet: use fileSystem".to_owned(),
         );
     }
-    if let Some(error) = spec.resources.as_ref().and_then(|whole| resources::share(whole, NonZeroU32::MIN).err()) {
-        return refused("ResourcesInvalid", format!("resources: {error}"));
+    for (field, resources) in [("resources", &spec.resources), ("processingElement.resources", &options.resources)] {
+        if let Some(error) = resources.as_ref().and_then(|resources| resources::check(resources).err()) {
+            return refused("ResourcesInvalid", format!("{field}: {error}"));
+        }
     }
     None
 }
@@ -218,6 +224,7 @@ mod tests {
             (serde_json::json!({}), None, Some(100)),
             (serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "2"}}}}), Some(2000), None),
             (serde_json::json!({"resources": {"limits": {"cpu": "2"}}}), None, None),
+            (serde_json::json!({"resources": {}}), None, Some(100)),
         ];
         for (spec, limit, request) in table {
             let figures = automatic(&job(spec.clone()).spec, Some(9), 500);
@@ -236,6 +243,10 @@ mod tests {
                 Some("redis"),
             ),
             (serde_json::json!({"resources": {"limits": {"cpu": "1e99"}}}), Some("resources: cpu")),
+            (
+                serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "a lot"}}}}),
+                Some("processingElement.resources: cpu"),
+            ),
         ];
         for (spec, expected) in table {
             let message = refusal(&job(spec.clone()).spec).map(|failure| failure.message);

@@ -223,10 +223,11 @@ impl Conditions<'_> {
     }
 
     fn warning(&mut self) {
-        let warnings: Vec<_> = match &self.observed.committed {
-            Some(Loaded::Whole(wanted)) => wanted.warnings.clone(),
-            _ => Vec::new(),
+        let of_generation: &[_] = match &self.observed.committed {
+            Some(Loaded::Whole(wanted)) => &wanted.warnings,
+            _ => &[],
         };
+        let warnings: Vec<_> = self.observed.spec_warnings.iter().chain(of_generation).collect();
         let text: Vec<_> = warnings.iter().map(|(_, message)| message.as_str()).collect();
         let message = text.join("; ");
         self.set_or_remove(condition::WARNING, warnings.first().map(|(reason, _)| (reason.as_str(), message.as_str())));

@@ -7,12 +7,14 @@ use streams_kubernetes::events::Notice;
 /// Troubles with a bundle that are tried again, and that somebody should know of (rule fetch-10).
 const BUNDLE_TROUBLE: [&str; 2] = ["BundleNotFound", "BundleUnavailable"];
 
-/// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before.
+/// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before;
+/// `spec_warnings` are reason and message of what users should know of its spec.
 pub(crate) fn between(
     name: &str,
     before: &JobStatus,
     after: &JobStatus,
     proposed: Option<&DesiredGeneration>,
+    spec_warnings: &[(String, String)],
 ) -> Vec<Notice> {
     let mut events = Vec::new();
     let became_true =
@@ -64,6 +66,12 @@ pub(crate) fn between(
     {
         events.push(Notice::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
     }
+    let warns_of = |status: &JobStatus, message: &str| {
+        condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
+    };
+    let is_new = |message: &str| warns_of(after, message) && !warns_of(before, message);
+    let new = spec_warnings.iter().filter(|(_, message)| is_new(message));
+    events.extend(new.map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
     for (kind, reason) in [(condition::DEGRADED, "Degraded"), (condition::RESIZE_DELAYED, "ResizeDelayed")] {
         if became_true(kind) {
             events.push(Notice::warning(reason, message(kind)));
@@ -105,7 +113,7 @@ mod tests {
     }
 
     fn summary(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
-        between("flow", before, after, None)
+        between("flow", before, after, None, &[("UnmatchedRegion".to_owned(), "bounds".to_owned())])
             .into_iter()
             .map(|notice| (notice.warning, notice.reason.into_owned()))
             .collect()
@@ -131,6 +139,10 @@ mod tests {
         let rejected = JobStatus { rejected_resize: Some(RejectedResize::default()), ..running.clone() };
         let mut degraded = running.clone();
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
+        let (mut warned, mut warned_of_more) = (running.clone(), running.clone());
+        for (status, message) in [(&mut warned, "bounds"), (&mut warned_of_more, "bounds; more")] {
+            condition::set(&mut status.conditions, condition::WARNING, true, "R", message, None, Timestamp::UNIX_EPOCH);
+        }
         // before, after -> warning and reason of the Event
         let table = [
             (&submitting, &committed, Some((false, "GenerationCommitted"))),
@@ -148,6 +160,9 @@ mod tests {
             (&running, &rejected, Some((true, "ParallelRegionWidthChangeFailure"))),
             (&running, &degraded, Some((true, "Degraded"))),
             (&degraded, &running, None),
+            (&running, &warned, Some((true, "UnmatchedRegion"))),
+            (&warned, &warned_of_more, None),
+            (&warned, &running, None),
         ];
         for (before, after, expected) in table {
             let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();

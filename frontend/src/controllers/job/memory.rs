@@ -14,7 +14,7 @@ use moka::sync::Cache;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use streams_api::Job;
+use streams_api::{Job, JobSpec};
 use streams_kubernetes::Key;
 use tokio_util::sync::CancellationToken;
 
@@ -46,6 +46,9 @@ pub(crate) struct Entry {
     pub(crate) generations: BTreeMap<String, Arc<Generation>>,
     /// The desired objects, by the digest of the plan and `metadata.generation` of the job.
     pub(crate) wanted: BTreeMap<(String, i64), Arc<DesiredGeneration>>,
+    /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
+    /// some options are refused.
+    pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
     /// ConfigMaps that were just written.
@@ -117,6 +120,7 @@ impl Entry {
             latest: None,
             generations: BTreeMap::new(),
             wanted: BTreeMap::new(),
+            in_force: None,
             job_config_map: None,
             written: BTreeMap::new(),
             last_failure: None,
@@ -235,7 +239,7 @@ fn version(job: &Job) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_api::{BundleReference, JobSpec};
+    use streams_api::BundleReference;
 
     fn job(uid: &str, version: &str) -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));

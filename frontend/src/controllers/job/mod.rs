@@ -16,6 +16,7 @@
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`] | pure: the objects themselves |
 //! | [`compilation`] | pure: what of the spec is compiled |
+//! | [`in_force`] | pure: options of a running job of which some are refused |
 //! | [`widths`] | pure: desired and refused widths |
 //! | [`regions`] | pure: what the status says of regions |
 //! | [`resources`] | pure: shares of job-wide resources |
@@ -67,6 +68,7 @@ pub(crate) mod desired;
 pub(crate) mod documents;
 pub(crate) mod events;
 pub(crate) mod generation;
+pub(crate) mod in_force;
 pub(crate) mod job_id;
 pub(crate) mod memory;
 pub(crate) mod observe;

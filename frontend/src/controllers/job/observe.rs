@@ -4,18 +4,20 @@ use super::children::ChildBuilder;
 use super::chunks::Document;
 use super::desired::desired_generation;
 use super::generation::Generation;
+use super::in_force::in_force;
 use super::observed::{
     Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe, PodState,
 };
 use super::off_thread::off_thread;
 use super::reconciler::JobReconciler;
-use super::widths::{Widths, widths};
+use super::tasks::Failure;
+use super::widths::{Widths, unmatched_bounds, widths};
 use super::{compilation, documents};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::sync::Arc;
-use streams_api::{Job, PePhase, ProcessingElement, StoredPlan, condition, names};
+use streams_api::{Job, JobSpec, PePhase, ProcessingElement, StoredPlan, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
@@ -30,6 +32,8 @@ pub(crate) struct JobSnapshot {
     pub(crate) key: Key,
     /// The job.
     pub(crate) job: Arc<Job>,
+    /// Its spec with the options in force, if that is another one (rule job-39).
+    pub(crate) in_force: Option<Arc<JobSpec>>,
     /// The reference that children have to it.
     pub(crate) owner: OwnerReference,
     /// The committed generation.
@@ -39,13 +43,18 @@ pub(crate) struct JobSnapshot {
 }
 
 impl JobSnapshot {
+    /// The spec that children are made from.
+    fn spec(&self) -> &JobSpec {
+        self.in_force.as_deref().unwrap_or(&self.job.spec)
+    }
+
     /// Builds the children of the job.
     pub(crate) fn builder(&self) -> ChildBuilder<'_> {
         let status = self.job.status.as_ref();
         ChildBuilder {
             owner: &self.owner,
             job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
-            spec: &self.job.spec,
+            spec: self.spec(),
             sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
         }
     }
@@ -78,7 +87,11 @@ pub(super) async fn observe<C: Cluster>(
         status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
     let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
     reconciler.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
-    let mut snapshot = JobSnapshot { key: key.clone(), job: Arc::clone(&job), owner, committed: None, proposed: None };
+    let refusal = compilation::refusal(&job.spec);
+    let is_refused = refusal.is_some() && status.generation.is_some();
+    let in_force = is_refused.then(|| options_in_force(reconciler, key, &job));
+    let mut snapshot =
+        JobSnapshot { key: key.clone(), job: Arc::clone(&job), in_force, owner, committed: None, proposed: None };
     let committed = match &status.plan {
         None => None,
         Some(plan) => {
@@ -118,7 +131,8 @@ pub(super) async fn observe<C: Cluster>(
             status.job_id.unwrap_or_default(),
             status.adl.as_ref().map_or("", |adl| adl.sha256.as_str()),
         ),
-        refusal: compilation::refusal(&job.spec),
+        spec_warnings: spec_warnings(&snapshot, refusal.as_ref()),
+        refusal,
         deadlines: Deadlines {
             submission: job.spec.submission_time_out(),
             resize: reconciler.settings.resize_seconds,
@@ -137,6 +151,34 @@ pub(super) async fn observe<C: Cluster>(
         last_failure,
     };
     Ok((observed, snapshot))
+}
+
+/// The spec with the options in force, computed once for each spec: PEs are changed after it.
+fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Arc<JobSpec> {
+    let spec_generation = job.metadata.generation.unwrap_or_default();
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    let known = reconciler.memory.with(key, uid, |entry| {
+        entry.in_force.as_ref().filter(|(of, _)| *of == spec_generation).map(|(_, spec)| Arc::clone(spec))
+    });
+    if let Some(known) = known {
+        return known;
+    }
+    let pes = reconciler.mirrors.processing_elements.of_job(key);
+    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job));
+    let running = ours.min_by_key(|pe| pe.spec.id).map(|pe| &pe.spec.options);
+    let computed = Arc::new(in_force(&job.spec, running));
+    reconciler.memory.with(key, uid, |entry| entry.in_force = Some((spec_generation, Arc::clone(&computed))));
+    computed
+}
+
+/// What users should know of the spec of a job that runs.
+fn spec_warnings(snapshot: &JobSnapshot, refusal: Option<&Failure>) -> Vec<(String, String)> {
+    let Some(generation) = &snapshot.committed else { return Vec::new() };
+    let refused = refusal.map(|failure| {
+        let message = format!("{}; PEs keep the option that they had", failure.message);
+        (failure.reason.clone(), message)
+    });
+    refused.into_iter().chain(unmatched_bounds(&snapshot.job.spec, generation)).collect()
 }
 
 /// Hash of the job's ConfigMap as it should be, computed once for each pair of plans.
@@ -200,12 +242,13 @@ async fn want<C>(
     }
     // Thousands of objects to hash: not on a thread that serves others.
     let (job, owner, of) = (Arc::clone(&snapshot.job), snapshot.owner.clone(), Arc::clone(generation));
+    let in_force = snapshot.in_force.clone();
     let computed = off_thread(move || {
         let status = job.status.as_ref();
         let builder = ChildBuilder {
             owner: &owner,
             job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
-            spec: &job.spec,
+            spec: in_force.as_deref().unwrap_or(&job.spec),
             sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
         };
         desired_generation(builder, &of)

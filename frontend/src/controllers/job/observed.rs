@@ -22,6 +22,8 @@ pub(crate) struct JobObservation {
     pub(crate) inputs: String,
     /// Why the spec cannot be submitted, if the API server accepted something that cannot.
     pub(crate) refusal: Option<Failure>,
+    /// What users should know of the spec of a job that runs: reason and message.
+    pub(crate) spec_warnings: Vec<(String, String)>,
     /// How long things may take, and how often they are tried.
     pub(crate) deadlines: Deadlines,
     /// The status as it was written last.

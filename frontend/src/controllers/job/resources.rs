@@ -34,6 +34,27 @@ pub(crate) fn share(whole: &ResourceRequirements, count: NonZeroU32) -> Result<R
     })
 }
 
+/// Checks that every quantity can be read.
+///
+/// # Errors
+/// A quantity is malformed or out of range. The error names its resource.
+pub(crate) fn check(resources: &ResourceRequirements) -> Result<(), Malformed> {
+    share(resources, NonZeroU32::MIN).map(|_| ())
+}
+
+/// The resources without what says nothing; `None` if nothing is left (rule pod-4).
+///
+/// An object that is applied must not have empty maps: where it had values before, the API server takes an empty map
+/// for `null` and refuses it.
+pub(crate) fn saying_something(resources: &ResourceRequirements) -> Option<ResourceRequirements> {
+    let filled = |quantities: &Option<BTreeMap<String, Quantity>>| {
+        quantities.clone().filter(|quantities| !quantities.is_empty())
+    };
+    let (limits, requests) = (filled(&resources.limits), filled(&resources.requests));
+    let is_empty = limits.is_none() && requests.is_none();
+    (!is_empty).then(|| ResourceRequirements { limits, requests, claims: resources.claims.clone() })
+}
+
 fn divide(resource: &str, quantity: &Quantity, count: NonZeroU32) -> Result<Quantity, Malformed> {
     let malformed = || Malformed { resource: resource.to_owned(), text: quantity.0.clone() };
     let milli = parse_milli(&quantity.0).ok_or_else(malformed)?;
@@ -165,6 +186,20 @@ mod tests {
         let whole = ResourceRequirements { limits: quantities("4"), requests: quantities("2"), claims: None };
         let expected = ResourceRequirements { limits: quantities("2"), requests: quantities("1"), claims: None };
         assert_eq!(share(&whole, count(2)).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_says_nothing_is_left_out() {
+        let table = [
+            (r#"{}"#, None),
+            (r#"{"limits": {}, "requests": {}}"#, None),
+            (r#"{"limits": {}, "requests": {"cpu": "1"}}"#, Some(r#"{"requests":{"cpu":"1"}}"#)),
+        ];
+        for (resources, expected) in table {
+            let said = saying_something(&serde_json::from_str(resources).unwrap());
+            let said = said.map(|said| serde_json::to_string(&said).unwrap());
+            assert_eq!(said.as_deref(), expected, "{resources}");
+        }
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use super::generation::Generation;
 use super::observed::RefusedWidth;
 use std::collections::BTreeMap;
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
-use streams_region_names::Patterns;
+use streams_region_names::{Pattern, Patterns};
 
 /// Desired and refused widths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +21,9 @@ pub(crate) struct Widths {
 
 /// Reason of the refusal of a region that a consistent region is in or next to.
 pub(crate) const CONSISTENT_REGION: &str = "ConsistentRegion";
+
+/// Entries that a message lists.
+const LISTED: usize = 10;
 
 /// A region as it is in the committed generation.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,21 @@ pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> O
         }
         _ => None,
     }
+}
+
+/// What users should know of bounds that count for no region of the generation. Of entries with a width the compiler
+/// tells it.
+pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Option<(String, String)> {
+    let matches = |entry: &InitialWidth| {
+        let pattern = Pattern::parse(entry.name());
+        let mut regions = generation.plan.parallel_regions.iter();
+        pattern.is_ok_and(|pattern| regions.any(|region| pattern.matches(&region.name)))
+    };
+    let unmatched = spec.parallel_regions.iter().filter(|entry| entry.width.is_none() && !matches(entry));
+    let names: Vec<_> = unmatched.map(|entry| format!("\"{}\"", entry.name())).collect();
+    let (listed, more) = (names.get(..LISTED).unwrap_or(&names), if names.len() > LISTED { ", ..." } else { "" });
+    let message = format!("no parallel region matches {}{more}: bounds without effect", listed.join(", "));
+    (!names.is_empty()).then(|| ("UnmatchedRegion".to_owned(), message))
 }
 
 /// The entry of the job that counts for a region, found as the compiler finds its width (rule expansion-2).
@@ -180,6 +198,31 @@ mod tests {
             let reasons: Vec<_> =
                 widths.refused.iter().map(|(name, refused)| (name.as_str(), refused.reason)).collect();
             assert_eq!(reasons, refused);
+        }
+    }
+
+    #[test]
+    fn bounds_that_count_for_no_region_are_named() {
+        let width = InitialWidth { name: Some("X".to_owned()), width: Some(2), ..InitialWidth::default() };
+        // entries -> those that are named
+        let table = [
+            (vec![], None),
+            (vec![bounded("A.R", Some(1), None), bounded("*S", None, Some(4)), bounded("A . S", None, Some(4))], None),
+            (vec![width, bounded("A.Q", Some(1), None), bounded("B*", None, Some(4))], Some("\"A.Q\", \"B*\":")),
+            (vec![bounded("A-R", Some(1), None)], Some("\"A-R\":")),
+            (vec![bounded("Q", Some(1), None); 11], Some("\"Q\", ...:")),
+        ];
+        for (entries, expected) in table {
+            let mut spec = JobSpec::of(BundleReference::default());
+            spec.parallel_regions = entries;
+            let said = unmatched_bounds(&spec, &generation(false));
+            match (&said, expected) {
+                (None, None) => {}
+                (Some((reason, message)), Some(part)) => {
+                    assert!(reason == "UnmatchedRegion" && message.contains(part), "{message}");
+                }
+                _ => panic!("{said:?}, expected {expected:?}"),
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod bad_bundles;
 mod bad_resizes;
 mod bundles;
 mod deletion;
+mod edits;
 mod elasticity;
 mod frontend_killed;
 mod fusion_down;

@@ -1,12 +1,15 @@
 //! What the API server refuses by itself, with a message that names it (rules name-2 and job-31). No part of
 //! the operator runs here.
 
+use super::fixture::WITHIN;
 use crate::support::control_plane;
 use anyhow::{Context as _, Result, ensure};
-use kube::Error;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{CustomResourceExt as _, Error};
 use serde_json::{Value, json};
 use streams_api::{Job, ParallelRegion, ParallelRegionSpec};
+use streams_control_plane::wait::eventually;
 
 /// What the API server says to a job with this name and spec.
 async fn create(namespace: &str, name: &str, spec: &Value) -> Result<Result<(), String>> {
@@ -47,6 +50,12 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
         ("j", json!({"bundle": {"file": "a.sab", "url": "https://h/a.sab"}}), "url and file exclude each other"),
         ("j", json!({"bundle": {"url": "ftp://h/a.sab"}}), "https, http or file URL"),
         ("j", json!({}), "spec.bundle"),
+        (
+            "j",
+            with("imagePullSecret", json!("Not A Name")),
+            "spec.imagePullSecret: Invalid value: \"Not A Name\": must be",
+        ),
+        ("j", json!({"bundle": {"url": "https://h/a.sab", "secret": "-"}}), "spec.bundle.secret"),
         ("1j", json!({"bundle": bundle}), "Services are named after it"),
         ("a.b", json!({"bundle": bundle}), "Services are named after it"),
         (&long, json!({"bundle": bundle}), "at most 56 characters"),
@@ -58,9 +67,90 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
     }
     let good = json!({
         "bundle": bundle, "fusion": {"manual": 3, "type": "channelIsolation"}, "threadingModel": {"dynamic": {"threadCount": 2}},
+        "imagePullSecret": "a.b-c",
         "parallelRegions": [{"name": "*", "width": 2}, {"alias": "R", "minWidth": 1, "maxWidth": 3}],
     });
     ensure!(create(&namespace, &"j".repeat(56), &good).await? == Ok(()), "a good spec is refused");
+    Ok(())
+}
+
+/// What no cluster can use would show much later, and only where a PE waits for its pod.
+#[tokio::test]
+async fn what_no_cluster_can_use_is_refused_at_the_door() -> Result<()> {
+    let namespace = control_plane().await?.namespace("unusable").await?;
+    let secret = "must be the name of an object";
+    let image = "must be a reference to an image";
+    let quantity = "must be a quantity";
+    let resource = "must be names of resources";
+    let path = "relative and without '..'";
+    let limits = |limits: Value| json!({ "limits": limits });
+    // field of the options of PEs, value -> field and what the message says of it; nothing for what is taken
+    let table = [
+        ("image", json!("UPPER/Case:bad tag"), Some(("image", image))),
+        ("image", json!("a:b:c"), Some(("image", image))),
+        ("image", json!("Upper"), Some(("image", image))),
+        ("image", json!("a//b"), Some(("image", image))),
+        ("image", json!("a@sha256:12"), Some(("image", image))),
+        ("image", json!("a"), None),
+        ("image", json!("docker.io/openstreams/streams-runtime:6.debug"), None),
+        ("image", json!(format!("localhost:5000/x_y/z@sha256:{}", "0f".repeat(32))), None),
+        ("image", json!(format!("[::1]:5000/x--y:V1@sha256:{}", "0f".repeat(32))), None),
+        ("imagePullSecret", json!("Not A Name"), Some(("imagePullSecret", secret))),
+        ("appPropertiesSecret", json!("a_b"), Some(("appPropertiesSecret", secret))),
+        ("restrictedPropertiesSecret", json!("a..b"), Some(("restrictedPropertiesSecret", secret))),
+        ("restrictedPropertiesSecret", json!("a.b-c.0"), None),
+        ("dataVolumeClaim", json!({"name": "A"}), Some(("dataVolumeClaim.name", secret))),
+        ("dataVolumeClaim", json!({"name": "a", "subPath": "/abs"}), Some(("dataVolumeClaim.subPath", path))),
+        ("dataVolumeClaim", json!({"name": "a", "subPath": "a/../b"}), Some(("dataVolumeClaim.subPath", path))),
+        ("dataVolumeClaim", json!({"name": "a", "subPath": "a/..b/.c"}), None),
+        ("dataPath", json!("/a/../b"), Some(("dataPath", "without '..'"))),
+        ("dataPath", json!("/a..b"), None),
+        (
+            "checkpointRepository",
+            json!({"fileSystem": {"path": "/a:b"}}),
+            Some(("checkpointRepository.fileSystem.path", "without ':'")),
+        ),
+        (
+            "checkpointDataStore",
+            json!({"fileSystem": {"volumeClaim": {"name": "a", "subPath": ".."}}}),
+            Some(("checkpointDataStore.fileSystem.volumeClaim.subPath", path)),
+        ),
+        ("resources", limits(json!({"cpu": "1e1.5"})), Some(("resources.limits[cpu]", quantity))),
+        ("resources", limits(json!({"cpu": "a lot"})), Some(("resources.limits[cpu]", quantity))),
+        ("resources", limits(json!({"cpu": -1})), Some(("resources.limits[cpu]", quantity))),
+        ("resources", limits(json!({"memory": "1e99"})), Some(("resources.limits[memory]", quantity))),
+        ("resources", json!({"requests": {"memory": "1 Gi"}}), Some(("resources.requests[memory]", quantity))),
+        ("resources", limits(json!({"cpus": 1})), Some(("resources.limits", resource))),
+        ("resources", limits(json!({"Example.com/gpu": 1})), Some(("resources.limits", resource))),
+        (
+            "resources",
+            json!({"limits": {"cpu": 1}, "requests": {"cpu": "1001m"}}),
+            Some(("resources", "requests must not be greater than limits")),
+        ),
+        (
+            "resources",
+            json!({"limits": {"cpu": 1, "example.com/gpu": 2, "hugepages-2Mi": "4Mi"}, "requests": {"cpu": "1000m", "memory": ".5Gi"}}),
+            None,
+        ),
+    ];
+    for (field, value, expected) in table {
+        // Resources of the job are checked alike.
+        let spec = json!({"bundle": {"file": "a.sab"}, "processingElement": {field: value}});
+        let of_job = (field == "resources").then(|| json!({"bundle": {"file": "a.sab"}, field: value}));
+        for (spec, prefix) in [(Some(spec), "spec.processingElement."), (of_job, "spec.")] {
+            let Some(spec) = spec else { continue };
+            match (create(&namespace, "j", &spec).await?, expected) {
+                (Ok(()), None) => {}
+                (Err(said), Some((place, message))) => {
+                    ensure!(
+                        said.contains(&format!("{prefix}{place}: Invalid value")) && said.contains(message),
+                        "{spec}: {said}"
+                    );
+                }
+                (answer, _) => anyhow::bail!("{spec}: {answer:?}"),
+            }
+        }
+    }
     Ok(())
 }
 
@@ -123,7 +213,23 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
             "spec.processingElement: Forbidden: processingElement.appTraceLevel cannot be edited",
         ),
     ];
-    for (edit, _) in &refused {
+    // A submission refuses these (rule job-7); what runs must not come to depend on them.
+    let redis = json!({"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}});
+    let unsupported = [
+        (
+            json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}),
+            "spec.processingElement.transportSecurityType: Forbidden: processingElement.transportSecurityType TLSv1.2 is not supported yet",
+        ),
+        (
+            json!({"processingElement": {"checkpointRepository": redis}}),
+            "spec.processingElement.checkpointRepository: Forbidden: processingElement.checkpointRepository.redis is not supported yet",
+        ),
+        (
+            json!({"processingElement": {"checkpointDataStore": redis}}),
+            "spec.processingElement.checkpointDataStore: Forbidden: processingElement.checkpointDataStore.redis is not supported yet",
+        ),
+    ];
+    for (edit, _) in refused.iter().chain(&unsupported) {
         patch(edit).await.with_context(|| format!("{edit} before the submission"))?;
     }
     // The job controller commits the first generation.
@@ -133,8 +239,15 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
         let said = refusal(&edit.to_string(), patch(edit).await)?;
         ensure!(said.contains(expected) && said.contains("create another job"), "{edit}: {said}");
     }
+    for (edit, expected) in &unsupported {
+        let said = refusal(&edit.to_string(), patch(edit).await)?;
+        ensure!(said.contains(expected), "{edit}: {said}");
+    }
+    let (r, bounds) = (json!({"name": "R", "width": 2}), json!({"name": "S", "minWidth": 1}));
     let taken = [
-        regions(json!({"name": "R", "width": 2, "minWidth": 1, "maxWidth": 8}), star),
+        regions(json!({"name": "R", "width": 2, "minWidth": 1, "maxWidth": 8}), star.clone()),
+        json!({"parallelRegions": [bounds, r, {"alias": "T*", "maxWidth": 4}, star]}),
+        json!({"processingElement": {"transportSecurityType": "none", "checkpointRepository": {"fileSystem": {}}}}),
         json!({"processingElement": {"runtimeTraceLevel": "DEBUG"}}),
         json!({"imagePullSecret": "s"}),
     ];
@@ -142,6 +255,100 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
         patch(&edit).await.with_context(|| edit.to_string())?;
     }
     Ok(())
+}
+
+/// A job without widths gets bounds, and loses them again.
+#[tokio::test]
+async fn bounds_are_edited_without_widths() -> Result<()> {
+    let namespace = control_plane().await?.namespace("bounded").await?;
+    let jobs: Api<Job> = Api::namespaced(control_plane().await?.client().await?, &namespace);
+    jobs.create(&PostParams::default(), &Job::new("j", serde_json::from_value(json!({"bundle": {"file": "a.sab"}}))?))
+        .await?;
+    let committed = Patch::Merge(json!({"status": {"generation": 0}}));
+    jobs.patch_status("j", &PatchParams::default(), &committed).await?;
+    let edit = async |regions: Value| {
+        let edit = Patch::Merge(json!({"spec": {"parallelRegions": regions}}));
+        jobs.patch("j", &PatchParams::default(), &edit).await
+    };
+    edit(json!([{"name": "*", "maxWidth": 4}])).await.context("bounds are added")?;
+    edit(json!([{"name": "R", "minWidth": 2}, {"name": "*", "maxWidth": 4}])).await.context("more are added")?;
+    let said = refusal("a width", edit(json!([{"name": "R", "minWidth": 2, "width": 3}])).await)?;
+    ensure!(said.contains("the widths of parallelRegions cannot be edited"), "{said}");
+    edit(Value::Null).await.context("they are removed")?;
+    Ok(())
+}
+
+/// A job that was stored before a rule was there can still be edited, but for the fields that break the rule.
+#[tokio::test]
+async fn what_was_stored_before_a_rule_was_there_stays_as_it_is() -> Result<()> {
+    let control_plane = control_plane().await?;
+    let (client, namespace) = (control_plane.client().await?, control_plane.namespace("stored").await?);
+    // The definition of another group, so that other tests do not notice.
+    let of_group = |schema: fn(&mut Value)| -> Result<Value> {
+        let text = serde_json::to_string(&Job::crd())?.replace("streams.ibm.com", "stored.streams.test");
+        let mut crd: Value = serde_json::from_str(&text)?;
+        crd["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        crd["kind"] = json!("CustomResourceDefinition");
+        schema(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]);
+        Ok(crd)
+    };
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = "streamsjobs.stored.streams.test";
+    let apply = async |crd: Value| {
+        crds.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(crd)).await.context("the definition")
+    };
+    apply(of_group(without_rules)?).await?;
+    eventually("the definition is served", WITHIN, || async {
+        let conditions = crds.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        ensure!(conditions.iter().any(|c| c.type_ == "Established" && c.status == "True"), "{conditions:?}");
+        Ok(())
+    })
+    .await?;
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("stored.streams.test", "v1", "Job"), "streamsjobs");
+    let jobs: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind);
+    let spec = json!({
+        "bundle": {"file": "a.sab"}, "imagePullSecret": "Not A Name",
+        "resources": {"limits": {"cpu": "1e99"}},
+        "processingElement": {"image": "UPPER/Case:bad tag", "transportSecurityType": "TLSv1.2", "dataVolumeClaim": {"name": "a", "subPath": "/abs"}},
+    });
+    let job = serde_json::from_value(json!({
+        "apiVersion": "stored.streams.test/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec,
+    }))?;
+    jobs.create(&PostParams::default(), &job).await?;
+    jobs.patch_status("j", &PatchParams::default(), &Patch::Merge(json!({"status": {"generation": 0}}))).await?;
+    apply(of_group(|_| ())?).await?;
+    let patch =
+        async |spec: Value| jobs.patch("j", &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await;
+    eventually("the rules are in force", WITHIN, || async {
+        let said = refusal("a bad Secret", patch(json!({"imagePullSecret": "Another Bad Name"})).await)?;
+        ensure!(said.contains("spec.imagePullSecret"), "{said}");
+        Ok(())
+    })
+    .await?;
+    for edit in [
+        json!({"submissionTimeOutInSeconds": 7}),
+        json!({"resources": {"limits": {"memory": "1Gi"}}}),
+        json!({"processingElement": {"runtimeTraceLevel": "DEBUG", "dataVolumeClaim": {"name": "b"}}}),
+    ] {
+        patch(edit.clone()).await.with_context(|| edit.to_string())?;
+    }
+    // The job controller writes the status.
+    jobs.patch_status("j", &PatchParams::default(), &Patch::Merge(json!({"status": {"generation": 1}}))).await?;
+    crds.delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Takes the rules out of a schema.
+fn without_rules(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.remove("x-kubernetes-validations");
+            fields.values_mut().for_each(without_rules);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_rules),
+        _ => {}
+    }
 }
 
 /// `kubectl scale` writes the scale sub-resource.

@@ -2,10 +2,12 @@
 
 use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use crate::controllers::job::tasks::{Slot, TaskKind};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_api::{InitialWidth, JobPhase, condition};
+use streams_api::{InitialWidth, JobPhase, PeOptions, TraceLevel, TransportSecurity, condition};
 use streams_kubernetes_fake::Verb;
 
 fn condition_reason(simulation: &JobSimulation, kind: &str) -> Option<String> {
@@ -433,4 +435,45 @@ fn a_plan_whose_texts_nobody_renders_is_made_anew_after_pauses() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.status().generation, Some(1));
+}
+
+/// The API server refuses such an edit, unless it has the rule only since then.
+#[test]
+fn an_edit_to_what_is_not_supported_leaves_pes_as_they_are_and_is_told_once() {
+    let mut simulation = JobSimulation::running();
+    let before = simulation.pes();
+    simulation.server.announced();
+    simulation.change_spec(|spec| {
+        let cpu = [("cpu".to_owned(), Quantity("1e99".to_owned()))];
+        spec.resources = Some(ResourceRequirements { limits: Some(cpu.into()), ..ResourceRequirements::default() });
+        spec.processing_element =
+            Some(PeOptions { transport_security_type: TransportSecurity::Tls12, ..PeOptions::default() });
+    });
+    simulation.settle();
+    assert_eq!(simulation.pes(), before);
+    assert_eq!(condition_reason(&simulation, condition::WARNING).as_deref(), Some("NotSupported"));
+    assert!(is_true(&simulation, condition::READY));
+    // The rest of the spec counts, and widths as well. Whoever leads next knows it.
+    simulation.change_spec(|spec| {
+        spec.processing_element.as_mut().unwrap().runtime_trace_level = TraceLevel::Debug;
+    });
+    simulation.crash();
+    simulation.resize(0, 4);
+    simulation.settle();
+    simulation.check_at_rest();
+    let resources = &before[&0].spec.options.resources;
+    for (id, pe) in simulation.pes() {
+        let options = &pe.spec.options;
+        assert_eq!(options.transport_security_type, TransportSecurity::None, "PE {id}");
+        assert_eq!((options.runtime_trace_level, &options.resources), (TraceLevel::Debug, resources), "PE {id}");
+    }
+    let warnings = simulation.server.announced().into_iter().filter(|announced| announced.notice.warning);
+    let reasons: Vec<_> = warnings.map(|announced| announced.notice.reason).collect();
+    assert_eq!(reasons, ["NotSupported"], "people hear of it once");
+    simulation.change_spec(|spec| {
+        spec.resources = None;
+        spec.processing_element = None;
+    });
+    simulation.settle();
+    assert_eq!(condition_reason(&simulation, condition::WARNING), None);
 }
