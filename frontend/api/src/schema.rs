@@ -2,8 +2,8 @@
 //! grammar for (rule job-38).
 //!
 //! Each rule stands at the field that it is about: the API server then lets a value pass that was stored before the
-//! rule was there, as long as nobody changes it. All are expressions of CEL, whose regular expressions take linear time; a
-//! `pattern` could not say in words what is wrong.
+//! rule was there, as long as nobody changes it. All are expressions of CEL, whose regular expressions take linear
+//! time; a `pattern` could not say in words what is wrong.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
