@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_frontend::bundles::Fetcher;
-use streams_frontend::controllers::{self, Dependencies};
+use streams_frontend::controllers::{self, Dependencies, LastSeen};
 use streams_frontend::elasticity::{self, Elasticity};
 use streams_frontend::fusion;
 use streams_frontend::mirrors::Mirrors;
@@ -60,6 +60,8 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let mut background = JoinSet::new();
     let last = CancellationToken::new();
     let mirrors = Mirrors::new(&metrics);
+    // Before the mirrors are filled: how a pod ends is seen by whoever leads next, too.
+    let last_seen = LastSeen::of(&mirrors);
     background.spawn({
         let (mirrors, client, scope, last) = (mirrors.clone(), client.clone(), options.scope(), last.clone());
         async move { mirrors.run(&client, &scope, &last).await }
@@ -103,6 +105,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
             .context("bundles cannot be fetched")?,
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
+        last_seen,
     };
     let lead = async {
         tokio::select! {

@@ -324,6 +324,8 @@ pub enum TerminationOutcome {
     Completed,
     /// A user deleted it.
     Deleted,
+    /// It is gone, and nobody saw how: no frontend ran, or was connected, when it went. It counts as failed.
+    Lost,
 }
 
 #[cfg(test)]

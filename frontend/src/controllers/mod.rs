@@ -25,6 +25,7 @@ pub(crate) mod tests;
 
 use self::job::services::ClusterBundles;
 use self::owner::owner_of_child;
+pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
 use crate::bundles::Fetcher;
 use crate::fusion;
@@ -57,16 +58,18 @@ pub struct Dependencies {
     pub jobs: JobSettings,
     /// Options for pods.
     pub pods: PodSettings,
+    /// How pods were seen last, also before this replica led.
+    pub last_seen: Arc<LastSeen>,
 }
 
 /// Runs all controllers until `stop`, then finishes the reconciles that are under way. Long work that is under way is
 /// dropped; the next leader does it again.
 pub async fn run(dependencies: Dependencies, stop: CancellationToken) {
-    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods } = dependencies;
+    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen } = dependencies;
     let workers = usize::from(jobs.workers);
     let cluster = ApiServer::new(client.clone(), events);
     let processing_elements =
-        processing_element::controller::PeController::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs);
+        processing_element::controller::PeController::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs, last_seen);
     let job_controller = job::controller::JobController::new(
         cluster.clone(),
         &mirrors,

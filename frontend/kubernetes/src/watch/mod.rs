@@ -70,6 +70,16 @@ pub struct Index {
 }
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
+type DepartureSubscriber<K> = Box<dyn Fn(&K, Departure) + Send + Sync>;
+
+/// How it is known that an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// The API server told of its deletion.
+    Deleted,
+    /// It was there before the connection was lost, and is not there any more.
+    Vanished,
+}
 
 /// A shared watch. Cheap to clone; all clones are the same watch.
 pub struct Watch<K> {
@@ -79,6 +89,7 @@ pub struct Watch<K> {
 struct SharedWatch<K> {
     store: RwLock<Store<K>>,
     subscribers: RwLock<Vec<Subscriber<K>>>,
+    departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
     metrics: Metrics,
@@ -97,6 +108,7 @@ impl<K: Mirrored> Watch<K> {
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             subscribers: RwLock::new(Vec::new()),
+            departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
             metrics: metrics.clone(),
@@ -151,6 +163,13 @@ impl<K: Mirrored> Watch<K> {
         for object in self.list() {
             subscriber(&object);
         }
+    }
+
+    /// Calls `subscriber` with the last state of each object that is gone from the mirror, before all others hear of
+    /// it. Of one that vanished while the connection was down, nobody was told how it went. It must not block.
+    pub fn subscribe_to_departures(&self, subscriber: impl Fn(&K, Departure) + Send + Sync + 'static) {
+        let mut subscribers = self.shared.departure_subscribers.write().unwrap_or_else(PoisonError::into_inner);
+        subscribers.push(Box::new(subscriber));
     }
 
     /// A number that is another one after every change.
@@ -228,7 +247,7 @@ impl<K: Mirrored> Watch<K> {
                 Ok(Event::InitApply(object)) => listed.push(self.keep(read(object))),
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
-                    self.publish(|store| store.replace(namespace, listed));
+                    self.publish(|store| store.replace(namespace, listed), Departure::Vanished);
                     if std::mem::take(&mut first) {
                         filled.send_modify(|count| *count += 1);
                         if *filled.borrow() == parts {
@@ -238,15 +257,20 @@ impl<K: Mirrored> Watch<K> {
                 }
                 Ok(Event::Apply(object)) => {
                     if let Ok(object) = self.keep(read(object)) {
-                        self.publish(|store| store.apply(object));
+                        self.publish(|store| store.apply(object), Departure::Deleted);
                     }
                 }
                 Ok(Event::Delete(object)) => {
                     let key = match self.keep(read(object)) {
-                        Ok(object) => Key::of(&object),
+                        Ok(object) => {
+                            let key = Key::of(&object);
+                            // The state at the end may be another one than the last that was told.
+                            self.publish(|store| store.apply(object), Departure::Deleted);
+                            key
+                        }
                         Err(key) => key,
                     };
-                    self.publish(|store| store.delete(&key));
+                    self.publish(|store| store.delete(&key), Departure::Deleted);
                 }
                 Err(error) => {
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
@@ -275,7 +299,8 @@ impl<K: Mirrored> Watch<K> {
         })
     }
 
-    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>) {
+    /// `departure` is how objects go that the change takes out.
+    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>, departure: Departure) {
         let (changes, size) = {
             let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
             (change(&mut store), store.len())
@@ -286,8 +311,12 @@ impl<K: Mirrored> Watch<K> {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         self.shared.metrics.watched_objects.get_or_create(&self.shared.label).set(size);
         self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
+        let departures = self.shared.departure_subscribers.read().unwrap_or_else(PoisonError::into_inner);
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         for change in &changes {
+            if let (Some(gone), None) = (&change.before, &change.after) {
+                departures.iter().for_each(|subscriber| subscriber(gone, departure));
+            }
             for object in [&change.before, &change.after].into_iter().flatten() {
                 for subscriber in subscribers.iter() {
                     subscriber(object);
@@ -313,12 +342,12 @@ impl<K: Mirrored> Watch<K> {
 
     /// Puts an object into the mirror as if it had been delivered.
     pub fn insert(&self, object: K) {
-        self.publish(|store| store.apply(object));
+        self.publish(|store| store.apply(object), Departure::Deleted);
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.
     pub fn remove(&self, key: &Key) {
-        self.publish(|store| store.delete(key));
+        self.publish(|store| store.delete(key), Departure::Deleted);
     }
 }
 
@@ -427,6 +456,33 @@ mod tests {
         for ((names, woken), (expected_names, expected_woken)) in results.iter().zip(expected) {
             assert_eq!((names.join(" "), woken.join(" ")), (expected_names.to_owned(), expected_woken.to_owned()));
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_was_deleted_or_has_vanished() {
+        let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+        let departed = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = Arc::clone(&departed);
+        watch.subscribe_to_departures(move |service: &Service, departure| {
+            log.lock().unwrap().push((
+                Key::of(service).to_string(),
+                service.metadata.resource_version.clone(),
+                departure,
+            ));
+        });
+        let listed = |objects: &[&str]| {
+            let applied = objects.iter().map(|name| Event::InitApply(service("n", name, "1")));
+            [Event::Init].into_iter().chain(applied).chain([Event::InitDone]).collect::<Vec<_>>()
+        };
+        let (first, second) = (listed(&["a", "b", "c"]), listed(&["c"]));
+        let deleted = [Event::Delete(service("n", "a", "7"))];
+        let events = first.into_iter().chain(deleted).chain(second);
+        let filled = latest::Sender::new(0);
+        watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
+        // The deleted one as it was at the end.
+        let expected = [("n/a", "7", Departure::Deleted), ("n/b", "1", Departure::Vanished)];
+        let expected = expected.map(|(key, version, how)| (key.to_owned(), Some(version.to_owned()), how));
+        assert_eq!(*departed.lock().unwrap(), expected);
     }
 
     #[tokio::test]

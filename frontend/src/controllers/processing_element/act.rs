@@ -135,12 +135,17 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(());
         }
         let last_seen = self.last_seen.pod(key, &uid, launch_count, status.pod_uid.as_deref());
-        let node = last_seen.as_ref().and_then(|pod| pod.node.clone()).or(status.node_name);
+        let node = last_seen.as_ref().and_then(|seen| seen.pod.node.clone()).or(status.node_name);
         let node_gone = match node {
             Some(node) => self.node_exists(&node).await? == Some(false),
             None => false,
         };
-        answers.vanished = Some((launch_count, AbsentPod { last_seen, node_gone }));
+        let since = self.last_seen.absent_since(key, &uid, launch_count, self.cluster.now());
+        let deletion_seen = last_seen.as_ref().is_some_and(|seen| seen.deletion_seen);
+        answers.vanished = Some((
+            launch_count,
+            AbsentPod { last_seen: last_seen.map(|seen| seen.pod), deletion_seen, since, node_gone },
+        ));
         Ok(())
     }
 

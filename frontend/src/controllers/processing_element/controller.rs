@@ -1,6 +1,7 @@
 //! Runs the reconciler: wakes PEs when objects change, and runs the workers.
 
 use super::counters::Counters;
+use super::memory::LastSeen;
 use super::reconciler::PeReconciler;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
@@ -33,9 +34,16 @@ impl PeController {
         metrics: &Metrics,
         pods: &PodSettings,
         jobs: &JobSettings,
+        last_seen: Arc<LastSeen>,
     ) -> Self {
-        let reconciler =
-            PeReconciler::new(cluster, mirrors, pods.clone(), jobs.min_ready_seconds, Counters::new(metrics));
+        let reconciler = PeReconciler::new(
+            cluster,
+            mirrors,
+            pods.clone(),
+            jobs.min_ready_seconds,
+            Counters::new(metrics),
+            last_seen,
+        );
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue =
             Queue::new("processing_element", BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);

@@ -42,6 +42,7 @@ impl Counters {
             TerminationOutcome::Failed => "failed",
             TerminationOutcome::Completed => "completed",
             TerminationOutcome::Deleted => "deleted",
+            TerminationOutcome::Lost => "lost",
         };
         self.ends.get_or_create(&EndLabels { outcome }).inc();
     }

@@ -114,6 +114,7 @@ fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> 
             TerminationOutcome::Completed => doing(PePhase::Completed, "PodCompleted", how),
             TerminationOutcome::Failed => doing(PePhase::Failed, "PodFailed", how),
             TerminationOutcome::Deleted => doing(PePhase::Stopped, "PodDeleted", how),
+            TerminationOutcome::Lost => doing(PePhase::Failed, "PodEndUnknown", how),
         };
     }
     match (&status.next_restart_time, obstacle(observed)) {

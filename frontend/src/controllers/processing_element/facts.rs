@@ -53,7 +53,7 @@ pub(super) fn blocking<'a>(
 /// Whether the policies permit another pod after one that ended like this.
 pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bool {
     let by_outcome = match last.outcome {
-        TerminationOutcome::Failed => policies.restart_failed,
+        TerminationOutcome::Failed | TerminationOutcome::Lost => policies.restart_failed,
         TerminationOutcome::Completed => policies.restart_completed,
         TerminationOutcome::Deleted => policies.restart_deleted,
     };
@@ -67,6 +67,7 @@ pub(super) fn how_it_ended(termination: &Termination) -> String {
     match outcome {
         TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
         TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
+        TerminationOutcome::Lost => format!("pod {pod_name} is gone, and nobody saw how it ended"),
         TerminationOutcome::Failed => {
             let mut text = format!("pod {pod_name} failed{code}");
             if !reason.is_empty() {
@@ -99,6 +100,7 @@ mod tests {
         let table = [
             (termination(Completed, Some(0), "Completed", ""), "pod p completed with exit code 0"),
             (termination(Deleted, None, "Deleted", "x"), "pod p was deleted"),
+            (termination(Lost, None, "PodEndUnknown", "x"), "pod p is gone, and nobody saw how it ended"),
             (termination(Failed, None, "", ""), "pod p failed"),
             (termination(Failed, Some(137), "OOMKilled", ""), "pod p failed with exit code 137 (OOMKilled)"),
             (

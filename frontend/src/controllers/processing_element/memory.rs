@@ -1,62 +1,104 @@
 //! The memory of the controller between two reconciles. It is safe to lose.
 
-use super::{observed, pod_status};
-use crate::mirrors::pe_of;
+use super::observed::ObservedPod;
+use super::pod_status;
+use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
+use streams_kubernetes::watch::Departure;
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
-/// state says how it ended.
+/// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
+/// happened before it led.
 ///
-/// Without it, a pod that is gone counts as deleted, or as lost if its node is gone, too.
+/// Without it, a pod that is gone counts as lost.
 #[derive(Debug, Default)]
-pub(crate) struct LastSeen {
-    by_pe: Mutex<HashMap<Key, Seen>>,
+pub struct LastSeen {
+    by_pe: Mutex<HashMap<Key, SeenPod>>,
+    absences: Mutex<HashMap<Key, Absence>>,
 }
 
+/// Since when the pod of a launch is known to be absent.
 #[derive(Clone, Debug)]
-struct Seen {
+struct Absence {
     owner: String,
-    pod: observed::ObservedPod,
+    launch_count: u64,
+    since: Timestamp,
+}
+
+/// A pod as it was seen last.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenPod {
+    owner: String,
+    /// Its last state.
+    pub(crate) pod: ObservedPod,
+    /// The API server has told of its deletion.
+    pub(crate) deletion_seen: bool,
 }
 
 impl LastSeen {
-    /// Remembers the state of a pod.
-    pub(crate) fn note(&self, pod: &Pod) {
+    /// A memory that hears of the pods of these mirrors from now on.
+    pub fn of(mirrors: &Mirrors) -> Arc<Self> {
+        let seen = Arc::new(Self::default());
+        seen.follow(mirrors);
+        seen
+    }
+
+    /// Hears of the pods of these mirrors from now on. What belongs to a PE is kept until the PE is deleted.
+    pub(crate) fn follow(self: &Arc<Self>, mirrors: &Mirrors) {
+        let seen = Arc::clone(self);
+        mirrors.pods.subscribe(move |pod| seen.note(pod, false));
+        let seen = Arc::clone(self);
+        mirrors.pods.subscribe_to_departures(move |pod, departure| seen.note(pod, departure == Departure::Deleted));
+        let seen = Arc::clone(self);
+        mirrors.processing_elements.subscribe_to_departures(move |pe, _| seen.forget(&Key::of(pe)));
+    }
+
+    /// Remembers the state of a pod, and that its deletion was told.
+    fn note(&self, pod: &Pod, deleted: bool) {
         let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
         let (Some(pe), Some(owner)) = (pe_of(pod), owners.next()) else { return };
         let mut by_pe = self.lock();
-        let launch_count = pod_status::launch_count(pod);
-        let newer = by_pe.get(&pe).is_none_or(|seen| seen.owner != owner.uid || seen.pod.launch_count <= launch_count);
-        if newer {
-            by_pe.insert(pe, Seen { owner: owner.uid.clone(), pod: pod_status::read(pod) });
+        let pod = pod_status::read(pod);
+        let before = by_pe.get(&pe);
+        if before.is_some_and(|seen| seen.owner == owner.uid && seen.pod.launch_count > pod.launch_count) {
+            return;
         }
+        let deletion_seen = deleted || before.is_some_and(|seen| seen.deletion_seen && seen.pod.uid == pod.uid);
+        by_pe.insert(pe, SeenPod { owner: owner.uid.clone(), pod, deletion_seen });
     }
 
     /// The pod of a launch of this PE; the one with this uid if it is known.
-    pub(crate) fn pod(
-        &self,
-        pe: &Key,
-        uid: &str,
-        launch_count: u64,
-        pod_uid: Option<&str>,
-    ) -> Option<observed::ObservedPod> {
+    pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
         let by_pe = self.lock();
-        let Seen { owner, pod } = by_pe.get(pe)?;
-        let is_it = owner == uid && pod.launch_count == launch_count && pod_uid.is_none_or(|uid| pod.uid == uid);
-        is_it.then(|| pod.clone())
+        let seen = by_pe.get(pe)?;
+        let pod = &seen.pod;
+        let is_it = seen.owner == uid && pod.launch_count == launch_count && pod_uid.is_none_or(|uid| pod.uid == uid);
+        is_it.then(|| seen.clone())
+    }
+
+    /// The pod of a launch does not exist `now`. Returns since when this is known.
+    pub(crate) fn absent_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
+        let mut absences = self.absences.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = absences.get(pe).filter(|known| known.owner == uid && known.launch_count == launch_count) {
+            return known.since;
+        }
+        absences.insert(pe.clone(), Absence { owner: uid.to_owned(), launch_count, since: now });
+        now
     }
 
     /// The PE is gone.
     pub(crate) fn forget(&self, pe: &Key) {
         self.lock().remove(pe);
+        self.absences.lock().unwrap_or_else(PoisonError::into_inner).remove(pe);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Seen>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, SeenPod>> {
         // Every change is one call.
         self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,15 +173,26 @@ mod tests {
     fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
         let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
         for (launch_count, phase) in [(4, "Running"), (4, "Failed"), (3, "Running")] {
-            seen.note(&pod(launch_count, phase));
+            seen.note(&pod(launch_count, phase), false);
         }
-        assert!(seen.pod(&key, "p", 4, Some("u")).unwrap().has_failed());
-        assert!(seen.pod(&key, "p", 4, None).is_some());
-        assert_eq!(seen.pod(&key, "p", 4, Some("another of its name")), None);
-        assert_eq!(seen.pod(&key, "p", 3, None), None);
-        assert_eq!(seen.pod(&key, "another uid", 4, None), None);
+        let found = |uid, launch_count, pod_uid| seen.pod(&key, uid, launch_count, pod_uid);
+        assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
+        assert!(!found("p", 4, None).unwrap().deletion_seen);
+        assert!(found("p", 4, Some("another of its name")).is_none());
+        assert!(found("p", 3, None).is_none());
+        assert!(found("another uid", 4, None).is_none());
+        // The mirror tells the state before once more.
+        seen.note(&pod(4, "Failed"), true);
+        seen.note(&pod(4, "Failed"), false);
+        assert!(found("p", 4, None).unwrap().deletion_seen);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        // launch count, now -> absent since
+        for (launch_count, now, since) in [(4, 10, 10), (4, 12, 10), (5, 13, 13)] {
+            assert_eq!(seen.absent_since(&key, "p", launch_count, at(now)), at(since));
+        }
         seen.forget(&key);
-        assert_eq!(seen.pod(&key, "p", 4, None), None);
+        assert!(found("p", 4, None).is_none());
+        assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
     }
 
     #[test]

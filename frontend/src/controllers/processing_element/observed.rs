@@ -116,6 +116,10 @@ pub(crate) struct Obstacle {
 pub(crate) struct AbsentPod {
     /// Its last state that the process has seen, if any.
     pub(crate) last_seen: Option<ObservedPod>,
+    /// The process was told of its deletion.
+    pub(crate) deletion_seen: bool,
+    /// When the API server said so first.
+    pub(crate) since: Timestamp,
     /// Its node does not exist any more.
     pub(crate) node_gone: bool,
 }

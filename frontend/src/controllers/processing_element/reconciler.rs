@@ -52,10 +52,8 @@ impl<C: Cluster> PeReconciler<C> {
         settings: PodSettings,
         min_ready: Duration,
         counters: Counters,
+        last_seen: Arc<LastSeen>,
     ) -> Self {
-        let last_seen = Arc::new(LastSeen::default());
-        let seen = Arc::clone(&last_seen);
-        mirrors.pods.subscribe(move |pod| seen.note(pod));
         Self {
             cluster,
             mirrors: mirrors.clone(),
@@ -81,7 +79,6 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
     async fn observe(&self, key: &Key, answers: &mut Answers) -> Result<Option<PeObservation>, Error> {
         if answers.pe.is_none() {
             let Some(pe) = self.mirrors.processing_elements.get(key) else {
-                self.last_seen.forget(key);
                 self.own_writes.forget(key);
                 return Ok(None);
             };

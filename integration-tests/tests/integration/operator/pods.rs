@@ -247,11 +247,12 @@ async fn an_evicted_pod_counts_as_failed() -> Result<()> {
     .await
 }
 
-/// Pods that end while no frontend runs are found when one is started.
+/// Pods that end while no frontend runs are found when one is started. Of one that is gone nobody can say that a user
+/// wanted it to be.
 #[tokio::test]
 async fn what_ends_while_no_frontend_runs_is_replaced_later() -> Result<()> {
     with_system("pods", async |it| {
-        let job = submitted(it, PeOptions { restart_deleted_pod: true, ..PeOptions::default() }).await?;
+        let job = submitted(it, PeOptions { restart_deleted_pod: false, ..PeOptions::default() }).await?;
         let before = Moment::of(&job).await?;
         it.frontend()?.process().kill().await?;
         let alarms = job.pe("Alarms").await?.status.and_then(|status| status.pod_name).context("no pod")?;
@@ -266,6 +267,8 @@ async fn what_ends_while_no_frontend_runs_is_replaced_later() -> Result<()> {
         job.settled(Widths::default(), WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(changed.restarted == ["Alarms", OPERATOR], "{changed:#?}");
+        let lost = termination(&job.pe("Alarms").await?)?;
+        ensure!(lost.0 == TerminationOutcome::Lost, "{lost:?}");
         Ok(())
     })
     .await

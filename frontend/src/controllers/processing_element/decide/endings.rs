@@ -13,6 +13,8 @@ const FIRST_DELAY: Duration = Duration::from_secs(10);
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 /// A pod that ran this long starts with a clean record.
 const LONG_RUN: Duration = Duration::from_secs(600);
+/// By then the watch has told how a pod went of which the API server says that it is gone.
+const TELLING: Duration = Duration::from_secs(5);
 /// Longest texts of a termination (schema).
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 4096;
@@ -27,6 +29,11 @@ impl DecisionBuilder<'_> {
             Presence::Unknown => return Some(PeAction::Look),
             Presence::Gone(vanished) => {
                 let (outcome, end) = after_vanishing(vanished);
+                let told_by = after(vanished.since, TELLING);
+                if outcome == TerminationOutcome::Lost && self.observed.now < told_by {
+                    self.wake(told_by);
+                    return None;
+                }
                 (outcome, end, Some(DeletedBy::Other))
             }
             Presence::There(pod) => {
@@ -82,6 +89,7 @@ impl DecisionBuilder<'_> {
             TerminationOutcome::Failed => (true, "PodFailed"),
             TerminationOutcome::Completed => (false, "PodCompleted"),
             TerminationOutcome::Deleted => (false, "PodDeleted"),
+            TerminationOutcome::Lost => (true, "PodEndUnknown"),
         };
         let what = how_it_ended(&termination);
         status.last_termination = Some(termination);
@@ -152,17 +160,17 @@ impl DecisionBuilder<'_> {
 
 /// How a pod ended that the API server does not have any more (rule pe-9).
 fn after_vanishing(vanished: &AbsentPod) -> (TerminationOutcome, PodEnd) {
+    let because = |outcome, reason: &str, message: &str| {
+        let why = Explanation { reason: reason.to_owned(), message: message.to_owned() };
+        (outcome, PodEnd { failed: outcome == TerminationOutcome::Failed, why, ..PodEnd::default() })
+    };
     match &vanished.last_seen {
         Some(pod) if pod.end().is_some() || pod.disruption.is_some() => last_words(pod, "", ""),
-        _ if vanished.node_gone => {
-            let why = Explanation { reason: "NodeGone".to_owned(), message: "the pod went with its node".to_owned() };
-            (TerminationOutcome::Failed, PodEnd { failed: true, why, ..PodEnd::default() })
+        _ if vanished.node_gone => because(TerminationOutcome::Failed, "NodeGone", "the pod went with its node"),
+        Some(pod) if pod.is_deleting() || vanished.deletion_seen => {
+            last_words(pod, "Deleted", "the pod was deleted while it ran")
         }
-        Some(pod) => last_words(pod, "Deleted", "the pod was deleted while it ran"),
-        None => {
-            let why = Explanation { reason: "Deleted".to_owned(), message: "the pod was deleted".to_owned() };
-            (TerminationOutcome::Deleted, PodEnd { why, ..PodEnd::default() })
-        }
+        _ => because(TerminationOutcome::Lost, "PodEndUnknown", "the pod is gone, and nobody saw how it ended"),
     }
 }
 

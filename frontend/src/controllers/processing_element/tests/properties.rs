@@ -16,6 +16,7 @@ enum Move {
     Deliver { pes: usize, pods: usize },
     Wait(u64),
     Happen(ClusterEvent),
+    HappenUnseen(ClusterEvent),
 }
 
 fn event() -> impl Strategy<Value = ClusterEvent> {
@@ -54,6 +55,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Move::Deliver { pes, pods }),
         2 => prop_oneof![Just(1_u64), Just(11), Just(40), Just(310), Just(700)].prop_map(Move::Wait),
         8 => event().prop_map(Move::Happen),
+        1 => event().prop_map(Move::HappenUnseen),
     ]
 }
 
@@ -84,6 +86,7 @@ proptest! {
                 Move::Deliver { pes, pods } => simulation.deliver(pes, pods),
                 Move::Wait(seconds) => simulation.wait(seconds),
                 Move::Happen(event) => simulation.happen(event),
+                Move::HappenUnseen(event) => simulation.happen_unseen(event),
             }
         }
         simulation.calm_down();

@@ -71,6 +71,29 @@ fn every_crash_is_followed_by_the_same_end() {
 }
 
 #[test]
+fn a_pod_that_ended_while_no_frontend_ran_counts_as_failed() {
+    // what happened, policies (0: as the operators permit, 1: failed pods stay down) -> launch, restarts, phase
+    let table = [
+        (ClusterEvent::Vanish, 16, (2, 1, Some(PePhase::Running))),
+        (ClusterEvent::Vanish, 17, (1, 0, Some(PePhase::Failed))),
+        (ClusterEvent::LoseNode { said: false }, 16, (2, 1, Some(PePhase::Running))),
+        (ClusterEvent::End { code: 0 }, 16, (1, 0, Some(PePhase::Completed))),
+    ];
+    for (event, policies, expected) in table {
+        let mut simulation = PeSimulation::new();
+        simulation.happen(ClusterEvent::Policies(policies));
+        settle(&mut simulation);
+        simulation.happen_unseen(event);
+        settle(&mut simulation);
+        assert_eq!(launches(&simulation), expected, "{event:?} {policies}");
+        if event == ClusterEvent::Vanish {
+            let told = simulation.notices().into_iter().any(|notice| notice.reason == "PodEndUnknown");
+            assert!(told, "{policies}");
+        }
+    }
+}
+
+#[test]
 fn the_first_pod_survives_a_crash_at_every_call() {
     for calls in 0..8 {
         for after_effect in [false, true] {

@@ -142,5 +142,5 @@ fn settle(mut observed: PeObservation, gone: AbsentPod) -> Settled {
 
 /// The pod is gone, and nobody saw how.
 fn unseen() -> AbsentPod {
-    AbsentPod { last_seen: None, node_gone: false }
+    AbsentPod { last_seen: None, deletion_seen: false, since: at(0), node_gone: false }
 }

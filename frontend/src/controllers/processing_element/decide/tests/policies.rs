@@ -15,12 +15,12 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    use TerminationOutcome::{Completed, Deleted, Failed};
+    use TerminationOutcome::{Completed, Deleted, Failed, Lost};
     let row = |what, pod, outcome, restarted| Row { what, pod, gone: unseen(), outcome, restarted };
     let gone = |what, last_seen: Option<ObservedPod>, node_gone, outcome, restarted| Row {
         what,
         pod: None,
-        gone: AbsentPod { last_seen, node_gone },
+        gone: AbsentPod { last_seen, deletion_seen: false, since: at(0), node_gone },
         outcome,
         restarted,
     };
@@ -54,7 +54,15 @@ fn rows() -> Vec<Row> {
             Failed,
             |f, _, d| f || d,
         ),
-        gone("gone while running, unseen", None, false, Deleted, |_, _, d| d),
+        gone("gone while no frontend ran", None, false, Lost, |f, _, d| f || d),
+        gone("gone while the connection was down", Some(pod(2)), false, Lost, |f, _, d| f || d),
+        Row {
+            what: "deleted by force",
+            pod: None,
+            gone: AbsentPod { last_seen: Some(pod(2)), deletion_seen: true, since: at(100), node_gone: false },
+            outcome: Deleted,
+            restarted: |_, _, d| d,
+        },
         gone("deleted while running", Some(deleting(pod(2))), false, Deleted, |_, _, d| d),
         gone("deleted before it ran", Some(deleting(pending())), false, Deleted, |_, _, d| d),
         gone("gone with its node, unseen", None, true, Failed, |f, _, d| f || d),
@@ -87,7 +95,7 @@ fn the_truth_table() {
             assert_eq!((status.launch_count, status.restarts), if restarted { (3, 1) } else { (2, 0) }, "{case}");
             if !restarted {
                 let phase = match row.outcome {
-                    TerminationOutcome::Failed => PePhase::Failed,
+                    TerminationOutcome::Failed | TerminationOutcome::Lost => PePhase::Failed,
                     TerminationOutcome::Completed => PePhase::Completed,
                     TerminationOutcome::Deleted => PePhase::Stopped,
                 };

@@ -273,11 +273,24 @@ fn a_status_that_was_reset_goes_on_with_the_newest_pod() {
 
 #[test]
 fn a_pod_that_is_not_seen_is_looked_for_once() {
-    let observed = PeObservation { pods: Vec::new(), ..running() };
+    let mut observed = PeObservation { pods: Vec::new(), ..running() };
+    observed.wanted.policies = Policies::default();
     assert_eq!(decide(&observed).action, PeAction::Look);
     let mut settled = settle(observed, unseen()).observed;
     settled.vanished = None;
     assert_eq!(decide(&settled).action, PeAction::Describe);
+}
+
+#[test]
+fn a_pod_counts_as_lost_only_when_the_watch_had_time_to_tell_how_it_went() {
+    let observed = PeObservation { pods: Vec::new(), ..running() };
+    // since -> waits until
+    for (since, until) in [(100, Some(105)), (96, Some(101)), (95, None)] {
+        let gone = AbsentPod { since: at(since), ..unseen() };
+        let settled = settle(observed.clone(), gone);
+        let ended = settled.actions.contains(&PeAction::Record(PeStatusChange::Ended));
+        assert_eq!((ended, settled.last.wake_at.filter(|_| !ended)), (until.is_none(), until.map(at)), "{since}");
+    }
 }
 
 #[test]

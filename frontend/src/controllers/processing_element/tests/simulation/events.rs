@@ -219,6 +219,11 @@ impl Surroundings {
         }
     }
 
+    /// Nobody remembers how pods have ended until now.
+    pub(super) fn forget(&self) {
+        self.truths().all().for_each(|truth| truth.forgotten = true);
+    }
+
     pub(super) fn add_node(&self, name: &str) {
         if self.server.get::<Node>(&Key::new("", name)).is_none() {
             let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };

@@ -21,6 +21,8 @@ pub(super) struct PodTruth {
     pub(super) node: Option<String>,
     /// Its node went with it or after it: whoever looks later cannot tell the two.
     pub(super) node_gone: bool,
+    /// All frontends were started anew since then: if it is gone and its end is not recorded, it is lost.
+    pub(super) forgotten: bool,
     /// Where it had to run.
     host: Option<String>,
     /// The trace level it was made with.
@@ -161,7 +163,7 @@ impl GroundTruth {
         let outcome = truth.outcome.unwrap_or(unsaid);
         let deleted_by = truth.by_other.then_some(DeletedBy::Other);
         let permitted = is_restart_permitted(policies, &Termination { outcome, deleted_by, ..Termination::default() })
-            || (truth.node_gone && policies.restart_failed);
+            || ((truth.node_gone || truth.forgotten) && policies.restart_failed);
         let ended = truth.outcome.is_some() || unanswered;
         assert!(ended && permitted, "launch {} is forbidden: {policies:?} {truth:?}", after.launch_count);
         if before.consecutive_restarts > 0 && after.consecutive_restarts > before.consecutive_restarts {

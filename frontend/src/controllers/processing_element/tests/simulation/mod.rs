@@ -10,6 +10,7 @@ use self::events::Surroundings;
 use self::ground_truth::host;
 use super::super::counters::Counters;
 use super::super::facts::is_restart_permitted;
+use super::super::memory::LastSeen;
 use super::super::observed::{self, Policies};
 use super::super::pod_status;
 use super::super::reconciler::PeReconciler;
@@ -45,6 +46,8 @@ const TEXT: &str = "flow-3-text";
 /// A cluster with a controller.
 pub(super) struct PeSimulation {
     surroundings: Surroundings,
+    /// What all replicas remember of pods, because all of them hear of all pods.
+    last_seen: Arc<LastSeen>,
     leader: ControllerProcess,
     /// A controller that does not know yet that it does not lead any more, and hears of nothing.
     deposed: Option<ControllerProcess>,
@@ -59,14 +62,20 @@ struct ControllerProcess {
 
 impl ControllerProcess {
     /// A controller whose mirrors are up to date.
-    fn start(server: &Server) -> Self {
+    fn start(server: &Server, last_seen: &Arc<LastSeen>) -> Self {
         let metrics = Metrics::new("test");
         let mirrors = Mirrors::new(&metrics);
         let connection = server.connect();
-        // It takes note of pods that it hears of.
+        last_seen.follow(&mirrors);
         let counters = Counters::new(&metrics);
-        let reconciler =
-            PeReconciler::new(connection.clone(), &mirrors, PodSettings::default(), Duration::ZERO, counters);
+        let reconciler = PeReconciler::new(
+            connection.clone(),
+            &mirrors,
+            PodSettings::default(),
+            Duration::ZERO,
+            counters,
+            Arc::clone(last_seen),
+        );
         Self { connection, reconciler: Arc::new(reconciler), mirrors: LateMirrors::fill(server, mirrors) }
     }
 
@@ -109,8 +118,9 @@ impl PeSimulation {
         server.create(&pe);
         surroundings.add_node("node");
         surroundings.add_text();
-        let leader = ControllerProcess::start(server);
-        Self { surroundings, leader, deposed: None }
+        let last_seen = Arc::default();
+        let leader = ControllerProcess::start(server, &last_seen);
+        Self { surroundings, last_seen, leader, deposed: None }
     }
 
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
@@ -142,14 +152,29 @@ impl PeSimulation {
         self.leader.connection.alone();
         self.leader.connection.stop_failing();
         if self.leader.connection.is_broken() {
-            self.leader = ControllerProcess::start(&self.surroundings.server);
+            self.leader = self.successor();
         }
         result.ok()
     }
 
+    /// The replica that leads next. It did not lead before, but it has heard of everything.
+    fn successor(&mut self) -> ControllerProcess {
+        self.deliver_all();
+        ControllerProcess::start(&self.surroundings.server, &self.last_seen)
+    }
+
+    /// No frontend runs while this happens. The one that is started then remembers nothing.
+    pub(super) fn happen_unseen(&mut self, event: ClusterEvent) {
+        self.surroundings.happen(event);
+        self.surroundings.forget();
+        self.last_seen = Arc::default();
+        self.deposed = None;
+        self.leader = ControllerProcess::start(&self.surroundings.server, &self.last_seen);
+    }
+
     /// Another replica leads from now on.
     pub(super) fn depose(&mut self) {
-        let leader = ControllerProcess::start(&self.surroundings.server);
+        let leader = self.successor();
         self.deposed = Some(std::mem::replace(&mut self.leader, leader));
     }
 
@@ -202,7 +227,11 @@ impl PeSimulation {
         self.deliver(usize::MAX, usize::MAX);
     }
 
-    pub(super) fn wait(&self, seconds: u64) {
+    /// Time passes. No watch that works lags behind for long.
+    pub(super) fn wait(&mut self, seconds: u64) {
+        if seconds > 1 {
+            self.deliver_all();
+        }
         self.surroundings.server.advance(Duration::from_secs(seconds));
     }
 
