@@ -15,7 +15,7 @@ use std::sync::Arc;
 use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{ConfigMapMeta, Index, Mirrored, Scope, Watch, trimmed};
+use streams_kubernetes::watch::{ConfigMapMeta, Index, Mirrored, Scope, Timings, Watch, trimmed};
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
@@ -127,18 +127,19 @@ impl Mirrors {
         let of_streams = of_streams();
         let of_streams = Some(of_streams.as_str());
         let (client, scope, stop) = (|| client.clone(), || scope.clone(), || stop.clone());
+        let timings = Timings::default();
         // Users need not label their jobs; everything else is labelled by the job controller.
         future::join(
             future::join4(
-                self.jobs.run(client(), scope(), None, trimmed::custom_resource, stop()),
-                self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, stop()),
-                self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, stop()),
-                self.host_pools.run(client(), scope(), None, trimmed::custom_resource, stop()),
+                self.jobs.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.host_pools.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
             ),
             future::join3(
-                self.pods.run(client(), scope(), of_streams, trimmed::pod, stop()),
-                self.services.run(client(), scope(), of_streams, trimmed::service, stop()),
-                self.config_maps.run(client(), scope(), of_streams, trimmed::config_map, stop()),
+                self.pods.run(client(), scope(), of_streams, trimmed::pod, timings, stop()),
+                self.services.run(client(), scope(), of_streams, trimmed::service, timings, stop()),
+                self.config_maps.run(client(), scope(), of_streams, trimmed::config_map, timings, stop()),
             ),
         )
         .await;
@@ -155,15 +156,18 @@ impl Mirrors {
         self.config_maps.synced().await;
     }
 
-    /// Whether every mirror has been filled once.
-    pub fn are_synced(&self) -> bool {
-        self.jobs.is_synced()
-            && self.processing_elements.is_synced()
-            && self.parallel_regions.is_synced()
-            && self.host_pools.is_synced()
-            && self.pods.is_synced()
-            && self.services.is_synced()
-            && self.config_maps.is_synced()
+    /// Each kind, and why its mirror must not be relied on, if so.
+    pub fn health(&self) -> [(String, Option<String>); 7] {
+        let timings = Timings::default();
+        [
+            self.jobs.health(timings),
+            self.processing_elements.health(timings),
+            self.parallel_regions.health(timings),
+            self.host_pools.health(timings),
+            self.pods.health(timings),
+            self.services.health(timings),
+            self.config_maps.health(timings),
+        ]
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     let http = listen(options.endpoints.http_listen, "--http-listen").await?;
     let pages = {
         let (metrics, mirrors) = (metrics.clone(), mirrors.clone());
-        Pages::new(move || metrics.text(), move || Readiness::all(&[("watches", mirrors.are_synced())]))
+        Pages::new(move || metrics.text(), move || readiness(&mirrors))
     };
     let mut servers = JoinSet::new();
     let probes = pages.serve(http, last.clone().cancelled_owned());
@@ -113,7 +113,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
             () = asked_to_stop.cancelled() => return Ok(()),
         }
         tracing::info!("the mirrors are filled");
-        let controllers = work(dependencies, asked_to_stop.clone());
+        let controllers = work(dependencies, asked_to_stop.clone(), options.calls().deadline);
         match lease {
             None => controllers.await,
             Some(lease) => match leadership::acquire(client.clone(), lease, &metrics, &asked_to_stop).await {
@@ -170,6 +170,15 @@ async fn while_leading(leader: Leader, work: impl Future<Output = anyhow::Result
     tokio::try_join!(hold, work).map(|((), ())| ())
 }
 
+/// Whether all mirrors can be relied on, and which cannot (rule call-18).
+fn readiness(mirrors: &Mirrors) -> Readiness {
+    let health = mirrors.health().map(|(kind, problem)| match problem {
+        None => (format!("watch of {kind}"), true),
+        Some(problem) => (format!("watch of {kind}: {problem}"), false),
+    });
+    Readiness::all(&health.each_ref().map(|(line, good)| (line.as_str(), *good)))
+}
+
 /// A token that is cancelled by SIGTERM or SIGINT. The second signal ends the process.
 fn signals() -> anyhow::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be handled")?;
@@ -221,8 +230,9 @@ fn report(result: anyhow::Result<()>) {
     }
 }
 
-/// The controllers; they end when they are asked to stop and what they are at is finished.
-async fn work(dependencies: Dependencies, stop: CancellationToken) -> anyhow::Result<()> {
-    controllers::run(dependencies, stop).await;
+/// The controllers; they end when they are asked to stop and what they are at is finished. No call that is under way
+/// takes longer than `finish`.
+async fn work(dependencies: Dependencies, stop: CancellationToken, finish: Duration) -> anyhow::Result<()> {
+    controllers::run(dependencies, stop, finish).await;
     Ok(())
 }

@@ -32,12 +32,15 @@ use crate::fusion;
 use crate::mirrors::Mirrors;
 use crate::settings::{JobSettings, PodSettings};
 use kube::Client;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// What the controllers need of the process.
@@ -62,9 +65,25 @@ pub struct Dependencies {
     pub last_seen: Arc<LastSeen>,
 }
 
-/// Runs all controllers until `stop`, then finishes the reconciles that are under way. Long work that is under way is
-/// dropped; the next leader does it again.
-pub async fn run(dependencies: Dependencies, stop: CancellationToken) {
+/// Runs all controllers until `stop`, then finishes the reconciles that are under way, or as much of them as `finish`
+/// allows (rule call-13). Long work that is under way is dropped; the next leader does it again.
+pub async fn run(dependencies: Dependencies, stop: CancellationToken, finish: Duration) {
+    end_in_time(run_all(dependencies, stop.clone()), &stop, finish).await;
+}
+
+/// Does `work`, which ends some time after `stop`, but drops what is left of it after `finish`.
+async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, finish: Duration) {
+    let late = async {
+        stop.cancelled().await;
+        sleep(finish).await;
+    };
+    tokio::select! {
+        () = work => {}
+        () = late => tracing::warn!("reconciles that take long are left to the next leader"),
+    }
+}
+
+async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen } = dependencies;
     let workers = usize::from(jobs.workers);
     let cluster = ApiServer::new(client.clone(), events);

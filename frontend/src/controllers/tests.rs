@@ -1,11 +1,19 @@
 //! What the tests of all controllers share.
 
+use super::{each, end_in_time};
+use crate::controllers::reconciler::{Next, Reconciler};
 use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use std::future::pending;
+use std::time::Duration;
 use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement};
 use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
+use streams_kubernetes::{Error, Key};
 use streams_kubernetes_fake::{Mirror, Server};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// The mirrors of one process. They receive changes only when a test delivers them.
 pub(crate) struct LateMirrors {
@@ -49,4 +57,40 @@ impl LateMirrors {
             + self.services.deliver(usize::MAX)
             + self.config_maps.deliver(usize::MAX)
     }
+}
+
+/// A reconcile that has thousands of writes before it, each of which takes long.
+struct Endless;
+
+impl Reconciler for Endless {
+    type Answers = ();
+    type Observation = ();
+    type Decision = ();
+
+    async fn observe(&self, _: &Key, (): &mut ()) -> Result<Option<()>, Error> {
+        Ok(Some(()))
+    }
+
+    fn decide((): &()) {}
+
+    async fn act(&self, _: &Key, (): &mut (), (): (), (): ()) -> Result<Next, Error> {
+        pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_takes_long_does_not_keep_the_process_from_giving_up_the_lease() {
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+    queue.add(Key::new("n", "job"));
+    let stop = CancellationToken::new();
+    let (closing, asked) = (queue.clone(), stop.clone());
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        closing.close();
+        asked.cancel();
+    });
+    let start = Instant::now();
+    let ended = end_in_time(each(queue, 1, Endless), &stop, Duration::from_secs(10));
+    assert!(tokio::time::timeout(Duration::from_secs(60), ended).await.is_ok());
+    assert_eq!(start.elapsed().as_secs(), 15);
 }

@@ -7,4 +7,5 @@ mod building;
 mod conformance;
 mod demo;
 mod operator;
+mod silence;
 mod support;

@@ -8,7 +8,8 @@
 //! 3. *attempt*: one try with a time-out that includes reading the answer; counts it;
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
 //!
-//! Watches pass through all of it: they have no deadline and are made again by who watches.
+//! Watches pass through all of it: they have no deadline and are made again by who watches, which gives up those that
+//! do not begin or fall silent (rule call-18).
 //!
 //! A write that is tried again may find that its first try had succeeded (rule call-3). Therefore writes are apply (the
 //! same however often), create-or-match, compare-and-swap (409) or deletion with a uid: see [`writer`](super::writer).
@@ -105,7 +106,7 @@ where
 }
 
 /// A call whose answer has no end.
-fn is_watch(request: &Request<Body>) -> bool {
+pub(crate) fn is_watch(request: &Request<Body>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true"))
 }

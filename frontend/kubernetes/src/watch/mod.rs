@@ -11,9 +11,12 @@
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
+mod pulse;
 mod store;
 pub mod trimmed;
 
+use self::pulse::Pulse;
+pub use self::pulse::Timings;
 use self::store::{Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use super::Key;
@@ -92,6 +95,8 @@ struct SharedWatch<K> {
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
+    /// One for each watch of this kind.
+    pulses: RwLock<Vec<Pulse>>,
     metrics: Metrics,
     label: WatchLabels,
 }
@@ -111,6 +116,7 @@ impl<K: Mirrored> Watch<K> {
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
+            pulses: RwLock::new(Vec::new()),
             metrics: metrics.clone(),
             label: WatchLabels { kind: K::kind(&()).into_owned() },
         };
@@ -182,6 +188,25 @@ impl<K: Mirrored> Watch<K> {
         *self.shared.synced.borrow()
     }
 
+    /// How long nothing was heard of the API server, at most: with several watches, of the one that is silent longest.
+    pub fn silence(&self) -> Duration {
+        let pulses = self.shared.pulses.read().unwrap_or_else(PoisonError::into_inner);
+        pulses.iter().map(Pulse::silence).max().unwrap_or_default()
+    }
+
+    /// The kind, and why the mirror must not be relied on, if so: it is not filled yet, or too old (rule call-18).
+    pub fn health(&self, timings: Timings) -> (String, Option<String>) {
+        let silence = self.silence();
+        let problem = if !self.is_synced() {
+            Some("not filled yet".to_owned())
+        } else if silence > timings.too_old_after {
+            Some(format!("nothing heard for {} s", silence.as_secs()))
+        } else {
+            None
+        };
+        (self.shared.label.kind.clone(), problem)
+    }
+
     /// Waits until the mirror has been filled once.
     pub async fn synced(&self) {
         // The sender lives as long as `self`.
@@ -192,22 +217,30 @@ impl<K: Mirrored> Watch<K> {
     /// it arrives what is kept of it (one of [`trimmed`]).
     ///
     /// Failures are counted and tried again after 0.2 s doubling to 2 s; the first of several in a row is logged. A
-    /// call that the API server ended, or whose version is too old, is made again without losing anything.
+    /// call that the API server ended, that has fallen silent, or whose version is too old, is made again without
+    /// losing anything.
     pub async fn run<W: Wire>(
         &self,
         client: Client,
         scope: Scope,
         selector: Option<&str>,
         read: Read<W, K>,
+        timings: Timings,
         stop: CancellationToken,
     ) {
-        let config = watcher::Config { label_selector: selector.map(str::to_owned), ..watcher::Config::default() };
+        // The watcher gives up a stream that delivers nothing for 5 s longer.
+        let timeout = Some(timings.renewed_after_seconds);
+        let label_selector = selector.map(str::to_owned);
+        let config = watcher::Config { label_selector, timeout, ..watcher::Config::default() };
         let parts = scope.parts();
+        let pulses: Vec<Pulse> = parts.iter().map(|_| Pulse::new()).collect();
+        self.shared.pulses.write().unwrap_or_else(PoisonError::into_inner).clone_from(&pulses);
         let filled = latest::Sender::new(0usize);
-        let watches = parts.iter().map(|part| {
+        let watches = parts.iter().zip(&pulses).map(|(part, pulse)| {
+            let client = pulse.of_calls(client.clone(), timings);
             let api: Api<W> = match part {
-                Some(namespace) => Api::namespaced(client.clone(), namespace),
-                None => Api::all(client.clone()),
+                Some(namespace) => Api::namespaced(client, namespace),
+                None => Api::all(client),
             };
             let back_off = backon::ExponentialBuilder::default()
                 .with_min_delay(Duration::from_millis(200))
@@ -386,8 +419,11 @@ impl<T> Wire for T where
 mod tests {
     use super::*;
     use crate::queue::{BackOff, Sharing};
+    use axum::body::Body as AnyBody;
     use futures::stream;
     use k8s_openapi::api::core::v1::Service;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::BoxError;
 
     fn service(namespace: &str, name: &str, version: &str) -> Service {
         let metadata = ObjectMeta {
@@ -456,6 +492,68 @@ mod tests {
         for ((names, woken), (expected_names, expected_woken)) in results.iter().zip(expected) {
             assert_eq!((names.join(" "), woken.join(" ")), (expected_names.to_owned(), expected_woken.to_owned()));
         }
+    }
+
+    /// How an API server answers watches.
+    #[derive(Clone, Copy, Debug)]
+    enum Answers {
+        Never,
+        WithSilence,
+        AsItShould,
+    }
+
+    /// Watches begun, and what the mirror says of itself, after so many seconds with an API server that lists nothing
+    /// and answers watches like this.
+    async fn watch_for(seconds: u64, answers: Answers) -> (usize, Option<String>) {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_watch = crate::client::is_watch(&request);
+            let seconds = request.uri().query().and_then(|query| query.split("timeoutSeconds=").nth(1)).map(|rest| {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse::<u64>().unwrap()
+            });
+            if is_watch {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            async move {
+                let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[]}"#;
+                let body = match (is_watch, answers) {
+                    (false, _) => AnyBody::from(list),
+                    (true, Answers::Never) => std::future::pending().await,
+                    (true, Answers::WithSilence) => AnyBody::from_stream(stream::pending::<Result<String, BoxError>>()),
+                    (true, Answers::AsItShould) => {
+                        let end = tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(3600)));
+                        let end = stream::once(end).filter_map(async |()| None::<Result<String, BoxError>>);
+                        AnyBody::from_stream(end)
+                    }
+                };
+                Ok::<_, BoxError>(http::Response::new(body))
+            }
+        });
+        let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+        let (timings, stop) = (Timings::default(), CancellationToken::new());
+        let running = watch.run(Client::new(server, "n"), Scope::All, None, trimmed::service, timings, stop);
+        let _ = tokio::time::timeout(Duration::from_secs(seconds), running).await;
+        assert!(watch.is_synced());
+        (begun.load(Ordering::SeqCst), watch.health(timings).1)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_does_not_begin_or_falls_silent_is_begun_anew_and_the_mirror_says_that_it_is_old() {
+        // A watch begins every 10 s, and some more, if none is answered.
+        let (begun, problem) = watch_for(60, Answers::Never).await;
+        assert!((4..=6).contains(&begun), "{begun}");
+        assert!(problem.is_some_and(
+            |problem| problem.starts_with("nothing heard for 5") || problem.starts_with("nothing heard for 6")
+        ));
+        // One that has fallen silent is noticed after 35 s. Its beginning was heard.
+        assert_eq!(watch_for(34, Answers::WithSilence).await, (1, None));
+        assert_eq!(watch_for(40, Answers::WithSilence).await, (2, None));
+        // Nothing happens to objects for ten minutes.
+        let (begun, problem) = watch_for(600, Answers::AsItShould).await;
+        assert!((19..=21).contains(&begun), "{begun}");
+        assert_eq!(problem, None);
     }
 
     #[tokio::test]

@@ -67,6 +67,7 @@ pub(crate) mod describe;
 pub(crate) mod desired;
 pub(crate) mod documents;
 pub(crate) mod events;
+mod free_cpu;
 pub(crate) mod generation;
 pub(crate) mod in_force;
 pub(crate) mod job_id;

@@ -2,6 +2,7 @@
 //!
 //! Knows: what reconciles and long work share. Must not know: how they use it.
 
+use super::free_cpu::FreeCpu;
 use super::memory::Memory;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
@@ -22,6 +23,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) fusion: Arc<dyn Fusion>,
     pub(super) settings: JobSettings,
     pub(super) memory: Memory,
+    /// Free CPU of the cluster, for automatic fusion.
+    pub(super) free_cpu: FreeCpu,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
     pub(super) downloads: Queue<WorkItem>,
     /// All other long work.
@@ -54,6 +57,7 @@ impl<C: Cluster> JobReconciler<C> {
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);
         let memory = Memory::new(settings.adl_cache_mib << 20);
-        Self { cluster, mirrors: mirrors.clone(), bundles, fusion, settings, memory, downloads, long_work }
+        let free_cpu = FreeCpu::default();
+        Self { cluster, mirrors: mirrors.clone(), bundles, fusion, settings, memory, free_cpu, downloads, long_work }
     }
 }

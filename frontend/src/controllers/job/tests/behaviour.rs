@@ -477,3 +477,27 @@ fn an_edit_to_what_is_not_supported_leaves_pes_as_they_are_and_is_told_once() {
     simulation.settle();
     assert_eq!(condition_reason(&simulation, condition::WARNING), None);
 }
+
+#[test]
+fn compilations_share_what_they_find_out_about_the_cluster() {
+    let mut simulation = JobSimulation::new();
+    let lists = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&lists);
+    simulation.server.refuse(move |call| {
+        if call.verb == Verb::List && call.kind == "Pod" {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
+    // seconds later -> readings of all pods so far
+    for (edit, (seconds, expected)) in [(0, 1), (9, 1), (1, 2)].into_iter().enumerate() {
+        simulation.wait(seconds);
+        simulation.edit(&edit.to_string());
+        while simulation.leader.running() != [TaskKind::Compile] {
+            simulation.work();
+            simulation.reconcile();
+        }
+        wait_for(simulation.leader.work(TaskKind::Compile));
+        assert_eq!(lists.load(Ordering::SeqCst), expected, "edit {edit}");
+    }
+}

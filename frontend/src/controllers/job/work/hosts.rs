@@ -71,18 +71,28 @@ pub(super) async fn nodes<C: Cluster>(cluster: &C) -> Result<Nodes, WorkError> {
 /// Free CPU of the cluster in milli-cores (rule job-23): allocatable minus requested, over all nodes that pods may be
 /// put on. `None` if the frontend may not see it.
 pub(super) async fn cpu_free<C: Cluster>(cluster: &C) -> Result<Option<u64>, WorkError> {
-    let all = ListParams::default();
-    let running = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-    match tokio::try_join!(cluster.list::<Node>(None, &all), cluster.list::<Pod>(None, &running)) {
-        Ok((nodes, pods)) => Ok(Some(free(&nodes, &pods))),
+    let mut free = Free::default();
+    let found = async {
+        cluster
+            .each_page(None, &ListParams::default(), |nodes: Vec<Node>| nodes.iter().for_each(|n| free.add(n)))
+            .await?;
+        let running = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        cluster.each_page(None, &running, |pods: Vec<Pod>| pods.iter().for_each(|pod| free.take(pod))).await
+    };
+    match found.await {
+        Ok(()) => Ok(Some(free.sum())),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn free(nodes: &[Node], pods: &[Pod]) -> u64 {
-    let mut free: BTreeMap<&str, u128> = BTreeMap::new();
-    for node in nodes {
+/// Free CPU in milli-cores, by node.
+#[derive(Default)]
+struct Free(BTreeMap<String, u128>);
+
+impl Free {
+    /// What a node has, unless it takes no pods.
+    fn add(&mut self, node: &Node) {
         let spec = node.spec.as_ref();
         let closed = spec.is_some_and(|spec| {
             spec.unschedulable == Some(true)
@@ -91,22 +101,27 @@ fn free(nodes: &[Node], pods: &[Pod]) -> u64 {
         let allocatable =
             node.status.as_ref().and_then(|status| status.allocatable.as_ref()).and_then(|a| a.get("cpu"));
         if let (false, Some(name), Some(cpu)) = (closed, &node.metadata.name, allocatable) {
-            free.insert(name, parse_milli(&cpu.0).unwrap_or(0));
+            self.0.insert(name.clone(), parse_milli(&cpu.0).unwrap_or(0));
         }
     }
-    for pod in pods {
-        let Some(spec) = &pod.spec else { continue };
+
+    /// What a pod has requested of its node.
+    fn take(&mut self, pod: &Pod) {
+        let Some(spec) = &pod.spec else { return };
         let request = |container: &k8s_openapi::api::core::v1::Container| {
             let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
             requests.and_then(|requests| requests.get("cpu")).and_then(|cpu| parse_milli(&cpu.0)).unwrap_or(0)
         };
         let together: u128 = spec.containers.iter().map(request).sum();
         let before = spec.init_containers.iter().flatten().map(request).max().unwrap_or(0);
-        if let Some(left) = spec.node_name.as_deref().and_then(|node| free.get_mut(node)) {
+        if let Some(left) = spec.node_name.as_deref().and_then(|node| self.0.get_mut(node)) {
             *left = left.saturating_sub(together.max(before));
         }
     }
-    u64::try_from(free.values().sum::<u128>()).unwrap_or(u64::MAX)
+
+    fn sum(&self) -> u64 {
+        u64::try_from(self.0.values().sum::<u128>()).unwrap_or(u64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -160,6 +175,9 @@ mod tests {
             node("tainted", "8", serde_json::json!({"taints": [{"key": "k", "effect": "NoSchedule"}]})),
         ];
         let pods = [pod("a", "500m", "1"), pod("b", "2", "0"), pod("b", "2", "0"), pod("gone", "1", "0")];
-        assert_eq!(free(&nodes, &pods), 3000);
+        let mut free = Free::default();
+        nodes.iter().for_each(|node| free.add(node));
+        pods.iter().for_each(|pod| free.take(pod));
+        assert_eq!(free.sum(), 3000);
     }
 }

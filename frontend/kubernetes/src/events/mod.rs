@@ -1,9 +1,12 @@
 //! Kubernetes Events: what people see in `kubectl describe` and `kubectl events` (rule call-14).
 //!
-//! Publishing never delays the caller: Events go through a bounded channel to a task of their own; when the channel is
-//! full they are dropped and counted. The same Event about the same object (reason and note are equal) is published as
-//! a series, not as many.
+//! Publishing never delays the caller: a bounded number of Events [`waiting`] is taken by a task of its own; when there
+//! are more, one is dropped and counted, a Warning last. The same Event about the same object (reason and note are
+//! equal) is published as a series, not as many.
 
+mod waiting;
+
+use self::waiting::Waiting;
 use super::error::{absent, is_already_exists, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -16,7 +19,7 @@ use kube::{Api, Client, Resource};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 /// Events that wait to be published.
@@ -61,7 +64,9 @@ impl Notice {
 /// Publishes Events. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
-    waiting: mpsc::Sender<Event>,
+    waiting: Arc<Mutex<Waiting>>,
+    /// Wakes the task; it ends when nobody can wake it any more.
+    wake: mpsc::Sender<()>,
     reporter: Reporter,
     metrics: Metrics,
 }
@@ -79,14 +84,20 @@ impl Events {
         reporter: Reporter,
         metrics: &Metrics,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (waiting, mut events) = mpsc::channel::<Event>(WAITING_MAX);
-        let publisher = Self { waiting, reporter, metrics: metrics.clone() };
+        let (wake, mut woken) = mpsc::channel(1);
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, metrics: metrics.clone() };
         let metrics = metrics.clone();
         let task = async move {
-            while let Some(event) = events.recv().await {
-                if let Err(error) = publish(&client, event).await {
-                    metrics.events_dropped.inc();
-                    tracing::warn!(error = with_causes(&error), "an Event was not published");
+            // What was added before the last publisher was dropped has woken it.
+            while woken.recv().await.is_some() {
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some(event) = next else { break };
+                    if let Err(error) = publish(&client, event).await {
+                        metrics.events_dropped.inc();
+                        tracing::warn!(error = with_causes(&error), "an Event was not published");
+                    }
                 }
             }
         };
@@ -98,9 +109,12 @@ impl Events {
         let Notice { warning, reason, note } = notice;
         let kind = if *warning { "Warning" } else { "Normal" };
         let event = event(kind, about.object_ref(&()), reason, note, &self.reporter, Timestamp::now());
-        if self.waiting.try_send(event).is_err() {
+        let dropped = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).add(event, WAITING_MAX);
+        // If it is full, the task is about to look.
+        let _ = self.wake.try_send(());
+        if let Some(Event { reason, note, .. }) = dropped {
             self.metrics.events_dropped.inc();
-            tracing::warn!(%reason, note, "an Event was dropped: too many wait");
+            tracing::warn!(reason, note, "an Event was dropped: too many wait");
         }
     }
 }
@@ -164,6 +178,7 @@ async fn publish(client: &Client, event: Event) -> kube::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
 
     fn reporter() -> Reporter {
         Reporter { controller: "example.com/controller".into(), instance: "replica".into() }
@@ -193,6 +208,30 @@ mod tests {
         for other in others {
             assert_ne!(first, other);
         }
+    }
+
+    #[tokio::test]
+    async fn a_warning_is_told_before_a_thousand_normal_events() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&told);
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let body = request.into_body().collect_bytes().await?;
+                let event: Event = serde_json::from_slice(&body).unwrap();
+                log.lock().unwrap().push(event.reason.unwrap());
+                Ok::<_, kube::Error>(http::Response::new(axum::body::Body::from(body)))
+            }
+        });
+        let (events, publishing) = Events::new(Client::new(server, "n"), reporter(), &Metrics::new("test"));
+        for number in 0..2 * WAITING_MAX {
+            events.publish(&ConfigMap::default(), &Notice::normal("Happened", number.to_string()));
+        }
+        events.publish(&ConfigMap::default(), &Notice::warning("Broken", "look"));
+        drop(events);
+        publishing.await;
+        let told = told.lock().unwrap();
+        assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
     }
 
     #[test]
