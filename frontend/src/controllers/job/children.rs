@@ -5,7 +5,7 @@
 //!
 //! | Object | Name | Changes |
 //! |---|---|---|
-//! | ProcessingElement | `<job>-<peId>` | with the plan and with the options of the job |
+//! | ProcessingElement | `<job>-<peId>` | with the plan, the options of the job, and its share of job-wide resources |
 //! | Service | `<job>-<peId>` | with the input ports of the PE |
 //! | ParallelRegion | `<job>-<index>` | to take over a request (rule elasticity-5); its width belongs to users |
 //! | HostPool | `<job>-<index>` | with the plan |
@@ -114,7 +114,7 @@ impl ChildBuilder<'_> {
             consistent_regions: pe.consistent_regions.clone(),
             placement: pe.placement.as_ref().map(|placed| placement(placed, &generation.nodes)).unwrap_or_default(),
             environment: pe.environment.clone(),
-            options: self.options(origin.share_of),
+            options: self.options(generation.shares()),
         };
         let mut object = ProcessingElement::new(&names::processing_element(self.job(), pe.id), spec);
         object.metadata =
@@ -126,17 +126,16 @@ impl ChildBuilder<'_> {
         object
     }
 
-    /// The options of a PE, those of the job filled in (rule pod-12). It gets one of `share_of` equal parts of job-wide
+    /// The options of a PE, those of the job filled in (rule pod-12). It gets one of `shares` equal parts of job-wide
     /// resources.
-    fn options(&self, share_of: u32) -> PeOptions {
+    fn options(&self, shares: NonZeroU32) -> PeOptions {
         let mut options = self.spec.pe_options();
         options.image_pull_policy = options.image_pull_policy.or(Some(self.spec.image_pull_policy));
         options.image_pull_secret = options.image_pull_secret.or_else(|| self.spec.image_pull_secret.clone());
         options.sab_name = Some(options.sab_name().unwrap_or(self.sab_name).to_owned());
         options.bundle_name = None;
-        let count = NonZeroU32::new(share_of).unwrap_or(NonZeroU32::MIN);
         let whole = self.spec.resources.as_ref().and_then(resources::saying_something);
-        let share = whole.and_then(|whole| resources::share(&whole, count).ok());
+        let share = whole.and_then(|whole| resources::share(&whole, shares).ok());
         let own = || options.resources.as_ref().and_then(resources::saying_something);
         options.resources = share.or_else(own).or_else(|| Some(default_resources()));
         options
@@ -404,7 +403,7 @@ mod tests {
             let spec = spec(value);
             let owner = owner();
             let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
-            let resources = builder.options(4).resources.unwrap();
+            let resources = builder.options(NonZeroU32::new(4).unwrap()).resources.unwrap();
             assert_eq!(serde_json::to_value(resources).unwrap(), expected, "{whole} {own}");
         }
     }

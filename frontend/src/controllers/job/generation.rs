@@ -12,6 +12,7 @@
 
 use prost::Message;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use streams_proto::fusion::v1::{Compilation, Fate, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
@@ -83,7 +84,8 @@ pub(crate) struct Origin {
     /// Bytes of the text.
     #[prost(uint64, tag = "5")]
     pub(crate) size: u64,
-    /// Number of PEs of that generation: the PE has this part of job-wide resources.
+    /// Number of PEs of that generation. Only frontends of before rule pod-4 was what it is divide by it: one of them may
+    /// lead again.
     #[prost(uint32, tag = "6")]
     pub(crate) share_of: u32,
     /// Trace context of that generation.
@@ -131,6 +133,12 @@ impl Generation {
     /// The PEs of this generation with their origins, ascending id.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&ProcessingElement, &Origin)> {
         members(&self.plan).filter_map(|pe| Some((pe, self.origins.get(&pe.id)?)))
+    }
+
+    /// How many equal parts there are of job-wide resources: one for each PE (rule pod-4).
+    pub(crate) fn shares(&self) -> NonZeroU32 {
+        let pes = u32::try_from(self.origins.len()).unwrap_or(u32::MAX);
+        NonZeroU32::new(pes).unwrap_or(NonZeroU32::MIN)
     }
 
     /// Widths in force, by name of the region.
@@ -278,6 +286,7 @@ mod tests {
         assert_eq!(third.number, 2);
         assert_eq!(origins(&third), [(0, 0, "a0", 2), (1, 1, "b1", 3)]);
         assert_eq!(third.count(&[Fate::Kept, Fate::KeptUnobservable]), 2);
+        assert_eq!([first, second, third].map(|generation| generation.shares().get()), [2, 3, 2]);
     }
 
     #[test]

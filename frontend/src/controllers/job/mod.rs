@@ -54,7 +54,7 @@
 //! * preparing a generation changes no object of the committed one but port labels, and region widths that are taken
 //!   over (rule job-12);
 //! * the next generation does not write to a PE whose origin and placement stay, as long as the text of the origin
-//!   exists;
+//!   exists, but for its share of job-wide resources (rule pod-4);
 //! * objects that are being deleted, or that have another controller, are never written to.
 
 mod act;

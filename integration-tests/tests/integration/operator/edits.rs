@@ -1,12 +1,14 @@
 //! Edits of a running job: what they do to its PEs, and what the job says of those that mean nothing.
 
 use super::fixture::{JOB, Moment, WITHIN, with_system};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use streams_api::{Job, ProcessingElement, condition};
+use streams_api::{Job, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 
 /// A user merges this into the spec of the job.
@@ -100,6 +102,71 @@ async fn bounds_of_no_region_are_told() -> Result<()> {
         let (reason, _) = job.until_condition(condition::RESIZE_REJECTED, true, WITHIN).await?;
         ensure!(reason == "OutOfBounds", "{reason}");
         Ok(())
+    })
+    .await
+}
+
+/// CPU that the pods of the job ask for, in thousandths.
+async fn cpu_of_pods(job: &ObservedJob) -> Result<Vec<u64>> {
+    let cpu = |pod: &Pod| {
+        let resources = pod.spec.as_ref()?.containers.first()?.resources.as_ref()?;
+        resources.requests.as_ref()?.get("cpu")?.0.strip_suffix('m')?.parse().ok()
+    };
+    job.list::<Pod>().await?.iter().map(|pod| cpu(pod).with_context(|| format!("{:?}", pod.spec))).collect()
+}
+
+/// What a resize keeps runs on with its old share, says so, and gets the new one when it restarts.
+#[tokio::test]
+async fn the_shares_of_pes_add_up_to_what_the_job_says_once_all_have_restarted() -> Result<()> {
+    with_system("edits", async |it| {
+        let mut job = it.sample(JOB);
+        job.spec.resources = Some(serde_json::from_value(json!({"requests": {"cpu": "1200m"}}))?);
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.settled(Widths::default(), WITHIN).await?;
+        ensure!(cpu_of_pods(&job).await? == [100; 12]);
+        job.set_width(CLEAN, 3).await?;
+        let widths = Widths { clean: 3, ..Widths::default() };
+        job.settled(widths, WITHIN).await?;
+        // One that is restarted for the resize has its new share, one that is kept has the old one.
+        let outdated = eventually("kept PEs say that they are outdated", WITHIN, || async {
+            let mut outdated = 0;
+            for pe in job.list::<ProcessingElement>().await? {
+                let status = pe.status.unwrap_or_default();
+                let is_outdated = condition::is_true(&status.conditions, condition::OUTDATED);
+                ensure!(is_outdated == (pe.spec.generation == 0), "PE {}: {:?}", pe.spec.id, status.conditions);
+                outdated += usize::from(is_outdated);
+            }
+            Ok(outdated)
+        })
+        .await?;
+        let old = cpu_of_pods(&job).await?.into_iter().filter(|cpu| *cpu == 100).count();
+        ensure!(outdated > 0 && old == outdated, "{outdated} PEs are outdated, {old} pods have the old share");
+        let request = Patch::Merge(json!({"metadata": {"annotations": {names::ANNOTATION_RESTART_REQUESTED: "all"}}}));
+        for pe in job.list::<ProcessingElement>().await? {
+            job.api::<ProcessingElement>().patch(&pe.name_any(), &PatchParams::default(), &request).await?;
+        }
+        eventually("all PEs have restarted", WITHIN, || async {
+            for pe in job.list::<ProcessingElement>().await? {
+                let status = pe.status.unwrap_or_default();
+                let is_outdated = condition::is_true(&status.conditions, condition::OUTDATED);
+                ensure!(status.restart_requested.as_deref() == Some("all") && !is_outdated, "PE {}", pe.spec.id);
+            }
+            Ok(())
+        })
+        .await?;
+        job.settled(widths, WITHIN).await?;
+        let shares = cpu_of_pods(&job).await?;
+        ensure!(shares == [92; 13], "{shares:?} of 1200");
+        // Later edits count for the number of PEs that there are now.
+        edit(&job, json!({"resources": {"requests": {"cpu": "1300m"}}})).await?;
+        eventually("PEs have their share of the edit", WITHIN, || async {
+            for pe in job.list::<ProcessingElement>().await? {
+                let has = serde_json::to_value(&pe.spec.options.resources)?;
+                ensure!(has == json!({"requests": {"cpu": "100m"}}), "PE {}: {has}", pe.spec.id);
+            }
+            Ok(())
+        })
+        .await
     })
     .await
 }

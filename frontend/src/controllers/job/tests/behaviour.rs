@@ -501,3 +501,28 @@ fn compilations_share_what_they_find_out_about_the_cluster() {
         assert_eq!(lists.load(Ordering::SeqCst), expected, "edit {edit}");
     }
 }
+
+#[test]
+fn the_share_of_a_pe_that_is_kept_follows_the_number_of_pes_and_restarts_nothing() {
+    let mut simulation = JobSimulation::running();
+    simulation.give(1_200);
+    simulation.settle();
+    simulation.forget_starts();
+    // width, CPU of the job -> PEs, CPU of each, PEs that restart
+    let table = [
+        (4, 1_200, 10, 120, vec![0, 1, 8, 9]),
+        (4, 1_300, 10, 130, vec![]),
+        (2, 1_300, 8, 162, vec![0, 1]),
+        (2, 3, 8, 1, vec![]),
+    ];
+    for (width, milli, pes, each, restarted) in table {
+        simulation.give(milli);
+        simulation.resize(0, width);
+        simulation.settle();
+        simulation.check_at_rest();
+        let shares: Vec<_> = simulation.shares().into_values().collect();
+        assert_eq!(shares, vec![each; pes], "width {width}, {milli}m");
+        assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), restarted, "width {width}, {milli}m");
+        simulation.forget_starts();
+    }
+}

@@ -25,6 +25,8 @@ enum Disturbance {
     Resize(u64, u32),
     ResizeBoth([u32; 2]),
     Edit(bool),
+    /// The job gets this much CPU, in thousandths.
+    Resources(u32),
     Delete(UserDeletion),
     DeleteText(prop::sample::Index),
     Seconds(u64),
@@ -46,6 +48,7 @@ fn event() -> impl Strategy<Value = Disturbance> {
         2 => (0_u64..2, 1_u32..6).prop_map(|(index, width)| Disturbance::Resize(index, width)),
         2 => [1_u32..6, 1_u32..6].prop_map(Disturbance::ResizeBoth),
         1 => any::<bool>().prop_map(Disturbance::Edit),
+        2 => (1_u32..10_000).prop_map(Disturbance::Resources),
         1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::ProcessingElement(id))),
         1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::Service(id))),
         1 => (0_u64..2).prop_map(|index| Disturbance::Delete(UserDeletion::Region(index))),
@@ -85,6 +88,7 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
                 simulation.edit(if *refuses { "x" } else { "y" });
             }
         }
+        Disturbance::Resources(milli) => simulation.give(*milli),
         Disturbance::Delete(deletion) => simulation.delete(deletion),
         Disturbance::DeleteText(index) => {
             let texts = simulation.texts();

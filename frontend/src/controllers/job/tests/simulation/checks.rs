@@ -7,6 +7,7 @@ use super::services::{NOT_RESTARTABLE, Services};
 use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
 use crate::controllers::job::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
+use crate::controllers::job::resources::parse_milli;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -69,6 +70,7 @@ impl JobSimulation {
             status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(applied, generation.widths());
         self.check_processing_elements(&generation);
+        self.check_shares(&generation);
         let ids: BTreeSet<String> = generation.members().map(|(pe, _)| names::processing_element(JOB, pe.id)).collect();
         assert_eq!(names_of::<Service>(&self.server), ids, "Services");
         let regions = generation.plan.parallel_regions.iter();
@@ -103,6 +105,16 @@ impl JobSimulation {
         }
         let planned: BTreeSet<u64> = generation.members().map(|(pe, _)| pe.id).collect();
         assert!(pes.keys().all(|id| planned.contains(id)), "PEs are left over: {:?}", pes.keys());
+    }
+
+    /// What the PEs would get if all restarted now is what the job says, but for rounding (rule pod-4).
+    fn check_shares(&self, generation: &Generation) {
+        let given = self.server.get::<Job>(&key()).and_then(|job| job.spec.resources?.requests);
+        let Some(given) = given.and_then(|requests| parse_milli(&requests.get("cpu")?.0)) else { return };
+        let (shares, pes) = (self.shares(), generation.members().count() as u128);
+        let each = (given / pes).max(1);
+        assert!(shares.values().all(|share| *share == each), "{given}m over {pes} PEs: {shares:?}");
+        assert!(each == 1 || (each * pes <= given && each * pes + pes > given), "{given}m over {pes} PEs: {each}m");
     }
 
     fn check_conditions(&self, status: &JobStatus) {

@@ -1,7 +1,9 @@
 //! Users, and the PE controller.
 
 use super::{JOB, JobSimulation, NAMESPACE, REGIONS, key};
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use crate::controllers::job::resources::parse_milli;
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Service};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use std::collections::BTreeMap;
@@ -112,6 +114,21 @@ impl JobSimulation {
     /// A user changes the spec of the job.
     pub(in super::super) fn change_spec(&self, change: impl FnOnce(&mut JobSpec)) {
         self.server.edit(&key(), |job: &mut Job| change(&mut job.spec));
+    }
+
+    /// A user gives the job this much CPU, in thousandths.
+    pub(in super::super) fn give(&self, milli: u32) {
+        let cpu = [("cpu".to_owned(), Quantity(format!("{milli}m")))];
+        self.change_spec(|spec| {
+            spec.resources =
+                Some(ResourceRequirements { requests: Some(cpu.into()), ..ResourceRequirements::default() });
+        });
+    }
+
+    /// The CPU that each PE asks for, in thousandths.
+    pub(in super::super) fn shares(&self) -> BTreeMap<u64, u128> {
+        let cpu = |pe: ProcessingElement| parse_milli(&pe.spec.options.resources?.requests?.get("cpu")?.0);
+        self.pes().into_iter().filter_map(|(id, pe)| Some((id, cpu(pe)?))).collect()
     }
 
     /// A user changes the spec of a job that is not submitted yet: afterwards the schema refuses it.
