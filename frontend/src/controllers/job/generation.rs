@@ -84,8 +84,8 @@ pub(crate) struct Origin {
     /// Bytes of the text.
     #[prost(uint64, tag = "5")]
     pub(crate) size: u64,
-    /// Number of PEs of that generation. Only frontends of before rule pod-4 was what it is divide by it: one of them may
-    /// lead again.
+    /// Number of PEs of that generation. Only frontends of before rule pod-4 was what it is divide by it: one of them
+    /// may lead again.
     #[prost(uint32, tag = "6")]
     pub(crate) share_of: u32,
     /// Trace context of that generation.
