@@ -8,8 +8,8 @@
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
 //! * Subscribers are called after the mirror has changed, also for an object that vanished while the connection was
 //!   down. [`Departure`] tells such an object from one whose deletion the API server reported.
-//! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent, is
-//!   begun anew (rule call-18).
+//! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
+//!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
