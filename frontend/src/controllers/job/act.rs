@@ -17,7 +17,7 @@ use super::observe::JobSnapshot;
 use super::observed::{DesiredGeneration, JobObservation, Loaded};
 use super::reconciler::JobReconciler;
 use super::tasks::{Failure, Remedy};
-use super::{MANAGER, documents, events, job_id, transition, work};
+use super::{MANAGER, documents, events, job_id, long_work, transition};
 use crate::controllers::reconciler::Next;
 use crate::mirrors::ByOwner as _;
 use futures::{StreamExt, future, stream};
@@ -200,7 +200,7 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Start(task) => {
                 // Work for a running job goes before submissions.
                 let urgent = self.observed.status.generation.is_some();
-                work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
+                long_work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
             }
             JobAction::StoreAgain(stored) => self.store_again(*stored).await,

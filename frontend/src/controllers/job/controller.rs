@@ -1,8 +1,8 @@
 //! Runs the reconciler: wakes jobs when objects change, and runs the workers.
 
+use super::long_work;
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
-use super::work;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
 use crate::mirrors::{Mirrors, job_of};
@@ -56,7 +56,7 @@ impl JobController {
             }
         };
         let work = {
-            let work = work::run(Arc::clone(&reconciler), jobs);
+            let work = long_work::run(Arc::clone(&reconciler), jobs);
             async move {
                 tokio::select! {
                     () = work => {}

@@ -25,7 +25,7 @@
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
-//! | [`work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
+//! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
 //! | [`documents`] | reads and writes documents in chunks |
 //! | [`job_id`] | gives out job ids |
 //! | [`memory`] | what the process remembers |
@@ -71,6 +71,7 @@ mod free_cpu;
 pub(crate) mod generation;
 pub(crate) mod in_force;
 pub(crate) mod job_id;
+pub(crate) mod long_work;
 pub(crate) mod memory;
 pub(crate) mod observe;
 pub(crate) mod observed;
@@ -86,7 +87,6 @@ pub(crate) mod tasks;
 mod tests;
 pub(crate) mod transition;
 pub(crate) mod widths;
-pub(crate) mod work;
 
 use streams_kubernetes::cluster::Manager;
 

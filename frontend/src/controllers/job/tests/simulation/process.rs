@@ -3,11 +3,11 @@
 use super::key;
 use super::services::Services;
 use crate::controllers::job::decide::{JobDecision, Report, decide};
+use crate::controllers::job::long_work::work;
 use crate::controllers::job::observe::observe;
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::tasks::{TaskKind, Tasks, WorkItem};
-use crate::controllers::job::work::work;
 use crate::controllers::reconciler::{self, Next, Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use crate::settings::JobSettings;

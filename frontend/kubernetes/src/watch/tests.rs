@@ -1,0 +1,189 @@
+//! The mirror follows what the API server tells, and notices when it tells nothing.
+
+use super::*;
+use crate::queue::{BackOff, Sharing};
+use axum::body::Body as AnyBody;
+use futures::stream;
+use k8s_openapi::api::core::v1::Service;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tower::BoxError;
+
+fn service(namespace: &str, name: &str, version: &str) -> Service {
+    let metadata = ObjectMeta {
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        resource_version: Some(version.to_owned()),
+        labels: Some([("flow".to_owned(), "sensors".to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    Service { metadata, ..Service::default() }
+}
+
+static INDEXES: [Index; 1] = [Index { name: "flow", group: flow }];
+
+fn flow(meta: &ObjectMeta) -> Option<Key> {
+    Some(Key::new(meta.namespace.as_deref()?, meta.labels.as_ref()?.get("flow")?))
+}
+
+/// The names in the mirror and the keys that were woken after each group of events.
+async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>)> {
+    let metrics = Metrics::new("test");
+    let watch: Watch<Service> = Watch::new(&metrics, &INDEXES);
+    let filled = latest::Sender::new(0);
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+    watch.wake(&queue, |service| [Key::of(service)]);
+    let mut results = Vec::new();
+    for group in groups {
+        watch.follow(None, stream::iter(group.into_iter().map(Ok)), trimmed::service, &filled, 1).await;
+        let names = watch.list().iter().map(|object| Key::of(&**object).to_string()).collect();
+        let mut woken = Vec::new();
+        while queue.depth() > 0 {
+            woken.extend(queue.next().await.map(|taken| taken.key().to_string()));
+        }
+        woken.sort();
+        results.push((names, woken));
+    }
+    assert!(watch.is_synced());
+    results
+}
+
+#[tokio::test]
+async fn a_mirror_follows_the_events_and_wakes_what_changed() {
+    let init = |objects: Vec<Service>| {
+        let mut events = vec![Event::Init];
+        events.extend(objects.into_iter().map(Event::InitApply));
+        events.push(Event::InitDone);
+        events
+    };
+    let results = play(vec![
+        init(vec![service("n", "a", "1"), service("n", "b", "1")]),
+        vec![Event::Apply(service("n", "b", "2")), Event::Apply(service("n", "c", "3"))],
+        vec![Event::Delete(service("n", "a", "4"))],
+        // The connection was lost: b is the same, c has gone, d is new. A list that is broken off counts for
+        // nothing.
+        vec![Event::Init, Event::InitApply(service("n", "x", "9"))],
+        init(vec![service("n", "b", "2"), service("n", "d", "6")]),
+    ])
+    .await;
+    let expected = [
+        ("n/a n/b", "n/a n/b"),
+        ("n/a n/b n/c", "n/b n/c"),
+        ("n/b n/c", "n/a"),
+        ("n/b n/c", ""),
+        ("n/b n/d", "n/c n/d"),
+    ];
+    for ((names, woken), (expected_names, expected_woken)) in results.iter().zip(expected) {
+        assert_eq!((names.join(" "), woken.join(" ")), (expected_names.to_owned(), expected_woken.to_owned()));
+    }
+}
+
+/// How an API server answers watches.
+#[derive(Clone, Copy, Debug)]
+enum Answers {
+    Never,
+    WithSilence,
+    AsItShould,
+}
+
+/// Watches begun, and what the mirror says of itself, after so many seconds with an API server that lists nothing
+/// and answers watches like this.
+async fn watch_for(seconds: u64, answers: Answers) -> (usize, Option<String>) {
+    let begun = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&begun);
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_watch = crate::client::is_watch(&request);
+        let seconds = request.uri().query().and_then(|query| query.split("timeoutSeconds=").nth(1)).map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u64>().unwrap()
+        });
+        if is_watch {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+        async move {
+            let list = r#"{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"1"},"items":[]}"#;
+            let body = match (is_watch, answers) {
+                (false, _) => AnyBody::from(list),
+                (true, Answers::Never) => std::future::pending().await,
+                (true, Answers::WithSilence) => AnyBody::from_stream(stream::pending::<Result<String, BoxError>>()),
+                (true, Answers::AsItShould) => {
+                    let end = tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(3600)));
+                    let end = stream::once(end).filter_map(async |()| None::<Result<String, BoxError>>);
+                    AnyBody::from_stream(end)
+                }
+            };
+            Ok::<_, BoxError>(http::Response::new(body))
+        }
+    });
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let (timings, stop) = (Timings::default(), CancellationToken::new());
+    let running = watch.run(Client::new(server, "n"), Scope::All, None, trimmed::service, timings, stop);
+    let _ = tokio::time::timeout(Duration::from_secs(seconds), running).await;
+    assert!(watch.is_synced());
+    (begun.load(Ordering::SeqCst), watch.health(timings).1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_begin_or_falls_silent_is_begun_anew_and_the_mirror_says_that_it_is_old() {
+    // A watch begins every 10 s, and some more, if none is answered.
+    let (begun, problem) = watch_for(60, Answers::Never).await;
+    assert!((4..=6).contains(&begun), "{begun}");
+    assert!(problem.is_some_and(
+        |problem| problem.starts_with("nothing heard for 5") || problem.starts_with("nothing heard for 6")
+    ));
+    // One that has fallen silent is noticed after 35 s. Its beginning was heard.
+    assert_eq!(watch_for(34, Answers::WithSilence).await, (1, None));
+    assert_eq!(watch_for(40, Answers::WithSilence).await, (2, None));
+    // Nothing happens to objects for ten minutes.
+    let (begun, problem) = watch_for(600, Answers::AsItShould).await;
+    assert!((19..=21).contains(&begun), "{begun}");
+    assert_eq!(problem, None);
+}
+
+#[tokio::test]
+async fn what_is_gone_was_deleted_or_has_vanished() {
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let departed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = Arc::clone(&departed);
+    watch.subscribe_to_departures(move |service: &Service, departure| {
+        log.lock().unwrap().push((Key::of(service).to_string(), service.metadata.resource_version.clone(), departure));
+    });
+    let listed = |objects: &[&str]| {
+        let applied = objects.iter().map(|name| Event::InitApply(service("n", name, "1")));
+        [Event::Init].into_iter().chain(applied).chain([Event::InitDone]).collect::<Vec<_>>()
+    };
+    let (first, second) = (listed(&["a", "b", "c"]), listed(&["c"]));
+    let deleted = [Event::Delete(service("n", "a", "7"))];
+    let events = first.into_iter().chain(deleted).chain(second);
+    let filled = latest::Sender::new(0);
+    watch.follow(None, stream::iter(events.map(Ok)), trimmed::service, &filled, 1).await;
+    // The deleted one as it was at the end.
+    let expected = [("n/a", "7", Departure::Deleted), ("n/b", "1", Departure::Vanished)];
+    let expected = expected.map(|(key, version, how)| (key.to_owned(), Some(version.to_owned()), how));
+    assert_eq!(*departed.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_kind_is_synced_when_every_namespace_is() {
+    let watch: Watch<Service> = Watch::new(&Metrics::new("test"), &INDEXES);
+    let filled = latest::Sender::new(0);
+    for (namespace, synced) in [("m", false), ("n", true)] {
+        let events = vec![Event::Init, Event::InitApply(service(namespace, "a", "1")), Event::InitDone];
+        watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), trimmed::service, &filled, 2).await;
+        assert_eq!(watch.is_synced(), synced, "{namespace}");
+    }
+    assert_eq!(watch.list().len(), 2);
+    assert_eq!(watch.of_namespace("m").len(), 1);
+}
+
+#[test]
+fn what_is_there_already_is_told_to_a_late_subscriber() {
+    let metrics = Metrics::new("test");
+    let watch = Watch::filled(&INDEXES, [service("n", "a", "1")]);
+    let queue = Queue::new("test", BackOff::default(), Sharing::none(), &metrics);
+    watch.wake(&queue, |service| flow(&service.metadata));
+    assert_eq!(queue.depth(), 1);
+    let of_group = || watch.of_group(&INDEXES[0], &Key::new("n", "sensors"));
+    assert_eq!(of_group().len(), 1);
+    watch.remove(&Key::new("n", "a"));
+    assert!(of_group().is_empty());
+}
