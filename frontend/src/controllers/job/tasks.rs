@@ -1,7 +1,8 @@
 //! The state of long work: requests, progress, outputs.
 //!
 //! There are four kinds, and one [`Slot`] for each. A request names exactly what it is for (rule job-4). A reconcile
-//! requests work ([`Task`]) and reads the slots later; [`long_work`](super::long_work) does the work and fills the slots.
+//! requests work ([`Task`]) and reads the slots later; [`long_work`](super::long_work) does the work and fills the
+//! slots.
 //!
 //! Knows: plain values. Must not know: how work is done, nor why it is requested.
 
