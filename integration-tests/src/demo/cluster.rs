@@ -1,5 +1,6 @@
 //! The cluster of the demo.
 
+use crate::system::rights::FrontendRights;
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams};
@@ -68,6 +69,18 @@ impl Cluster {
             Self::Own(control_plane) => control_plane.kubeconfig(),
             Self::Existing { kubeconfig, .. } => kubeconfig,
         }
+    }
+
+    /// The kubeconfig of the frontend: with the rights of its manifest in a control plane of its own; with the user's
+    /// in a cluster that exists, in which the demo gives nobody rights.
+    ///
+    /// # Errors
+    /// When the rights cannot be given.
+    pub async fn frontend_kubeconfig(&self, client: &Client, namespace: &str) -> Result<PathBuf> {
+        let Self::Own(control_plane) = self else { return Ok(self.kubeconfig().to_owned()) };
+        let rights = FrontendRights::give(control_plane).await?;
+        rights.lease_in(client, namespace).await?;
+        Ok(rights.kubeconfig().to_owned())
     }
 
     /// A client.

@@ -74,7 +74,7 @@ impl Demo {
         let client = cluster.client().await?;
         make_namespace(&client, &options.namespace).await?;
         let system_options = system::SystemOptions {
-            kubeconfig: cluster.kubeconfig().to_owned(),
+            kubeconfig: cluster.frontend_kubeconfig(&client, &options.namespace).await?,
             namespace: Some(options.namespace.clone()),
             fusion_replicas: 2,
             frontend_replicas: 1,

@@ -8,6 +8,7 @@ use super::figures::Durations;
 use super::memory::Memory;
 use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use crate::system::job::ObservedJob;
+use crate::system::rights::FrontendRights;
 use crate::system::snapshot::Snapshot;
 use crate::system::{self, Frontend, Programs, SHORT_LEASE, System};
 use anyhow::{Context as _, Result, ensure};
@@ -137,9 +138,12 @@ pub async fn run(supervisor: &Supervisor, options: &SoakOptions, stop: impl Futu
         &streams_control_plane::Options { crds: crds::crds()?, ..streams_control_plane::Options::default() },
     )
     .await?;
+    let client = control_plane.client().await?;
     let namespace = control_plane.namespace("soak").await?;
+    let rights = FrontendRights::give(&control_plane).await?;
+    rights.lease_in(&client, &namespace).await?;
     let system_options = system::SystemOptions {
-        kubeconfig: control_plane.kubeconfig().to_owned(),
+        kubeconfig: rights.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
         frontend_replicas: options.frontends,
@@ -150,7 +154,6 @@ pub async fn run(supervisor: &Supervisor, options: &SoakOptions, stop: impl Futu
     sample::write_bundle(system.bundles())?;
     progress.done();
 
-    let client = control_plane.client().await?;
     let progress = Progress::begin(format!("{} jobs", options.jobs));
     let jobs = (0..options.jobs).map(|number| job(&namespace, number)).collect::<Vec<_>>();
     let jobs = try_join_all(jobs.iter().map(|job| ObservedJob::create(&client, job))).await?;

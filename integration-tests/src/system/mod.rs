@@ -3,6 +3,7 @@
 //! [`Programs`] are the executables, [`System`] is them running against an API server. Addresses stay the same when a
 //! process is killed and started again. What they have brought about:
 //!
+//! * [`rights`] — what the frontend may do in a cluster;
 //! * [`job`] — a job as its users see it: objects, conditions, waiting;
 //! * [`snapshot`] — its pods at a moment, and what two moments differ in;
 //! * [`inventory`] — all its objects, and what is wrong with them once the job has settled.
@@ -11,6 +12,7 @@
 
 pub mod inventory;
 pub mod job;
+pub mod rights;
 pub mod snapshot;
 
 use anyhow::{Context as _, Result};
@@ -65,7 +67,7 @@ impl Programs {
 /// What a system is to be like.
 #[derive(Debug, Clone)]
 pub struct SystemOptions {
-    /// The cluster.
+    /// The cluster, and who the frontend is in it.
     pub kubeconfig: PathBuf,
     /// Look at this namespace only; else at all.
     pub namespace: Option<String>,

@@ -1,6 +1,6 @@
 //! A namespace with the services that look after it.
 
-use crate::support::{control_plane, programs, supervisor};
+use crate::support::{control_plane, frontend_rights, programs, supervisor};
 use anyhow::{Context as _, Result, bail, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::inventory::Inventory;
@@ -80,8 +80,11 @@ async fn start(
     let control_plane = control_plane().await?;
     let namespace = control_plane.namespace(purpose).await?;
     let lease = if frontend_replicas > 1 { &SHORT_LEASE[..] } else { &LONG_LEASE };
+    let client = control_plane.client().await?;
+    let rights = frontend_rights().await?;
+    rights.lease_in(&client, &namespace).await?;
     let options = SystemOptions {
-        kubeconfig: control_plane.kubeconfig().to_owned(),
+        kubeconfig: rights.kubeconfig().to_owned(),
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
         frontend_replicas,
@@ -90,7 +93,7 @@ async fn start(
     };
     let system = System::start(&supervisor(), programs().await?, &options).await?;
     sample::write_bundle(system.bundles())?;
-    let fixture = Fixture { client: control_plane.client().await?, namespace, system };
+    let fixture = Fixture { client, namespace, system };
     match body(&fixture).await {
         Ok(()) => fixture.clean_up().await,
         Err(error) => Err(error.context(format!(

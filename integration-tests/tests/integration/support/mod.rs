@@ -2,9 +2,11 @@
 
 use anyhow::{Result, anyhow};
 use integration_tests::system::Programs;
+use integration_tests::system::rights::FrontendRights;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use streams_control_plane::process::Supervisor;
-use streams_control_plane::{ControlPlane, Options};
+use streams_control_plane::{Component, ControlPlane, Options};
 use tokio::sync::OnceCell;
 
 /// For what takes milliseconds on an idle machine.
@@ -22,10 +24,23 @@ pub(crate) async fn control_plane() -> Result<&'static ControlPlane> {
     let shared = SHARED.get_or_init(|| async {
         let mut crds = streams_api::crds::crds().map_err(|error| format!("{error:#}"))?;
         crds.push(streams_kubernetes_fake::conformance::crd());
-        let options = Options { crds, ..Options::default() };
+        // Some clusters ask for the right to say who owns an object; the manifests give it to the frontend.
+        let admission = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned();
+        let arguments = BTreeMap::from([(Component::KubeApiserver, vec![admission])]);
+        let options = Options { crds, arguments, ..Options::default() };
         ControlPlane::start(&supervisor(), &options).await.map_err(|error| format!("{error:#}"))
     });
     shared.await.as_ref().map_err(|error| anyhow!("no control plane: {error}"))
+}
+
+/// What the frontend may do in the control plane of this run.
+pub(crate) async fn frontend_rights() -> Result<&'static FrontendRights> {
+    static GIVEN: OnceCell<Result<FrontendRights, String>> = OnceCell::const_new();
+    let given = GIVEN.get_or_init(|| async {
+        let given = async { FrontendRights::give(control_plane().await?).await };
+        given.await.map_err(|error| format!("{error:#}"))
+    });
+    given.await.as_ref().map_err(|error| anyhow!("no rights for the frontend: {error}"))
 }
 
 /// The services, built by the running cargo.
