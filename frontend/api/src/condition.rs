@@ -7,6 +7,14 @@ use k8s_openapi::jiff::Timestamp;
 pub const READY: &str = "Ready";
 /// The job has a committed generation, and every pod of it was created.
 pub const SUBMITTED: &str = "Submitted";
+/// There is a plan of the job, compiled from its application.
+pub const COMPILED: &str = "Compiled";
+/// Every object that the committed generation needs could be written.
+pub const RESOURCES_READY: &str = "ResourcesReady";
+/// Every PE has a pod that runs, or has completed.
+pub const PODS_READY: &str = "PodsReady";
+/// The bundle that the job waits for cannot be had; since when is the time of the transition.
+pub const BUNDLE_UNAVAILABLE: &str = "BundleUnavailable";
 /// Something is being changed: a compilation or a roll-out.
 pub const PROGRESSING: &str = "Progressing";
 /// The desired widths were refused.

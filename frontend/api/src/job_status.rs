@@ -60,10 +60,18 @@ pub struct JobStatus {
     /// When the submission that is going on, or the last one, began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submission_started_at: Option<Time>,
+    /// How long the frontend has worked on the submission that is going on, or the last one, in milliseconds: time in
+    /// queues, pauses, waiting for other services, and time in which no frontend leads do not count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub submission_worked_milliseconds: u64,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What a job does.

@@ -70,6 +70,18 @@ impl Error {
         matches!(self, Self::Conflict { .. })
     }
 
+    /// Whether the caller may not do this, or an admission plugin does not permit it (403).
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Call(kube::Error::Api(status)) if status.code == 403)
+    }
+
+    /// Whether a ResourceQuota does not permit it (403). The message names the quota, and what it limits.
+    pub fn is_of_quota(&self) -> bool {
+        // The API server has no other sign of it.
+        let of_quota = |message: &str| message.contains("exceeded quota: ") || message.contains("failed quota: ");
+        matches!(self, Self::Call(kube::Error::Api(status)) if status.code == 403 && of_quota(&status.message))
+    }
+
     /// Whether trying again without a change cannot help.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::Foreign { .. })
@@ -177,6 +189,22 @@ mod tests {
         for (reason, code, conflict, permanent) in table {
             let error = written(&object, api(reason, code));
             assert_eq!((error.is_conflict(), error.is_permanent()), (conflict, permanent), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_told_apart_from_a_permission_that_is_missing() {
+        let refusal =
+            |message: &str, code| kube::Error::Api(Status::failure(message, "Forbidden").with_code(code).boxed());
+        let table = [
+            ("pods \"p\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2", 403, true),
+            ("pods \"p\" is forbidden: failed quota: q: must specify cpu for: pe", 403, true),
+            ("pods is forbidden: User \"u\" cannot create resource", 403, false),
+            ("exceeded quota: q", 500, false),
+        ];
+        for (message, code, expected) in table {
+            let error = written(&ConfigMap::default(), refusal(message, code));
+            assert_eq!((error.is_of_quota(), error.is_forbidden()), (expected, code == 403), "{message}");
         }
     }
 

@@ -71,6 +71,7 @@ fn failure_of(error: &Error) -> Option<Failure> {
         Error::Foreign { .. } => "NameTaken",
         Error::NamespaceTerminating { .. } => "NamespaceTerminating",
         Error::Refused { .. } => "ObjectRefused",
+        error if error.is_of_quota() => "QuotaExceeded",
         Error::Call(kube::Error::Api(status)) if status.code == 403 => "Forbidden",
         Error::Call(_) => "ApiServer",
     };
@@ -409,7 +410,12 @@ impl<C: Cluster> Actor<'_, C> {
             .wake_at
             .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
         let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
-        let status = describe(self.observed, self.report, self.observed.status.clone(), false);
+        // What has just failed is said at once: after a restart, the process that failed before is gone.
+        let mut report = self.report.clone();
+        if report.trouble.is_none() {
+            report.trouble = self.remember(|entry| entry.last_failure.clone());
+        }
+        let status = describe(self.observed, &report, self.observed.status.clone(), false);
         if status == self.observed.status {
             return Ok(again(wake));
         }
@@ -434,8 +440,17 @@ impl<C: Cluster> Actor<'_, C> {
         let happened =
             events::between(&self.snapshot.key.name, before, &status, proposed, &self.observed.spec_warnings);
         job.status = Some(status);
+        let attempt = |status: &JobStatus| (status.submission_attempts, status.submission_started_at.clone());
+        let (is_same, recorded) = match &job.status {
+            Some(after) => (
+                attempt(before) == attempt(after),
+                after.submission_worked_milliseconds.saturating_sub(before.submission_worked_milliseconds),
+            ),
+            None => (false, 0),
+        };
         let written = self.writer().replace_status_if_unchanged(&job).await?;
         self.reconciler.memory.wrote(&self.snapshot.key, written);
+        self.remember(|entry| entry.recorded_work(is_same.then(|| Duration::from_millis(recorded))));
         for notice in happened {
             self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }

@@ -1,16 +1,31 @@
 //! Computes the part of a job's status that only describes: phase, conditions, counters.
 //!
 //! Pure. [`decide`](super::decide::decide) does not read these fields, with two exceptions: a submission that has
-//! failed stays failed until the spec changes (phase and observed generation), and the condition `Submitted` stays
-//! true.
+//! failed for good stays failed until the spec changes (phase, observed generation and the reason of `Submitted`), and
+//! the condition `Submitted` stays true.
 
-use super::decide::{Report, is_submitted, roll_out_end};
+use super::decide::{COMPILING, FETCHING, Report, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded};
+use super::tasks::Failure;
+use super::waits::Words;
+use super::{refusals, transition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobPhase, JobStatus, condition};
 
-/// PE ids that a message lists.
-const LISTED: usize = 10;
+/// Part of the time of a submission that may be lost with the process that worked on it (rule job-18).
+const UNRECORDED: u32 = 10;
+
+/// Why a bundle cannot be had now; what waits for it is tried again (rule fetch-10).
+const BUNDLE_TROUBLE: [&str; 7] = [
+    "BundleNotFound",
+    "BundleUnavailable",
+    "BundleUnreadable",
+    "BundleNotStored",
+    "SecretNotFound",
+    "SecretInvalid",
+    "SecretUnreadable",
+];
 
 /// Describes the job in `status`, whose other fields steps have recorded.
 ///
@@ -30,14 +45,31 @@ pub(crate) fn describe(
             status.regions.clone_from(&wanted.committed_regions);
         }
         count(observed, report, &mut status);
+        let worked = transition::work(observed);
+        let unrecorded = worked.saturating_sub(status.submission_worked_milliseconds);
+        if u128::from(unrecorded) * u128::from(UNRECORDED) >= observed.deadlines.submission.as_millis() {
+            status.submission_worked_milliseconds = worked;
+        }
     }
-    phase(report, submitted, &mut status);
-    let failed = status.phase == Some(JobPhase::Failed);
-    let mut say = Conditions { status: &mut status, observed };
+    let refused = if after_step { None } else { refused(report) };
+    // Without a step nothing has come of a submission of which the cluster refused something.
+    let nothing_came = !after_step && status.generation.is_none() && refusals::is_of_cluster(&observed.status);
+    let refused_still = nothing_came && report.trouble.is_none();
+    // Phase and reason together say so: before either is changed.
+    let failed = refusals::is_final(&status);
     if !failed {
-        say.submitted(report, submitted);
+        phase(report, submitted, refused.is_some() || refused_still, &mut status);
     }
+    let mut say = Conditions { status: &mut status, observed };
+    let (dated, no_bundle_still) = say.bundle_unavailable(report, after_step || failed);
+    let report = dated.as_ref().unwrap_or(report);
+    if !failed && (refused.is_some() || !refused_still) && !no_bundle_still {
+        say.submitted(report, submitted, refused.as_ref());
+    }
+    say.compiled(report, failed);
+    say.resources_ready(report, failed);
     say.ready(report, failed, after_step);
+    say.pods_ready(report, after_step);
     say.progressing(report, failed, after_step);
     say.degraded(report);
     say.resize_rejected();
@@ -77,15 +109,21 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
     }
 }
 
-fn phase(report: &Report, submitted: bool, status: &mut JobStatus) {
+/// What only the cluster can refuse, and does (rule job-41).
+fn refused(report: &Report) -> Option<Words> {
+    let trouble = report.trouble.as_ref().map(|trouble| Words::of(&trouble.reason, &trouble.message));
+    refusals::of_cluster(&report.without_pods, trouble)
+}
+
+fn phase(report: &Report, submitted: bool, refused: bool, status: &mut JobStatus) {
     let was_submitted = condition::is_true(&status.conditions, condition::SUBMITTED);
-    status.phase = Some(match (status.phase, status.generation) {
-        (Some(JobPhase::Failed), None) => JobPhase::Failed,
-        (_, None) if status.job_id.is_none() => JobPhase::Pending,
-        (_, None) => JobPhase::Submitting,
-        (_, Some(_)) if !submitted && !was_submitted => JobPhase::Submitting,
-        (_, Some(_)) if !report.down.is_empty() || report.lost.is_some() => JobPhase::Degraded,
-        (_, Some(_)) => JobPhase::Running,
+    let submitting = if refused { JobPhase::Failed } else { JobPhase::Submitting };
+    status.phase = Some(match status.generation {
+        None if status.job_id.is_none() => JobPhase::Pending,
+        None => submitting,
+        Some(_) if !submitted && !was_submitted => submitting,
+        Some(_) if !report.down.is_empty() || report.lost.is_some() => JobPhase::Degraded,
+        Some(_) => JobPhase::Running,
     });
 }
 
@@ -110,19 +148,108 @@ impl Conditions<'_> {
         }
     }
 
-    fn submitted(&mut self, report: &Report, submitted: bool) {
+    fn submitted(&mut self, report: &Report, submitted: bool, refused: Option<&Words>) {
         let was_submitted = condition::is_true(&self.status.conditions, condition::SUBMITTED);
         if self.status.generation.is_some() && (submitted || was_submitted) {
             return self.set(condition::SUBMITTED, true, "Submitted", "every pod was created");
         }
+        if let Some(Words { reason, message }) = refused {
+            return self.set(condition::SUBMITTED, false, reason, message);
+        }
         match &report.trouble {
             Some(trouble) => self.set(condition::SUBMITTED, false, &trouble.reason, &trouble.message),
             None if self.status.generation.is_some() => {
-                self.set(condition::SUBMITTED, false, "CreatingPods", "waiting for pods to be created");
+                let message = if report.without_pods.is_empty() {
+                    "waiting for pods to be created".to_owned()
+                } else {
+                    format!("waiting for pods to be created: {}", report.without_pods)
+                };
+                self.set(condition::SUBMITTED, false, "CreatingPods", &message);
             }
             None => {
                 let message = format!("waiting for {}", wait_for(&report.preparing));
                 self.set(condition::SUBMITTED, false, "Submitting", &message);
+            }
+        }
+    }
+
+    /// Says that the bundle cannot be had, and since when (rule job-43). Gives the report with a trouble that says so,
+    /// too; and whether that was said before, and is not known to be otherwise while the bundle is being asked for.
+    fn bundle_unavailable(&mut self, report: &Report, is_over: bool) -> (Option<Report>, bool) {
+        let kind = condition::BUNDLE_UNAVAILABLE;
+        let generation = self.observed.spec_generation;
+        let before = condition::get(&self.status.conditions, kind);
+        // Another spec may name another bundle.
+        let since = before.filter(|said| said.observed_generation == Some(generation));
+        let since = since.map(|said| said.last_transition_time.0);
+        let trouble = report.trouble.as_ref().filter(|trouble| BUNDLE_TROUBLE.contains(&trouble.reason.as_str()));
+        let trouble = trouble.filter(|_| !is_over);
+        let is_asked_for = [FETCHING, COMPILING].contains(&report.preparing.as_str());
+        let still = !is_over && report.trouble.is_none() && is_asked_for && since.is_some();
+        if since.is_none() || (trouble.is_none() && !still) {
+            condition::remove(&mut self.status.conditions, kind);
+        }
+        let Some(trouble) = trouble else { return (None, still) };
+        let since: Timestamp = since.unwrap_or(self.observed.now);
+        let message = format!("{}; so since {since:.0}", trouble.message);
+        self.set(kind, true, &trouble.reason, &message);
+        let trouble = Some(Failure { message, ..trouble.clone() });
+        (Some(Report { trouble, ..report.clone() }), false)
+    }
+
+    /// Why the submission has not come further, with what it waits for.
+    fn submitting(report: &Report) -> Words {
+        match &report.trouble {
+            Some(trouble) => Words::of(&trouble.reason, &trouble.message),
+            None => Words::of("Submitting", &format!("waiting for {}", wait_for(&report.preparing))),
+        }
+    }
+
+    fn compiled(&mut self, report: &Report, failed: bool) {
+        if self.status.generation.is_some() || self.status.proposal.is_some() {
+            self.set(condition::COMPILED, true, "Compiled", "there is a plan");
+        } else if failed {
+            self.set(condition::COMPILED, false, "SubmissionFailed", "the job could not be submitted");
+        } else {
+            let Words { reason, message } = Self::submitting(report);
+            self.set(condition::COMPILED, false, &reason, &message);
+        }
+    }
+
+    fn resources_ready(&mut self, report: &Report, failed: bool) {
+        let kind = condition::RESOURCES_READY;
+        match (&report.lost, &report.trouble) {
+            _ if failed => self.set(kind, false, "SubmissionFailed", "the job could not be submitted"),
+            _ if self.status.generation.is_none() => {
+                let Words { reason, message } = Self::submitting(report);
+                self.set(kind, false, &reason, &message);
+            }
+            (Some(lost), _) => self.set(kind, false, "Lost", lost),
+            // What is tried again for the next generation is not needed by the one that is in force.
+            (None, Some(trouble)) if report.preparing.is_empty() => {
+                self.set(kind, false, &trouble.reason, &trouble.message);
+            }
+            (None, _) => self.set(kind, true, "Applied", "every object of the job could be written"),
+        }
+    }
+
+    fn pods_ready(&mut self, report: &Report, after_step: bool) {
+        let kind = condition::PODS_READY;
+        let committed = matches!(self.observed.committed, Some(Loaded::Whole(_))) && self.status.generation.is_some();
+        if !committed {
+            return self.set(kind, false, "NoPlan", "the job has no PEs yet");
+        }
+        if after_step {
+            // The next look counts the pods.
+            return;
+        }
+        let Report { waits, down, .. } = report;
+        match (waits.is_empty(), down.is_empty()) {
+            (true, true) => self.set(kind, true, "Running", "every PE has a pod that runs, or has completed"),
+            (true, false) => self.set(kind, false, "ProcessingElementsDown", &down.to_string()),
+            (false, _) => {
+                let reason = waits.refused().map_or("PodsPending".to_owned(), |words| words.reason);
+                self.set(kind, false, &reason, &waits.to_string());
             }
         }
     }
@@ -143,14 +270,23 @@ impl Conditions<'_> {
             _ if self.status.generation == self.observed.status.generation => return,
             _ => return self.set(condition::READY, false, "RollingOut", "a generation was just committed"),
         };
-        let Report { ready, pending, .. } = report;
-        let message = format!("{ready} of {total} PEs run what the job wants");
-        if *ready as usize == total {
-            self.set(condition::READY, true, "AllRunning", &message);
+        let Report { ready, completed, pending, waits, down, .. } = report;
+        let mut message = format!("{ready} of {total} PEs run what the job wants");
+        if *completed > 0 {
+            message.push_str(&format!(", {completed} have completed"));
+        }
+        // Who is down and who waits is said as well: that is what people look for.
+        for (group, what) in [(down, "down"), (waits, "waiting")] {
+            if !group.is_empty() {
+                message.push_str(&format!("; {what}: {group}"));
+            }
+        }
+        // A PE that has completed is done (rule job-42).
+        if ready.saturating_add(*completed) as usize == total {
+            let reason = if *completed == 0 { "AllRunning" } else { "Completed" };
+            self.set(condition::READY, true, reason, &message);
         } else if *pending > 0 {
             self.set(condition::READY, false, "RollingOut", &message);
-        } else if report.down.is_empty() {
-            self.set(condition::READY, false, "Completed", &message);
         } else {
             self.set(condition::READY, false, "ProcessingElementsDown", &message);
         }
@@ -176,15 +312,14 @@ impl Conditions<'_> {
     }
 
     fn degraded(&mut self, report: &Report) {
-        let message = match (&report.lost, report.down.len()) {
+        let message = match (&report.lost, report.down.count()) {
             (Some(lost), _) => Some(("Lost", lost.clone())),
             (None, 0) => None,
             (None, count) => {
-                let ids: Vec<_> = report.down.iter().take(LISTED).map(u64::to_string).collect();
-                let more = if count > LISTED { ", ..." } else { "" };
+                let (pes, their) = if count == 1 { ("PE is", "its") } else { ("PEs are", "their") };
                 let message = format!(
-                    "{count} PEs are down and their policy or their operators do not permit a restart: {}{more}",
-                    ids.join(", ")
+                    "{count} {pes} down, and {their} policy or {their} operators do not permit a restart: {}",
+                    report.down
                 );
                 Some(("ProcessingElementsDown", message))
             }
@@ -238,11 +373,15 @@ fn wait_for(what: &str) -> &str {
     if what.is_empty() { "the next step" } else { what }
 }
 
+fn pes(count: u32) -> String {
+    if count == 1 { "1 PE".to_owned() } else { format!("{count} PEs") }
+}
+
 /// What the roll-out waits for, in words.
 fn rolling_out(report: &Report) -> String {
     match (report.pending, report.superfluous) {
         (0, 0) => "waiting for the roll-out to begin".to_owned(),
-        (0, removed) => format!("waiting for {removed} PEs to go away"),
-        (pending, _) => format!("waiting for {pending} PEs to run"),
+        (0, removed) => format!("waiting for {} to go away", pes(removed)),
+        (pending, _) => format!("waiting for {} to run: {}", pes(pending), report.waits),
     }
 }

@@ -4,9 +4,6 @@ use super::observed::DesiredGeneration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Notice;
 
-/// Troubles with a bundle that are tried again, and that somebody should know of (rule fetch-10).
-const BUNDLE_TROUBLE: [&str; 2] = ["BundleNotFound", "BundleUnavailable"];
-
 /// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before;
 /// `spec_warnings` are reason and message of what users should know of its spec.
 pub(crate) fn between(
@@ -28,15 +25,13 @@ pub(crate) fn between(
         let note = format!("the submission took too long; attempt {} begins", after.submission_attempts);
         events.push(Notice::warning("SubmissionTimedOut", note));
     }
-    let waits_for = |status: &JobStatus| {
-        let submitted = condition::get(&status.conditions, condition::SUBMITTED)?;
-        let bundle = BUNDLE_TROUBLE.into_iter().find(|reason| submitted.reason == *reason)?;
-        (status.phase != Some(JobPhase::Failed)).then_some(bundle)
+    let bundle_trouble = |status: &JobStatus| {
+        condition::get(&status.conditions, condition::BUNDLE_UNAVAILABLE).map(|trouble| trouble.reason.clone())
     };
-    if let Some(reason) = waits_for(after)
-        && waits_for(before) != Some(reason)
+    if let Some(reason) = bundle_trouble(after)
+        && bundle_trouble(before).as_ref() != Some(&reason)
     {
-        events.push(Notice::warning(reason, message(condition::SUBMITTED)));
+        events.push(Notice::warning(reason, message(condition::BUNDLE_UNAVAILABLE)));
     }
     if became_true(condition::SUBMITTED) {
         events.push(Notice::normal("SubmissionSucceeded", format!("Running job {name}")));
@@ -128,10 +123,11 @@ mod tests {
         let waits = |reason: &str| {
             let mut waiting = submitting.clone();
             let conditions = &mut waiting.conditions;
-            condition::set(conditions, condition::SUBMITTED, false, reason, "why", None, Timestamp::UNIX_EPOCH);
+            let kind = condition::BUNDLE_UNAVAILABLE;
+            condition::set(conditions, kind, true, reason, "why", None, Timestamp::UNIX_EPOCH);
             waiting
         };
-        let (missing, silent, other) = (waits("BundleNotFound"), waits("BundleUnavailable"), waits("ApiServer"));
+        let (missing, silent) = (waits("BundleNotFound"), waits("BundleUnavailable"));
         let again = JobStatus { submission_attempts: 2, ..submitting.clone() };
         let resized = status(JobPhase::Running, Some(1), true);
         let mut finished = resized.clone();
@@ -153,7 +149,6 @@ mod tests {
             (&submitting, &missing, Some((true, "BundleNotFound"))),
             (&missing, &silent, Some((true, "BundleUnavailable"))),
             (&missing, &submitting, None),
-            (&submitting, &other, None),
             (&missing, &failed, Some((true, "SubmissionFailed"))),
             (&running, &resized, Some((false, "GenerationCommitted"))),
             (&resized, &finished, Some((false, "ParallelRegionWidthChangeSuccess"))),

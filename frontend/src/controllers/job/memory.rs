@@ -55,6 +55,9 @@ pub(crate) struct Entry {
     written: BTreeMap<String, Timestamp>,
     /// Why an action of the last reconcile failed.
     pub(crate) last_failure: Option<Failure>,
+    /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
+    /// (rule job-18).
+    pub(crate) unrecorded_work: Duration,
     /// When the status was last written without a step.
     pub(crate) described: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
@@ -90,23 +93,17 @@ impl Pause {
 pub(crate) struct Failures {
     spec_generation: Option<i64>,
     count: u32,
-    reason: String,
-    since: Timestamp,
 }
 
 impl Failures {
-    /// Counts another failure. Gives how many there were before, and since when the reason has been this one.
-    pub(crate) fn another(&mut self, reason: &str, spec_generation: Option<i64>, now: Timestamp) -> (u32, Timestamp) {
+    /// Counts another failure. Gives how many there were before.
+    pub(crate) fn another(&mut self, spec_generation: Option<i64>) -> u32 {
         if self.spec_generation != spec_generation {
-            *self = Self { spec_generation, ..Self::default() };
-        }
-        if self.reason != reason {
-            reason.clone_into(&mut self.reason);
-            self.since = now;
+            *self = Self { spec_generation, count: 0 };
         }
         let before = self.count;
         self.count = before.saturating_add(1);
-        (before, self.since)
+        before
     }
 }
 
@@ -124,6 +121,7 @@ impl Entry {
             job_config_map: None,
             written: BTreeMap::new(),
             last_failure: None,
+            unrecorded_work: Duration::ZERO,
             described: None,
             pause: None,
         }
@@ -137,6 +135,11 @@ impl Entry {
         };
         self.generations.retain(|digest, _| digests.contains(&digest.as_str()) || digest == compiled);
         self.wanted.retain(|(digest, _), _| digests.contains(&digest.as_str()));
+    }
+
+    /// The status has so much more of the work on the submission than before; `None`: it is of another attempt.
+    pub(crate) fn recorded_work(&mut self, more: Option<Duration>) {
+        self.unrecorded_work = more.map_or(Duration::ZERO, |more| self.unrecorded_work.saturating_sub(more));
     }
 
     /// A ConfigMap was written.
@@ -263,19 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_counted_for_one_spec_and_dated_for_one_reason() {
-        let at = |second| Timestamp::from_second(second).unwrap();
+    fn failures_are_counted_for_one_spec() {
         let mut failures = Failures::default();
-        // reason, generation of the spec, now -> failures before, since when
-        let table = [
-            ("BundleNotFound", 1, 10, (0, 10)),
-            ("BundleNotFound", 1, 20, (1, 10)),
-            ("BundleUnavailable", 1, 30, (2, 30)),
-            ("BundleNotFound", 1, 40, (3, 40)),
-            ("BundleNotFound", 2, 50, (0, 50)),
-        ];
-        for (reason, generation, now, (before, since)) in table {
-            assert_eq!(failures.another(reason, Some(generation), at(now)), (before, at(since)), "{now}");
+        // generation of the spec -> failures before
+        for (generation, before) in [(1, 0), (1, 1), (1, 2), (2, 0)] {
+            assert_eq!(failures.another(Some(generation)), before, "{generation}");
         }
     }
 

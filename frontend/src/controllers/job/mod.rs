@@ -11,6 +11,7 @@
 //! | [`observed`], [`tasks`] | plain values: the observation of a job; the state of its long work |
 //! | [`decide`] | pure: what to do next, as a table |
 //! | [`transition`] | pure: the status after a step |
+//! | [`waits`], [`refusals`] | pure: which PEs wait for what; what only the cluster can refuse |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
@@ -79,6 +80,7 @@ mod off_thread;
 pub(crate) mod port_labels;
 mod reconcile;
 mod reconciler;
+pub(crate) mod refusals;
 pub(crate) mod regions;
 pub(crate) mod resources;
 pub(crate) mod services;
@@ -86,6 +88,7 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transition;
+pub(crate) mod waits;
 pub(crate) mod widths;
 
 use streams_kubernetes::cluster::Manager;

@@ -11,12 +11,14 @@ use super::observed::{
 use super::off_thread::off_thread;
 use super::reconciler::JobReconciler;
 use super::tasks::Failure;
+use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
 use super::{compilation, documents};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Job, JobSpec, PePhase, ProcessingElement, StoredPlan, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
@@ -117,11 +119,13 @@ pub(super) async fn observe<C: Cluster>(
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mut children = children(reconciler, key, &job);
     let now = reconciler.cluster.now();
-    let (tasks, last_failure, written_until) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+    let recorded = Duration::from_millis(status.submission_worked_milliseconds);
+    let (tasks, last_failure, written_until, worked) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
             children.texts.insert(name, ObservedObject::default());
         }
-        (entry.tasks.clone(), entry.last_failure.clone(), entry.written_until())
+        let worked = recorded.saturating_add(entry.unrecorded_work);
+        (entry.tasks.clone(), entry.last_failure.clone(), entry.written_until(), worked)
     });
     let observed = JobObservation {
         now,
@@ -139,6 +143,7 @@ pub(super) async fn observe<C: Cluster>(
             max_attempts: reconciler.settings.submission_attempts,
         },
         status,
+        worked,
         committed,
         proposed,
         desired_widths: desired,
@@ -320,12 +325,17 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         Some(PePhase::Failed | PePhase::Stopped) => PodState::Down,
         _ => PodState::Pending,
     };
-    let same_content = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+    // A completed PE takes a new text without another pod.
+    let same_content = run == PodState::Completed || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+    let run = if is_current && same_content { run } else { PodState::Pending };
+    let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
+    let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
     ObservedPe {
         object: object(&pe.metadata),
         generation: pe.spec.generation,
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
-        run: if is_current && same_content { run } else { PodState::Pending },
+        run,
+        says,
     }
 }

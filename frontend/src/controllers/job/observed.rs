@@ -5,6 +5,7 @@
 use super::children::TextVersion;
 use super::generation::Target;
 use super::tasks::{Failure, Tasks};
+use super::waits::Words;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(crate) struct JobObservation {
     pub(crate) deadlines: Deadlines,
     /// The status as it was written last.
     pub(crate) status: JobStatus,
+    /// How long the frontend has worked on the submission, with what is not in the status yet (rule job-18).
+    pub(crate) worked: Duration,
     /// The committed generation; `None` if there is none.
     pub(crate) committed: Option<Loaded>,
     /// The generation that is being prepared; `None` if there is none.
@@ -221,6 +224,8 @@ pub(crate) struct ObservedPe {
     pub(crate) launched: bool,
     /// The state of its pod.
     pub(crate) run: PodState,
+    /// What it says of itself, unless it runs.
+    pub(crate) says: Words,
 }
 
 /// The state of the pod of a PE, as far as the job depends on it.
@@ -231,7 +236,7 @@ pub(crate) enum PodState {
     Pending,
     /// It runs the spec of the PE.
     Ready,
-    /// It ended well and is not replaced.
+    /// It ended well and is not replaced, whatever text the PE has by now.
     Completed,
     /// It failed or was deleted, and is not replaced.
     Down,

@@ -4,6 +4,7 @@
 
 use super::act::act;
 use super::decide::{JobDecision, Report, decide};
+use super::memory::elapsed;
 use super::observe::{JobSnapshot, observe};
 use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
@@ -49,6 +50,12 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         if let Some(generation) = generation {
             telemetry::continue_trace(&span, &generation.trace_parent);
         }
-        act(self, &snapshot, &observed, &decision, &report).instrument(span).await
+        let begun = self.cluster.now();
+        let result = act(self, &snapshot, &observed, &decision, &report).instrument(span).await;
+        if observed.status.generation.is_none() {
+            let worked = elapsed(begun, self.cluster.now());
+            self.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.unrecorded_work += worked);
+        }
+        result
     }
 }

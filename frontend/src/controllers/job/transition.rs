@@ -3,7 +3,7 @@
 //! Pure. [`describe`](super::describe) computes the other fields of the status.
 
 use super::decide::JobStatusChange;
-use super::observed::{JobObservation, Loaded};
+use super::observed::{DesiredGeneration, Effect, JobObservation, Loaded, PodState};
 use super::tasks::{Failure, Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -17,6 +17,7 @@ const MESSAGE_MAX: usize = 4096;
 pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobStatus {
     let mut status = observed.status.clone();
     let now = observed.now;
+    status.submission_worked_milliseconds = work(observed);
     match change {
         JobStatusChange::JobId(id) => {
             status.job_id = Some(*id);
@@ -86,7 +87,13 @@ fn begin(status: &mut JobStatus, attempt: u32, now: Timestamp) {
     status.phase = Some(JobPhase::Submitting);
     status.submission_attempts = attempt;
     status.submission_started_at = Some(Time(now));
+    status.submission_worked_milliseconds = 0;
     condition::remove(&mut status.conditions, condition::SUBMITTED);
+}
+
+/// How long the frontend has worked on the submission, for the status.
+pub(crate) fn work(observed: &JobObservation) -> u64 {
+    u64::try_from(observed.worked.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Clears everything of an earlier attempt but the job id and the ADL.
@@ -114,7 +121,7 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         status.fusion = Some(wanted.fusion.clone());
     }
     status.statistics = Some(wanted.statistics.clone());
-    let effect = wanted.effect;
+    let effect = effect(wanted, observed);
     status.rollout = Some(Rollout {
         generation: wanted.generation,
         kept: effect.kept,
@@ -125,6 +132,21 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         started_at: Some(Time(observed.now)),
         finished_at: None,
     });
+}
+
+/// What the generation does to PEs. A PE that has completed is not restarted, although its text changes (rule job-42).
+fn effect(wanted: &DesiredGeneration, observed: &JobObservation) -> Effect {
+    let before = observed.committed.as_ref().and_then(Loaded::whole);
+    let restarted = wanted.processing_elements.iter().filter(|(id, pe)| {
+        pe.origin == wanted.generation && before.is_some_and(|before| before.processing_elements.contains_key(id))
+    });
+    let has_completed = |id: &u64| {
+        observed.children.processing_elements.get(id).is_some_and(|current| current.run == PodState::Completed)
+    };
+    let completed = restarted.filter(|(id, _)| has_completed(id)).count();
+    let completed = u32::try_from(completed).unwrap_or(u32::MAX).min(wanted.effect.restarted);
+    let Effect { kept, restarted, added, removed } = wanted.effect;
+    Effect { kept: kept.saturating_add(completed), restarted: restarted - completed, added, removed }
 }
 
 fn rejected(failure: &Failure, widths: &BTreeMap<String, u32>) -> RejectedResize {

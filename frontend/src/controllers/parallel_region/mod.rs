@@ -16,6 +16,7 @@ mod tests;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
+use kube::core::ObjectMeta;
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, ParallelRegionStatus, condition};
 use streams_kubernetes::cluster::{Cluster, Manager};
@@ -46,7 +47,8 @@ pub(crate) struct RegionReconciler<C> {
 /// What is looked at.
 pub(crate) struct RegionObservation {
     region: Arc<ParallelRegion>,
-    job: Arc<Job>,
+    /// The job that it names, if there is one.
+    job: Option<Arc<Job>>,
     now: Timestamp,
 }
 
@@ -64,17 +66,22 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     async fn observe(&self, key: &Key, (): &mut ()) -> Result<Option<RegionObservation>, Error> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
-        let Some(job) = self.mirrors.jobs.get(&job_key) else { return Ok(None) };
+        let job = self.mirrors.jobs.get(&job_key);
         Ok(Some(RegionObservation { region, job, now: self.cluster.now() }))
     }
 
     fn decide(RegionObservation { region, job, now }: &RegionObservation) -> Option<RegionDecision> {
-        let going = region.metadata.deletion_timestamp.is_some() || job.metadata.deletion_timestamp.is_some();
-        if going || !is_controlled_by(&region.metadata, &**job) {
+        let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
+        if is_going(&region.metadata) || job.as_ref().is_some_and(|job| is_going(&job.metadata)) {
             return None;
         }
         let before = region.status.clone().unwrap_or_default();
-        let after = status::status(region, job, *now);
+        let after = match job.as_ref().filter(|job| is_controlled_by(&region.metadata, &***job)) {
+            Some(job) => status::status(region, job, *now),
+            // Somebody made it by hand. One that is controlled by a job which is gone is about to go as well.
+            None if is_stray(&region.metadata) => status::of_stray(region, *now),
+            None => return None,
+        };
         let notices = notices(&before, &after);
         (after != before).then_some(RegionDecision { status: after, notices })
     }
@@ -98,6 +105,11 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     }
 }
 
+/// Whether nothing controls the object: the job controller makes no such region.
+fn is_stray(meta: &ObjectMeta) -> bool {
+    !meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
+}
+
 /// What people should hear of between two statuses of a region.
 fn notices(before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<Notice> {
     let refused = after.rejected.as_ref().filter(|rejected| before.rejected.as_ref() != Some(rejected));
@@ -109,5 +121,11 @@ fn notices(before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<N
         .width
         .filter(|width| is_resize && *width > 0)
         .map(|width| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
-    refused.into_iter().chain(done).collect()
+    let stray = |status: &ParallelRegionStatus| {
+        let ready = condition::get(&status.conditions, condition::READY);
+        ready.filter(|ready| ready.reason == status::STRAY).map(|ready| ready.message.clone())
+    };
+    let is_stray = stray(after).filter(|_| stray(before).is_none());
+    let is_stray = is_stray.map(|message| Notice::warning(status::STRAY, message));
+    refused.into_iter().chain(done).chain(is_stray).collect()
 }

@@ -9,6 +9,20 @@ use streams_api::{
 /// Longest selector (schema); a region with more PEs is not for autoscalers that count pods.
 const SELECTOR_MAX: usize = 1024;
 
+/// Why a region that no job controls is not ready.
+pub(super) const STRAY: &str = "JobMissing";
+
+/// What a region says that no job controls (rule elasticity-4).
+pub(super) fn of_stray(region: &ParallelRegion, now: Timestamp) -> ParallelRegionStatus {
+    let mut status = region.status.clone().unwrap_or_default();
+    let generation = region.metadata.generation;
+    status.observed_generation = generation;
+    let message = "no job controls the region: it was made by hand, and has no effect";
+    condition::set(&mut status.conditions, condition::READY, false, STRAY, message, generation, now);
+    condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, message, generation, now);
+    status
+}
+
 /// What the region should say of itself, given its job (rule elasticity-4).
 pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> ParallelRegionStatus {
     let of_job = job.status.clone().unwrap_or_default();
@@ -69,8 +83,14 @@ fn conditions(
 ) {
     let conditions = &mut status.conditions;
     let rolled_out = condition::is_true(&job.conditions, condition::READY);
+    // The roll-out is over, and PEs are down for good: nothing will change by itself.
+    let is_over = job.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0);
+    let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
     let (ready, reason, message) = match (&status.rejected, applied) {
+        (None, Some(_)) if in_force && down.is_some() => {
+            (false, "ProcessingElementsDown", down.map_or_else(String::new, |down| down.message.clone()))
+        }
         (Some(rejected), _) => (false, "Rejected", rejected.message.clone()),
         (None, None) => (false, "Submitting", "the job is not submitted yet".to_owned()),
         (None, Some(applied)) if !in_force => {
@@ -80,7 +100,7 @@ fn conditions(
         (None, Some(_)) => (true, "AllRunning", format!("all PEs of width {desired} run")),
     };
     condition::set(conditions, condition::READY, ready, reason, &message, generation, now);
-    let progressing = status.rejected.is_none() && !ready;
+    let progressing = status.rejected.is_none() && !ready && reason != "ProcessingElementsDown";
     condition::set(conditions, condition::PROGRESSING, progressing, reason, &message, generation, now);
     match &status.rejected {
         Some(rejected) => {
@@ -109,8 +129,9 @@ fn selector(job: &Job, committed: &CommittedRegion) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use streams_api::{
-        BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize,
+        BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize, Rollout,
     };
 
     fn committed(consistent: bool) -> CommittedRegion {
@@ -171,6 +192,30 @@ mod tests {
             assert_eq!((condition.observed_generation, status.observed_generation), (Some(9), Some(9)));
             assert_eq!(status.rejected.is_some(), is_rejected);
             assert_eq!(condition::is_true(&status.conditions, condition::RESIZE_REJECTED), is_rejected);
+        }
+    }
+
+    #[test]
+    fn a_region_of_a_job_whose_pes_stay_down_is_not_rolling_out_for_ever() {
+        // the roll-out is finished, the job is degraded -> reason of Ready, whether there is progress
+        let table = [
+            (false, false, "RollingOut", true),
+            (false, true, "RollingOut", true),
+            (true, true, "ProcessingElementsDown", false),
+        ];
+        for (finished, degraded, reason, progressing) in table {
+            let mut job = job(Some(2), false, None);
+            let of_job = job.status.as_mut().unwrap();
+            let finished_at = finished.then(|| Time(Timestamp::UNIX_EPOCH));
+            of_job.rollout = Some(Rollout { finished_at, ..Rollout::default() });
+            if degraded {
+                let conditions = &mut of_job.conditions;
+                condition::set(conditions, condition::DEGRADED, true, "R", "PE 2", None, Timestamp::UNIX_EPOCH);
+            }
+            let status = status(&region(2), &job, Timestamp::UNIX_EPOCH);
+            let ready = condition::get(&status.conditions, condition::READY).unwrap();
+            let is_progressing = condition::is_true(&status.conditions, condition::PROGRESSING);
+            assert_eq!((ready.reason.as_str(), is_progressing), (reason, progressing), "{finished} {degraded}");
         }
     }
 

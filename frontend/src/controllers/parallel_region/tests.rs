@@ -148,10 +148,29 @@ fn nothing_is_said_of_a_region_that_goes_or_belongs_to_another_job() {
             server.edit(&key("flow-0"), stay);
             server.delete::<ParallelRegion>(&key("flow-0"), &DeleteParams::default());
         } else {
-            server.edit::<ParallelRegion>(&key("flow-0"), |region| region.metadata.owner_references = None);
+            server.edit::<ParallelRegion>(&key("flow-0"), |region| {
+                region.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "gone".to_owned());
+            });
         }
         let version = server.version();
         RegionProcess::start(&server).settle(&server);
         assert_eq!(server.version(), version, "{goes}");
+    }
+}
+
+#[test]
+fn a_region_that_was_made_by_hand_is_reported_once() {
+    // there is a job of the name
+    for has_job in [true, false] {
+        let server = server();
+        server.edit::<ParallelRegion>(&key("flow-0"), |region| region.metadata.owner_references = None);
+        if !has_job {
+            server.remove::<Job>(&key("flow"));
+        }
+        RegionProcess::start(&server).settle(&server);
+        assert_eq!(says(&server), (None, None, "JobMissing".to_owned()));
+        RegionProcess::start(&server).settle(&server);
+        let announced: Vec<_> = server.announced().into_iter().map(|announced| announced.notice.reason).collect();
+        assert_eq!(announced, ["JobMissing"], "a job of the name: {has_job}");
     }
 }

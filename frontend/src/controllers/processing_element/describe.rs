@@ -97,7 +97,7 @@ fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -
         return waiting(obstacle);
     }
     if let Some(refusal) = &observed.refusal {
-        return doing(PePhase::Waiting, "PodRefused", refusal);
+        return waiting(refusal.clone());
     }
     match blocking(observed, status).next() {
         Some(pod) => doing(PePhase::Replacing, "Replacing", format!("waiting for pod {} to end", pod.name)),

@@ -10,6 +10,9 @@ use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOu
 pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
     let waiting = |reason, message: &str| Some(Obstacle { reason, message: message.to_owned() });
     match observed.job {
+        OwnerJob::Missing if !observed.wanted.controlled => {
+            return waiting("JobMissing", "no job controls the PE: it was made by hand, and no pod is created for it");
+        }
         OwnerJob::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
         OwnerJob::Deleting => return waiting("JobDeleted", "the job is being deleted"),
         OwnerJob::There { generation, .. }

@@ -10,9 +10,9 @@ use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use streams_api::{HostPool, ProcessingElement, names};
-use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::{Error, Key};
 
 /// Longest request to restart that is kept as it is (schema).
 const REQUEST_MAX: usize = 1024;
@@ -48,7 +48,7 @@ impl<C: Cluster> PeReconciler<C> {
                 .clone()
                 .filter(|(launch, _)| *launch == launch_count)
                 .map(|(_, vanished)| vanished),
-            refusal: answers.refused.as_ref().map(ToString::to_string),
+            refusal: answers.refused.as_ref().map(refusal),
             min_ready: self.min_ready,
             status,
         })
@@ -100,6 +100,12 @@ impl<C: Cluster> PeReconciler<C> {
     }
 }
 
+/// Why the API server refused the pod (rule pe-4).
+fn refusal(error: &Error) -> Obstacle {
+    let reason = if error.is_of_quota() { "QuotaExceeded" } else { "PodRefused" };
+    Obstacle { reason, message: error.to_string() }
+}
+
 /// Adds the pods that are not there yet.
 fn add_unknown(pods: &mut Vec<ObservedPod>, answered: &[ObservedPod]) {
     for pod in answered {
@@ -116,6 +122,7 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
         object_generation: pe.metadata.generation,
         created_at: pe.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: pe.metadata.deletion_timestamp.is_some(),
+        controlled: pe.owner_references().iter().any(|owner| owner.controller == Some(true)),
         generation: pe.spec.generation,
         runtime_id: pe.spec.runtime_id.clone(),
         restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| bounded(text)),

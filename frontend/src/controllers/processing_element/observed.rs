@@ -24,7 +24,7 @@ pub(crate) struct PeObservation {
     /// Set once the API server has said that the pod of the launch count does not exist.
     pub(crate) vanished: Option<AbsentPod>,
     /// Why the API server has just refused the pod of the launch count.
-    pub(crate) refusal: Option<String>,
+    pub(crate) refusal: Option<Obstacle>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
 }
@@ -42,6 +42,8 @@ pub(crate) struct PeObject {
     pub(crate) created_at: Option<Timestamp>,
     /// It is being deleted.
     pub(crate) deleting: bool,
+    /// Something controls it. A user who makes a PE by hand does not say what.
+    pub(crate) controlled: bool,
     /// Generation of the job that changed it last.
     pub(crate) generation: u64,
     /// Hash of what a running PE can observe of its text.

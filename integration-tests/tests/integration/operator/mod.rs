@@ -23,5 +23,6 @@ mod refused_specs;
 mod repair;
 mod resizes;
 mod submission;
+mod submission_clock;
 mod tables;
 mod traces;

@@ -2,14 +2,14 @@
 
 use super::fixture::{Fixture, JOB, Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
-use integration_tests::sample::Widths;
+use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams};
 use serde_json::json;
 use std::time::Duration;
-use streams_api::{PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
+use streams_api::{ParallelRegion, PeOptions, PePhase, ProcessingElement, TerminationOutcome, condition, names};
 use streams_control_plane::wait::eventually;
 
 const OPERATOR: &str = "Score[0].Best";
@@ -84,7 +84,8 @@ async fn stays_down(job: &ObservedJob, phase: PePhase, degraded: bool) -> Result
             "{reason}: {message}"
         );
     }
-    job.until_condition(condition::READY, false, WITHIN).await?;
+    // What has completed is done.
+    job.until_condition(condition::READY, !degraded, WITHIN).await?;
     let other = job.pe("Alarms").await?;
     let request = Patch::Merge(json!({"metadata": {"annotations": {names::ANNOTATION_RESTART_REQUESTED: "now"}}}));
     let pes: Api<ProcessingElement> = job.api();
@@ -212,6 +213,46 @@ async fn a_completed_pod_is_replaced_only_if_the_user_says_so() -> Result<()> {
         .await?;
     }
     Ok(())
+}
+
+/// It counts as done: the job and its regions are ready, and a resize that changes its text does not run it again
+/// (rule job-42).
+#[tokio::test]
+async fn a_completed_pe_stays_completed_over_a_resize() -> Result<()> {
+    with_system("pods", async |it| {
+        let job = submitted(it, PeOptions::default()).await?;
+        // It splits onto the channels, so that its text changes with every width.
+        let completed = async || -> Result<ProcessingElement> { job.pe("Readings").await };
+        let pod = completed().await?.status.and_then(|status| status.pod_name).context("no pod")?;
+        tell(&job, &job.api::<Pod>().get(&pod).await?, json!({"streams-test/succeed": "yes"})).await?;
+        job.until("it counts as done", WITHIN, |status| {
+            let ready = condition::get(&status.conditions, condition::READY).context("no condition")?;
+            ensure!(ready.status == "True" && ready.reason == "Completed", "{ready:?}");
+            Ok(())
+        })
+        .await?;
+        let before = completed().await?;
+        job.set_width(CLEAN, 3).await?;
+        job.until("the resize is rolled out", WITHIN, |status| {
+            let rollout = status.rollout.clone().context("no roll-out")?;
+            ensure!(rollout.generation == 1 && rollout.finished_at.is_some(), "{rollout:?}");
+            Ok(())
+        })
+        .await?;
+        let after = completed().await?;
+        ensure!(after.spec.runtime_id != before.spec.runtime_id, "it has not got the new text");
+        let status = after.status.unwrap_or_default();
+        ensure!(status.phase == Some(PePhase::Completed) && status.launch_count == 1, "{status:?}");
+        eventually("the regions are ready", WITHIN, || async {
+            for region in job.list::<ParallelRegion>().await? {
+                let status = region.status.clone().unwrap_or_default();
+                ensure!(condition::is_true(&status.conditions, condition::READY), "{status:?}");
+            }
+            Ok(())
+        })
+        .await
+    })
+    .await
 }
 
 #[tokio::test]

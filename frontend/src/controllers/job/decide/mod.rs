@@ -8,7 +8,7 @@
 //! | refuse | the spec can be submitted | record the failure |
 //! | again | the spec of a failed submission was changed | record a new submission |
 //! | number | `status.jobId` | count, then record |
-//! | time | every pod of a submission was created | past the time-out: record that it starts over, or has failed |
+//! | time | the first generation is committed | past the time-out: record that it starts over, or has failed |
 //! | clean slate | nothing of an earlier attempt exists | delete it |
 //! | fetch | `status.adl` | start fetching; record the result |
 //! | compile | `status.proposal`, if not the committed target is wanted | start compiling; record the result |
@@ -36,12 +36,18 @@ mod roll_out;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
+use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use streams_api::{StoredAdl, StoredPlan, condition};
 
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
+
+/// What a generation waits for whose bundle is being fetched.
+pub(crate) const FETCHING: &str = "the bundle to be fetched";
+/// What a generation waits for that is being compiled.
+pub(crate) const COMPILING: &str = "the application to be compiled";
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,14 +196,31 @@ pub(crate) struct Report {
     pub(crate) ready: u32,
     /// PEs that are still to be removed.
     pub(crate) superfluous: u32,
+    /// PEs of the committed generation that have completed and stay so.
+    pub(crate) completed: u32,
     /// PEs that are gone or down and stay so.
-    pub(crate) down: BTreeSet<u64>,
+    pub(crate) down: Waits,
+    /// What the pending PEs say.
+    pub(crate) waits: Waits,
+    /// What those PEs say that never had a pod.
+    pub(crate) without_pods: Waits,
     /// Something that the job needs is lost.
     pub(crate) lost: Option<String>,
     /// Objects are deleted now. They may still exist for a while.
     pub(crate) deletes: bool,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl Report {
+    /// A PE of the committed generation does not run yet what it wants.
+    fn wait(&mut self, id: u64, is_launched: bool, words: &Words) {
+        self.pending += 1;
+        self.waits.add(id, words);
+        if !is_launched {
+            self.without_pods.add(id, words);
+        }
+    }
 }
 
 /// A decision that is not complete yet: the actions so far, and the report.

@@ -2,19 +2,20 @@
 
 use super::super::generation::Target;
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
+use super::super::refusals;
 use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
-    Child, Current, Draft, JobStatusChange, Owned, Propagation, Step, WhichGeneration, abandoned, after, committed,
-    is_submitted, next_generation, proposed,
+    COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WhichGeneration, abandoned,
+    committed, next_generation, proposed,
 };
-use streams_api::{JobPhase, condition};
+use streams_api::condition;
 
 /// Prepares the next generation: returns the step that is due, or adds actions to the draft.
 pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let status = &observed.status;
     let submitting = status.generation.is_none();
     if submitting {
-        if status.phase == Some(JobPhase::Failed) {
+        if refusals::is_final(status) {
             if status.observed_generation == Some(observed.spec_generation) {
                 delete_all_children(observed, draft);
                 return None;
@@ -30,18 +31,13 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         draft.report.preparing = "a job id".to_owned();
         return Some(Step::AllocateJobId);
     }
-    if !is_submitted(observed)
-        && let Some(started) = &status.submission_started_at
-    {
-        let end = after(started.0, observed.deadlines.submission);
-        if observed.now >= end {
-            return record(if status.submission_attempts < observed.deadlines.max_attempts {
-                JobStatusChange::StartOver
-            } else {
-                JobStatusChange::FailSubmission(timed_out(observed))
-            });
-        }
-        draft.wake(end);
+    // The commit ends it: from then on starting over would only tear down what runs.
+    if submitting && observed.worked >= observed.deadlines.submission {
+        return record(if status.submission_attempts < observed.deadlines.max_attempts {
+            JobStatusChange::StartOver
+        } else {
+            JobStatusChange::FailSubmission(timed_out(observed))
+        });
     }
     if submitting && status.proposal.is_none() && !observed.children.only_chunks() {
         draft.report.preparing = "objects of an earlier attempt to go away".to_owned();
@@ -97,20 +93,13 @@ pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
 /// The failure of a submission that took too long (rule job-18).
 fn timed_out(observed: &JobObservation) -> Failure {
     let status = &observed.status;
-    let pods = committed(observed).map(|wanted| {
-        let missing = wanted
-            .processing_elements
-            .keys()
-            .filter(|id| observed.children.processing_elements.get(id).is_none_or(|pe| !pe.launched));
-        format!("{} pods were not created", missing.count())
-    });
     let condition = condition::get(&status.conditions, condition::SUBMITTED).map(|condition| condition.message.clone());
-    let cause = pods.or(condition).unwrap_or_else(|| "the job could not be prepared".to_owned());
+    let cause = condition.unwrap_or_else(|| "the job could not be prepared".to_owned());
     Failure {
         remedy: Remedy::Correct,
         reason: "TimedOut".to_owned(),
         message: format!(
-            "{} attempts took longer than {} s each; last: {cause}",
+            "{} attempts took more than {} s of work each; last: {cause}",
             status.submission_attempts,
             observed.deadlines.submission.as_secs()
         ),
@@ -140,7 +129,7 @@ fn delete_all_children(observed: &JobObservation, draft: &mut Draft) {
 fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
     let spec_generation = observed.spec_generation;
     let progress = observed.tasks.fetch.progress_of(&spec_generation);
-    match draft.poll(observed, progress, Task::Fetch(spec_generation), "the bundle to be fetched")? {
+    match draft.poll(observed, progress, Task::Fetch(spec_generation), FETCHING)? {
         Ok(adl) => record(JobStatusChange::Adl(adl.clone())),
         Err(failure) => record(JobStatusChange::FailSubmission(failure.clone())),
     }
@@ -149,7 +138,7 @@ fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
 fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Option<Step> {
     let request = CompileRequest { generation: next_generation(observed), target };
     let progress = observed.tasks.compile.progress_of(&request);
-    match draft.poll(observed, progress, Task::Compile(request), "the application to be compiled")? {
+    match draft.poll(observed, progress, Task::Compile(request), COMPILING)? {
         Ok(compiled) => {
             record(JobStatusChange::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() })
         }

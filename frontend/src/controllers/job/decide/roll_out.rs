@@ -3,6 +3,7 @@
 use super::super::chunks::Document;
 use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use super::super::tasks::{PublishRequest, Remedy, Task};
+use super::super::waits::Words;
 use super::{
     Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, proposed,
     superfluous,
@@ -82,31 +83,31 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         if current.is_none() && !pe.restartable && submitted {
             // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
             // was created once.
-            draft.report.down.insert(*id);
+            let words = Words::of("Deleted", "it was deleted, and its operators do not permit a restart");
+            draft.report.down.add(*id, &words);
             continue;
         }
+        let is_launched = current.is_some_and(|pe| pe.launched);
         if current.is_some_and(|pe| pe.object.deleting) {
-            draft.report.pending += 1;
+            draft.report.wait(*id, is_launched, &Words::of("Terminating", "it is being deleted"));
             continue;
         }
         let Some((_, text)) = pe.choose(children) else {
             if !children.texts.contains_key(&pe.text.config_map) {
                 without_text.push(*id);
             }
-            draft.report.pending += 1;
+            draft.report.wait(*id, is_launched, &Words::of("TextMissing", "its text is to be written again"));
             continue;
         };
         match current {
             Some(current) if current.object.applied == text.processing_element => match current.run {
                 PodState::Ready => draft.report.ready += 1,
-                PodState::Completed => {}
-                PodState::Pending => draft.report.pending += 1,
-                PodState::Down => {
-                    draft.report.down.insert(*id);
-                }
+                PodState::Completed => draft.report.completed += 1,
+                PodState::Pending => draft.report.wait(*id, is_launched, &current.says),
+                PodState::Down => draft.report.down.add(*id, &current.says),
             },
             _ => {
-                draft.report.pending += 1;
+                draft.report.wait(*id, is_launched, &Words::default());
                 outdated.push(*id);
             }
         }

@@ -48,8 +48,8 @@ impl WorkError {
         Self { retry: true, recompile: false, ..self }
     }
 
-    /// The failure now, after these others in a row, the first of which for this reason was at `since`.
-    pub(super) fn failure(self, failures: u32, since: Timestamp, now: Timestamp) -> Failure {
+    /// The failure now, after these others in a row.
+    pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
         let longest = if self.of_server { LONGEST_OF_SERVERS } else { LONGEST_RETRY };
         let after = |failures: u32| {
             let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(longest);
@@ -62,9 +62,7 @@ impl WorkError {
             (false, true) => Remedy::Retry(after(failures)),
             (false, false) => Remedy::Correct,
         };
-        // The first time says it, so that the sentence stays the same.
-        let message = if self.of_server { format!("{}; so since {since:.0}", self.message) } else { self.message };
-        Failure { remedy, reason: self.reason, message, stage: self.stage, code: self.code }
+        Failure { remedy, reason: self.reason, message: self.message, stage: self.stage, code: self.code }
     }
 }
 
@@ -84,7 +82,10 @@ impl From<streams_kubernetes::Error> for WorkError {
             streams_kubernetes::Error::NamespaceTerminating { .. } => {
                 Self::transient("NamespaceTerminating", error.to_string())
             }
-            streams_kubernetes::Error::Refused { .. } => Self::permanent("ObjectRefused", error.to_string()),
+            // By an admission policy; what is written here has no other reason to be refused (rule job-41).
+            streams_kubernetes::Error::Refused { .. } => Self::transient("ObjectRefused", error.to_string()),
+            error if error.is_of_quota() => Self::transient("QuotaExceeded", error.to_string()),
+            error if error.is_forbidden() => Self::transient("Forbidden", error.to_string()),
             _ => Self::transient("ApiServer", error.to_string()),
         }
     }
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn servers_are_asked_less_and_less_often() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let delay = |error: WorkError, failures| match error.failure(failures, now, now).remedy {
+        let delay = |error: WorkError, failures| match error.failure(failures, now).remedy {
             Remedy::Retry(at) => at.duration_since(now).as_secs(),
             remedy => panic!("{remedy:?}"),
         };
@@ -140,7 +141,5 @@ mod tests {
         for (failures, ours, theirs) in [(0, 1, 1), (3, 8, 8), (5, 30, 32), (8, 30, 256), (9, 30, 300), (99, 30, 300)] {
             assert_eq!((delay(service(), failures), delay(server(), failures)), (ours, theirs), "{failures}");
         }
-        let failure = server().failure(4, Timestamp::from_second(0).unwrap(), now);
-        assert_eq!(failure.message, "there is none; so since 1970-01-01T00:00:00Z");
     }
 }

@@ -28,9 +28,11 @@ use self::error::WorkError;
 use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
 use super::MANAGER;
+use super::memory::elapsed;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
+use k8s_openapi::jiff::Timestamp;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -151,19 +153,26 @@ impl<C: Cluster> Assignment<'_, C> {
         });
         let Some(request) = requested.flatten() else { return };
         let span = W::span(self, &request);
+        let begun = self.reconciler.cluster.now();
         tokio::select! {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request came"),
-            result = W::perform(self, &request).instrument(span) => self.keep::<W>(request, result),
+            result = W::perform(self, &request).instrument(span) => self.keep::<W>(request, result, begun),
         }
     }
 
-    /// Keeps the result, if it is still requested.
-    fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>) {
+    /// Keeps the result, if it is still requested. Only what something came of counts as work on a submission: the rest
+    /// was spent on waiting for somebody else (rule job-18).
+    fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>, begun: Timestamp) {
+        let worked = elapsed(begun, self.reconciler.cluster.now());
+        let is_submission = self.job.status.as_ref().is_none_or(|status| status.generation.is_none());
         self.reconciler.memory.find(self.key, self.uid, |entry| {
             entry.cancel.remove(&W::KIND);
             if W::slot(&mut entry.tasks).running() != Some(&request) {
                 return;
+            }
+            if is_submission && result.is_ok() {
+                entry.unrecorded_work += worked;
             }
             let state = match result {
                 Ok(output) => {
@@ -175,8 +184,8 @@ impl<C: Cluster> Assignment<'_, C> {
                     tracing::warn!(job = %self.key, kind = %W::KIND, reason = %error.reason, "{}", error.message);
                     let now = self.reconciler.cluster.now();
                     let failures = entry.failures.entry(W::KIND).or_default();
-                    let (before, since) = failures.another(&error.reason, self.job.metadata.generation, now);
-                    Slot::Failed(request, error.failure(before, since, now))
+                    let before = failures.another(self.job.metadata.generation);
+                    Slot::Failed(request, error.failure(before, now))
                 }
             };
             *W::slot(&mut entry.tasks) = state;

@@ -193,21 +193,35 @@ fn a_bundle_that_is_not_there_is_waited_for() {
     simulation.until(|simulation| said(simulation).is_some());
     let first = said(&simulation).unwrap();
     assert!(first.starts_with("there is none; so since "), "{first}");
-    // Within one attempt; the next one asks at once.
-    for seconds in [1, 2, 4, 8, 16, 32, 64] {
-        simulation.wait(seconds);
+    simulation.server.announced();
+    for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300] {
+        simulation.wait(seconds - 1);
         simulation.reconcile();
+        assert!(!simulation.work(), "it is asked for too early: before {seconds} s");
+        simulation.wait(1);
+        simulation.reconcile();
+        assert_eq!(said(&simulation).as_ref(), Some(&first), "it is still so while it is asked for");
         assert!(simulation.work(), "it is not asked for after {seconds} s");
         simulation.reconcile();
         assert_eq!(said(&simulation).as_ref(), Some(&first), "since when stays");
     }
-    simulation.wait(100);
-    simulation.reconcile();
-    assert!(!simulation.work(), "it is asked for too early");
+    // Whoever leads next says the same, and once is enough.
+    simulation.crash();
+    for _ in 0..3 {
+        simulation.reconcile();
+        assert_eq!(said(&simulation).as_ref(), Some(&first), "since when stays");
+        simulation.work();
+    }
+    assert!(is_true(&simulation, condition::BUNDLE_UNAVAILABLE));
+    assert_eq!(simulation.server.announced(), [], "it is told once");
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Submitting), 1), "the clock stands");
+    simulation.wait(2);
     simulation.services.change(|services| services.has_no_bundle = false);
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.status().phase, Some(JobPhase::Running));
+    assert!(condition::get(&simulation.status().conditions, condition::BUNDLE_UNAVAILABLE).is_none());
 }
 
 #[test]
@@ -221,40 +235,6 @@ fn going_back_to_the_applied_width_ends_a_rejection() {
     assert_eq!(simulation.status().generation, Some(0));
     simulation.check_at_rest();
     assert!(!is_true(&simulation, condition::RESIZE_REJECTED));
-}
-
-#[test]
-fn a_submission_that_takes_too_long_starts_over_and_then_fails() {
-    let mut simulation = JobSimulation::new();
-    simulation.services.change(|services| services.is_down = true);
-    simulation.settle();
-    let status = simulation.status();
-    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Failed), 3));
-    let condition = condition::get(&status.conditions, condition::SUBMITTED).unwrap();
-    assert_eq!(condition.reason, "TimedOut");
-    assert!(condition.message.contains("it is down"), "{}", condition.message);
-    simulation.check_at_rest();
-}
-
-#[test]
-fn a_submission_without_pods_starts_over_from_a_clean_slate_and_keeps_job_id_and_adl() {
-    let mut simulation = JobSimulation::new();
-    // Without the PE controller.
-    for _ in 0..50 {
-        simulation.reconcile();
-        simulation.work();
-    }
-    let status = simulation.status();
-    assert_eq!(status.generation, Some(0));
-    simulation.wait(301);
-    simulation.reconcile();
-    assert_eq!((simulation.status().generation, simulation.status().submission_attempts), (None, 2));
-    simulation.reconcile();
-    assert!(simulation.pes().values().all(|pe| pe.metadata.deletion_timestamp.is_some()));
-    simulation.settle();
-    simulation.check_at_rest();
-    let after = simulation.status();
-    assert_eq!((after.job_id, after.adl, after.submission_attempts), (status.job_id, status.adl, 2));
 }
 
 #[test]

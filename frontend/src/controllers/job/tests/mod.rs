@@ -3,6 +3,7 @@
 //! * [`simulation`] — the cluster, the services, the PE controller, users; what must hold after every write, and at
 //!   rest;
 //! * [`table`] — the rows of the decision, one by one;
+//! * [`submissions`] — submissions that take long, or that the cluster does not permit;
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
@@ -13,4 +14,5 @@ mod interleavings;
 mod leaders;
 mod scenarios;
 mod simulation;
+mod submissions;
 mod table;

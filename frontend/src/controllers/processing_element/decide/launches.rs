@@ -1,9 +1,10 @@
 //! Decides whether another pod is needed, and why (rule pe-3).
 
-use super::super::facts::{current, obstacle, recorded, was_created};
+use super::super::facts::{current, is_restart_permitted, obstacle, recorded, was_created};
 use super::super::observed::{ObservedPod, OwnerJob, Stage};
 use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
+use streams_api::{Termination, TerminationOutcome};
 
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +111,13 @@ impl DecisionBuilder<'_> {
         }
         if self.is_restart_requested() {
             return Some(LaunchReason::Requested);
+        }
+        let is_done = |last: &&Termination| {
+            last.outcome == TerminationOutcome::Completed && !is_restart_permitted(wanted.policies, last)
+        };
+        if recorded(status).filter(is_done).is_some() {
+            // It has done what it was to do, whatever its text is by now (rule pe-18).
+            return None;
         }
         if status.runtime_id.as_ref() != Some(&wanted.runtime_id) {
             return Some(LaunchReason::TextChanged);

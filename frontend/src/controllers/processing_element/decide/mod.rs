@@ -44,7 +44,7 @@ use super::describe::describe;
 use super::facts::{blocking, current, obstacle, was_created};
 use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
-use streams_api::{DeletedBy, ProcessingElementStatus};
+use streams_api::{DeletedBy, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
 pub(crate) use self::deletions::Deletion;
@@ -108,6 +108,7 @@ pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
     let action = builder.action();
     if matches!(action, PeAction::Describe | PeAction::Record(_)) {
         builder.status = describe(observed, builder.status);
+        builder.report_stray();
     }
     builder.finish(action, deletions)
 }
@@ -144,6 +145,19 @@ impl<'a> DecisionBuilder<'a> {
     /// An Event about the PE (rule pe-17), published once the status is written.
     fn notice(&mut self, warning: bool, reason: &'static str, note: String) {
         self.notices.push(Notice { warning, reason: reason.into(), note });
+    }
+
+    /// A PE that was made by hand is reported, once (rule pe-4).
+    fn report_stray(&mut self) {
+        let said = |status: &ProcessingElementStatus| {
+            let ready = condition::get(&status.conditions, condition::READY);
+            ready.filter(|ready| ready.reason == "JobMissing").map(|ready| ready.message.clone())
+        };
+        if let Some(message) = said(&self.status).filter(|_| !self.observed.wanted.controlled)
+            && said(&self.observed.status).as_ref() != Some(&message)
+        {
+            self.notice(true, "JobMissing", message);
+        }
     }
 
     fn presence(&self) -> Presence<'a> {

@@ -21,7 +21,7 @@ struct Scenario {
     expected: (u64, u64, Option<PePhase>),
 }
 
-const SCENARIOS: [Scenario; 11] = [
+const SCENARIOS: [Scenario; 12] = [
     Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
@@ -35,6 +35,11 @@ const SCENARIOS: [Scenario; 11] = [
     Scenario {
         events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Request(1)],
         expected: (2, 0, Some(PePhase::Running)),
+    },
+    // It has done what it was to do, whatever its text is by now.
+    Scenario {
+        events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Text { generation: true }, ClusterEvent::Commit],
+        expected: (1, 0, Some(PePhase::Completed)),
     },
     Scenario { events: &[ClusterEvent::MakeAgain], expected: (2, 0, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::MakeAgain, ClusterEvent::Collect], expected: (2, 0, Some(PePhase::Running)) },

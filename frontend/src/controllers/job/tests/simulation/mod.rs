@@ -16,7 +16,7 @@ mod users;
 use self::journal::Journal;
 use self::services::{ServiceState, Services};
 use kube::core::ObjectMeta;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, JobStatus};
@@ -70,8 +70,10 @@ impl JobSimulation {
             has_no_bundle: false,
             bundle: 0,
             keeps_bundles: false,
+            seconds: 0,
+            refused_pods: BTreeSet::new(),
         };
-        Self::of(server, Services::new(state), Journal::default())
+        Self::of(server, state, Journal::default())
     }
 
     /// A job that runs.
@@ -84,11 +86,11 @@ impl JobSimulation {
 
     /// Goes on from a state, with a frontend that has just begun to lead.
     pub(super) fn resume(snapshot: &Snapshot) -> Self {
-        Self::of(snapshot.server.fork(), Services::new(snapshot.services.clone()), snapshot.journal.clone())
+        Self::of(snapshot.server.fork(), snapshot.services.clone(), snapshot.journal.clone())
     }
 
-    fn of(server: Server, services: Services, journal: Journal) -> Self {
-        let services = Arc::new(services);
+    fn of(server: Server, services: ServiceState, journal: Journal) -> Self {
+        let services = Arc::new(Services::new(services, &server));
         let leader = FrontendProcess::new(&server, &services);
         let simulation = Self { server, services, leader, journal: Arc::new(Mutex::new(journal)) };
         simulation.watch();

@@ -13,7 +13,9 @@ use futures::{FutureExt, StreamExt};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::time::Duration;
 use streams_api::BundleReference;
+use streams_kubernetes_fake::Server;
 use streams_proto::fusion::v1::{
     Fate, HostPool, ParallelRegion, Plan, PortLabel, ProcessingElement, RenderRequest, ResizeRequest, ResizeResponse,
     SubmitRequest, SubmitResponse,
@@ -44,10 +46,14 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) bundle: u32,
     /// Bundles are kept, whatever becomes of their server.
     pub(in super::super) keeps_bundles: bool,
+    /// How long a compilation takes.
+    pub(in super::super) seconds: u64,
+    /// PEs whose pods the cluster refuses.
+    pub(in super::super) refused_pods: BTreeSet<u64>,
 }
 
-/// The services.
-pub(in super::super) struct Services(Mutex<ServiceState>);
+/// The services, and the cluster whose time passes while they work.
+pub(in super::super) struct Services(Mutex<ServiceState>, Server);
 
 /// What the compiler remembers in its layout.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -73,8 +79,8 @@ impl TextInputs {
 }
 
 impl Services {
-    pub(super) fn new(state: ServiceState) -> Self {
-        Self(Mutex::new(state))
+    pub(super) fn new(state: ServiceState, server: &Server) -> Self {
+        Self(Mutex::new(state), server.clone())
     }
 
     pub(in super::super) fn state(&self) -> ServiceState {
@@ -91,7 +97,8 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, is_down, .. } = self.state();
+        let ServiceState { compiler, refuses, is_down, seconds, .. } = self.state();
+        self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
         }

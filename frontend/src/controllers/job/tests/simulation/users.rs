@@ -171,21 +171,38 @@ impl JobSimulation {
     /// there were any.
     pub(in super::super) fn run_pods(&self) -> bool {
         let Some(committed) = self.status().generation else { return false };
+        let refused_pods = self.services.state().refused_pods;
         let mut changed = false;
         for (id, pe) in self.pes() {
             let status = pe.status.clone().unwrap_or_default();
-            let is_current = status.observed_generation == pe.metadata.generation;
+            let is_refused = status.created_launch_count == 0 && refused_pods.contains(&id);
+            let said_so = status.phase == Some(PePhase::Waiting);
+            let is_current = status.observed_generation == pe.metadata.generation && is_refused == said_so;
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
             if is_current || is_going || text.is_none() || pe.spec.generation > committed {
                 continue;
             }
             self.note_state();
+            let now = self.server.now();
+            if is_refused || status.phase == Some(PePhase::Completed) {
+                self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
+                    let status = pe.status.get_or_insert_default();
+                    status.observed_generation = pe.metadata.generation;
+                    if is_refused {
+                        status.phase = Some(PePhase::Waiting);
+                        let words = format!("pod {id} is not permitted");
+                        let kind = condition::READY;
+                        condition::set(&mut status.conditions, kind, false, "PodRefused", &words, None, now);
+                    }
+                });
+                changed = true;
+                continue;
+            }
             let starts = status.created_launch_count == 0 || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
             if starts {
                 self.count_start(id);
             }
-            let now = self.server.now();
             self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
                 let status = pe.status.get_or_insert_default();
                 status.phase = Some(PePhase::Running);
@@ -198,6 +215,16 @@ impl JobSimulation {
             changed = true;
         }
         changed
+    }
+
+    /// The pod of a PE ends as it should, and is not replaced.
+    pub(in super::super) fn complete(&self, id: u64) {
+        let now = self.server.now();
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            let status = pe.status.get_or_insert_default();
+            status.phase = Some(PePhase::Completed);
+            condition::set(&mut status.conditions, condition::READY, false, "PodCompleted", "it is done", None, now);
+        });
     }
 
     fn count_start(&self, id: u64) {

@@ -74,6 +74,7 @@ fn running() -> PeObservation {
         uid: "uid".to_owned(),
         object_generation: Some(1),
         created_at: Some(at(-100)),
+        controlled: true,
         generation: 1,
         runtime_id: "r0".to_owned(),
         policies: Policies { restart_failed: true, delete_failed: true, ..Policies::default() },

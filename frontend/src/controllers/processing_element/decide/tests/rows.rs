@@ -76,6 +76,35 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
 }
 
 #[test]
+fn a_pe_that_was_made_by_hand_is_reported_once() {
+    // something controls it -> warnings
+    for (controlled, expected) in [(true, vec![]), (false, vec!["JobMissing"])] {
+        let mut observed = PeObservation { job: OwnerJob::Missing, ..new() };
+        observed.wanted.controlled = controlled;
+        let decision = decide(&observed);
+        let warnings: Vec<_> = decision.notices.iter().filter(|notice| notice.warning).map(|n| &*n.reason).collect();
+        assert_eq!(warnings, expected);
+        let again = decide(&PeObservation { status: decision.status, ..observed });
+        assert!(again.notices.is_empty(), "it is told once");
+    }
+}
+
+#[test]
+fn a_pe_that_has_completed_is_not_started_because_its_text_changed() {
+    // exit code, restartCompletedPod -> why another pod is asked for
+    let table =
+        [(0, false, None), (0, true, Some(LaunchReason::TextChanged)), (1, false, Some(LaunchReason::TextChanged))];
+    for (code, restart_completed, expected) in table {
+        let mut observed = edited(|o| o.pods = vec![ObservedPod { stage: ended(code != 0, code, ""), ..pod(2) }]);
+        observed.wanted.policies.restart_failed = false;
+        let mut observed = settle(observed, unseen()).observed;
+        observed.wanted.runtime_id = "r1".to_owned();
+        observed.wanted.policies.restart_completed = restart_completed;
+        assert_eq!(launched(observed), expected, "exit code {code}, {restart_completed}");
+    }
+}
+
+#[test]
 fn nothing_at_all_is_done_for_a_pe_or_a_job_that_is_being_deleted() {
     let going: [fn(&mut PeObservation); 2] = [|o| o.wanted.deleting = true, |o| o.job = OwnerJob::Deleting];
     for edit in going {
@@ -125,13 +154,18 @@ fn a_running_pod_is_replaced_at_once_for_these_reasons_only() {
 
 #[test]
 fn a_changed_text_or_a_request_starts_what_had_ended_for_good() {
-    for stage in [ended(true, 1, "Error"), ended(false, 0, "Completed")] {
+    let text = ("r1", None);
+    let request = ("r0", Some("1"));
+    // What has completed is not done again because of its text (rule pe-18).
+    for (stage, changes) in
+        [(ended(true, 1, "Error"), vec![text, request]), (ended(false, 0, "Completed"), vec![request])]
+    {
         let mut observed = running();
         observed.wanted.policies = Policies::default();
         observed.status.consecutive_restarts = 5;
         observed.pods = vec![ObservedPod { stage, ..pod(2) }];
         let observed = settle(observed, unseen()).observed;
-        for (runtime_id, request) in [("r1", None), ("r0", Some("1"))] {
+        for (runtime_id, request) in changes {
             let mut observed = observed.clone();
             observed.wanted.runtime_id = runtime_id.to_owned();
             observed.wanted.restart_requested = request.map(str::to_owned);
@@ -310,7 +344,7 @@ fn phase_and_readiness_follow_the_pod() {
     let refused = edited(|o| {
         o.status.launch_count = 3;
         o.pods.clear();
-        o.refusal = Some("exceeded quota".to_owned());
+        o.refusal = Some(Obstacle { reason: "QuotaExceeded", message: "exceeded quota: q".to_owned() });
     });
     let table = [
         (running(), PePhase::Running, "Running"),
@@ -319,7 +353,7 @@ fn phase_and_readiness_follow_the_pod() {
         (stage(Stage::Unknown), PePhase::Starting, "PodUnknown"),
         (settling(29), PePhase::Starting, "Settling"),
         (settling(30), PePhase::Running, "Running"),
-        (refused, PePhase::Waiting, "PodRefused"),
+        (refused, PePhase::Waiting, "QuotaExceeded"),
     ];
     for (observed, phase, reason) in table {
         let status = settle(observed.clone(), unseen()).observed.status;

@@ -1,0 +1,191 @@
+//! Submissions that take long, or that the cluster does not permit (rules job-18, job-19 and job-41).
+
+use super::simulation::{JobSimulation, UserDeletion};
+use crate::controllers::job::tasks::TaskKind;
+use kube::core::Status;
+use std::collections::BTreeSet;
+use streams_api::{JobPhase, JobStatus, condition};
+use streams_kubernetes_fake::Verb;
+
+/// Reason and message of a condition.
+fn said(status: &JobStatus, kind: &str) -> (String, String) {
+    let condition = condition::get(&status.conditions, kind).expect("it is said");
+    (condition.reason.clone(), condition.message.clone())
+}
+
+fn reasons(simulation: &JobSimulation) -> Vec<String> {
+    simulation.server.announced().into_iter().map(|announced| announced.notice.reason.into_owned()).collect()
+}
+
+#[test]
+fn a_submission_that_takes_too_long_starts_over_and_then_fails() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.seconds = 301);
+    simulation.settle();
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Failed), 3));
+    let (reason, message) = said(&status, condition::SUBMITTED);
+    assert_eq!(reason, "TimedOut");
+    assert!(message.contains("3 attempts took more than 300 s of work each"), "{message}");
+    simulation.check_at_rest();
+    assert_eq!(reasons(&simulation), ["SubmissionTimedOut", "SubmissionTimedOut", "SubmissionFailed"]);
+}
+
+#[test]
+fn another_attempt_begins_with_a_clean_slate_and_keeps_job_id_and_adl() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.seconds = 301);
+    simulation.until(|simulation| simulation.status().submission_attempts == 2);
+    let status = simulation.status();
+    assert!(status.job_id.is_some() && status.adl.is_some() && status.proposal.is_none(), "{status:?}");
+    // The second attempt takes too long as well; the third does not.
+    simulation.services.change(|services| services.seconds = 299);
+    simulation.settle();
+    simulation.check_at_rest();
+    let after = simulation.status();
+    assert_eq!((after.job_id, after.adl, after.submission_attempts), (status.job_id, status.adl, 3));
+    assert_eq!(after.phase, Some(JobPhase::Running));
+}
+
+/// Time of work in several processes adds up; time in which none leads does not count.
+#[test]
+fn the_clock_survives_the_process_and_stands_while_nobody_leads() {
+    // seconds of work in each of two processes -> attempts
+    for (seconds, attempts) in [(100, 1), (160, 2)] {
+        let mut simulation = JobSimulation::new();
+        simulation.services.change(|services| services.seconds = seconds);
+        let compiled = |simulation: &JobSimulation| simulation.status().proposal.is_some();
+        simulation.until(compiled);
+        simulation.crash();
+        simulation.wait(5_000);
+        // The plan is lost with the process, and made again.
+        simulation.delete(&UserDeletion::Chunks);
+        simulation.collect();
+        simulation.services.change(|services| services.seconds = seconds);
+        simulation.until(|simulation| !compiled(simulation));
+        simulation.until(|simulation| compiled(simulation) || simulation.status().submission_attempts > 1);
+        simulation.services.change(|services| services.seconds = 0);
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.status().submission_attempts, attempts, "{seconds} s each");
+    }
+}
+
+#[test]
+fn queues_pauses_and_services_that_do_not_answer_do_not_count() {
+    let mut simulation = JobSimulation::new();
+    let wait = |simulation: &mut JobSimulation| {
+        // Nobody has time for what is asked for.
+        for _ in 0..10 {
+            simulation.wait(100);
+            simulation.reconcile();
+        }
+    };
+    for kind in [TaskKind::Fetch, TaskKind::Compile, TaskKind::Publish] {
+        while simulation.leader.running() != [kind] {
+            simulation.work();
+            simulation.reconcile();
+        }
+        wait(&mut simulation);
+        if kind != TaskKind::Publish {
+            simulation.services.change(|services| (services.is_down, services.seconds) = (true, 50));
+            for _ in 0..20 {
+                simulation.work();
+                simulation.wait(30);
+                simulation.reconcile();
+            }
+            simulation.services.change(|services| (services.is_down, services.seconds) = (false, 0));
+        }
+    }
+    simulation.until(|simulation| simulation.status().generation.is_some());
+    // No pod is created: the PEs wait in their queue.
+    wait(&mut simulation);
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Submitting), 1));
+    assert!(status.submission_worked_milliseconds < 1_000, "{}", status.submission_worked_milliseconds);
+    assert_eq!(said(&status, condition::SUBMITTED).0, "CreatingPods");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_refused_pod_fails_the_submission_once_in_its_own_words_and_nothing_is_torn_down() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.refused_pods = BTreeSet::from([3, 5]));
+    simulation.settle();
+    let before = simulation.pes();
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts), (Some(JobPhase::Failed), 1));
+    let expected = ("PodRefused".to_owned(), "PEs 3, 5 (PodRefused): pod 3 is not permitted".to_owned());
+    for kind in [condition::SUBMITTED, condition::PODS_READY] {
+        assert_eq!(said(&status, kind), expected, "{kind}");
+    }
+    for kind in [condition::READY, condition::PROGRESSING] {
+        assert!(said(&status, kind).1.contains(&expected.1), "{kind}: {:?}", said(&status, kind));
+    }
+    assert_eq!(reasons(&simulation), ["GenerationCommitted", "SubmissionFailed"]);
+    // Neither time nor another process changes anything.
+    for _ in 0..5 {
+        simulation.wait(1_000);
+        simulation.crash();
+        simulation.settle();
+    }
+    assert_eq!((simulation.status().phase, simulation.pes()), (Some(JobPhase::Failed), before));
+    assert!(reasons(&simulation).is_empty(), "it is told once");
+    simulation.forget_starts();
+    simulation.services.change(|services| services.refused_pods.clear());
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running));
+    assert_eq!(simulation.starts().into_iter().collect::<Vec<_>>(), [(3, 1), (5, 1)], "the others ran already");
+    assert_eq!(reasons(&simulation), ["SubmissionSucceeded"]);
+}
+
+#[test]
+fn a_quota_that_permits_no_services_fails_the_submission_once_and_lifting_it_goes_on() {
+    let mut simulation = JobSimulation::new();
+    let words = "services \"job-0\" is forbidden: exceeded quota: q, requested: services=1, used: services=0, limited: services=0";
+    simulation.server.refuse(move |call| {
+        (call.verb == Verb::Apply && call.kind == "Service")
+            .then(|| *Status::failure(words, "Forbidden").with_code(403).boxed())
+    });
+    simulation.until(|simulation| simulation.status().phase == Some(JobPhase::Failed));
+    let pes = simulation.pes();
+    for _ in 0..5 {
+        simulation.wait(1_000);
+        simulation.crash();
+        simulation.reconcile();
+        simulation.reconcile();
+    }
+    let status = simulation.status();
+    assert_eq!((status.phase, status.submission_attempts, status.generation), (Some(JobPhase::Failed), 1, None));
+    assert_eq!(said(&status, condition::SUBMITTED), ("QuotaExceeded".to_owned(), words.to_owned()));
+    assert_eq!(simulation.pes(), pes, "nothing is torn down");
+    assert_eq!(reasons(&simulation), ["SubmissionFailed"]);
+    simulation.server.refuse(|_| None);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().submission_attempts, 1);
+}
+
+#[test]
+fn a_pe_that_has_completed_is_done_and_stays_so_over_resizes() {
+    let mut simulation = JobSimulation::running();
+    // The source, whose text a resize changes.
+    simulation.complete(0);
+    simulation.settle();
+    let is_true = |simulation: &JobSimulation, kind| condition::is_true(&simulation.status().conditions, kind);
+    assert!(is_true(&simulation, condition::READY));
+    assert_eq!(said(&simulation.status(), condition::READY).0, "Completed");
+    let text = simulation.pe(0).unwrap().spec.runtime_id;
+    simulation.forget_starts();
+    simulation.server.announced();
+    simulation.resize(0, 3);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(is_true(&simulation, condition::READY) && is_true(&simulation, condition::PODS_READY));
+    assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [1, 8], "the sink, and the new channel");
+    assert_ne!(simulation.pe(0).unwrap().spec.runtime_id, text, "it has the new text");
+    let committed = simulation.server.announced().into_iter().find(|a| a.notice.reason == "GenerationCommitted");
+    assert_eq!(committed.unwrap().notice.note, "generation 1: 7 PEs kept, 1 restarted, 1 added, 0 removed");
+}
