@@ -1,5 +1,5 @@
-//! Submissions that take long for reasons outside of the frontend, and what only the cluster can refuse: nothing is torn
-//! down, and they go on when the reason is gone (rules job-18, job-41 and job-43).
+//! Submissions that take long for reasons outside of the frontend, and what only the cluster can refuse: nothing is
+//! torn down, and they go on when the reason is gone (rules job-18, job-41 and job-43).
 
 use super::fixture::{Fixture, JOB, Moment, WITHIN, with, with_system};
 use super::quota::{Limited, Quota};
@@ -14,8 +14,8 @@ use streams_api::{
 };
 use streams_control_plane::wait::eventually;
 
-/// Time-out of the submissions, in seconds of work.
-const TIME_OUT: u32 = 2;
+/// Time-out of the submissions, in seconds of work: more than one takes on a machine with a lot else to do.
+const TIME_OUT: u32 = 20;
 /// A call that nobody answers is given up, and shown as trouble, after this time.
 const IMPATIENT: [&str; 6] = ["--submit-call-seconds", "1", "--resize-call-seconds", "1", "--render-call-seconds", "1"];
 
@@ -27,13 +27,13 @@ async fn create(it: &Fixture, change: impl FnOnce(&mut Job)) -> Result<ObservedJ
     ObservedJob::create(&it.client, &job).await
 }
 
-/// Waits until all attempts of the submission would be over, if time that passes counted.
+/// Waits until the submission would have begun anew, if time that passes counted.
 async fn long_ago(job: &ObservedJob) -> Result<()> {
-    eventually("all attempts would be over", WITHIN, || async {
+    eventually("the attempt would be over", WITHIN, || async {
         let status = job.status().await?;
         let started = status.submission_started_at.context("it has not begun")?.0;
         let passed = Timestamp::now().as_second() - started.as_second();
-        ensure!(passed > 4 * i64::from(TIME_OUT), "{passed} s");
+        ensure!(passed > 2 + i64::from(TIME_OUT), "{passed} s");
         Ok(())
     })
     .await
