@@ -206,7 +206,7 @@ mod tests {
         for (finished, degraded, reason, progressing) in table {
             let mut job = job(Some(2), false, None);
             let of_job = job.status.as_mut().unwrap();
-            let finished_at = finished.then(|| Time(Timestamp::UNIX_EPOCH));
+            let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
             of_job.rollout = Some(Rollout { finished_at, ..Rollout::default() });
             if degraded {
                 let conditions = &mut of_job.conditions;
