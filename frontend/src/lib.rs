@@ -11,4 +11,7 @@ pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
 pub mod mirrors;
+mod options;
+pub mod program;
+mod run;
 pub mod settings;

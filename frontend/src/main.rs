@@ -1,75 +1,9 @@
-//! The program `streams-frontend`: reads options, runs, reports errors.
+//! The program `streams-frontend`.
 
-mod options;
-mod run;
-
-use crate::options::{Arguments, Command, RunOptions};
-use anyhow::Context as _;
-use clap::Parser;
-use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
-use streams_api::crds;
-use streams_process::telemetry::{Program, Telemetry};
-
-/// This program in logs and traces.
-const PROGRAM: Program = Program {
-    name: "streams-frontend",
-    version: env!("CARGO_PKG_VERSION"),
-    // kube says of every failed call what is said here as well, or is retried and worth nothing.
-    log: "info,kube_client=off",
-    detailed: &["streams_frontend", "streams_kubernetes", "kube_client"],
-};
+use streams_frontend::program;
+use streams_kubernetes::client;
 
 fn main() -> ExitCode {
-    match Arguments::parse().into_command() {
-        Command::Run(options) => start(*options),
-        Command::Crds { directory } => show_crds(directory.as_deref()).map_or_else(failed, |()| ExitCode::SUCCESS),
-    }
-}
-
-fn failed(error: anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    ExitCode::FAILURE
-}
-
-fn start(options: RunOptions) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(error.into()),
-    };
-    let code = runtime.block_on(async {
-        let telemetry = match Telemetry::start(&options.telemetry, PROGRAM) {
-            Ok(telemetry) => telemetry,
-            Err(error) => return failed(error),
-        };
-        let result = run::run(options).await;
-        if let Err(error) = &result {
-            tracing::error!(error = format!("{error:#}"), "ended");
-        }
-        telemetry.stop().await;
-        result.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
-    });
-    // Work that cannot be interrupted does not keep the process from ending.
-    runtime.shutdown_background();
-    code
-}
-
-fn show_crds(directory: Option<&Path>) -> anyhow::Result<()> {
-    let mut all = String::new();
-    for crd in crds::crds()? {
-        let manifest = crds::manifest(&crd)?;
-        match directory {
-            Some(directory) => {
-                let path = directory.join(crds::file_name(&crd));
-                std::fs::write(&path, manifest).with_context(|| path.display().to_string())?;
-            }
-            None => all.extend(["---\n", &manifest]),
-        }
-    }
-    match io::stdout().write_all(all.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("the manifests cannot be printed"),
-    }
+    program::main(client::new)
 }

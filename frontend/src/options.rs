@@ -2,12 +2,12 @@
 //!
 //! Every option can also be given by an environment variable, as a Deployment does.
 
+use crate::fusion;
+use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use streams_frontend::fusion;
-use streams_frontend::settings::{BundleSettings, JobSettings, PodSettings, seconds};
 use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::leadership::LeaseOptions;
 use streams_kubernetes::watch::Scope;

@@ -9,20 +9,20 @@
 //! rest is stopped. The next leader goes on with what is not finished in time. A lost Lease ends the process at once
 //! (rule call-13); so does a second signal.
 
+use crate::bundles::Fetcher;
+use crate::controllers::{self, Dependencies, LastSeen};
+use crate::elasticity::{self, Elasticity};
+use crate::fusion;
+use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
 use anyhow::{Context as _, anyhow, bail};
-use kube::Config;
 use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_frontend::bundles::Fetcher;
-use streams_frontend::controllers::{self, Dependencies, LastSeen};
-use streams_frontend::elasticity::{self, Elasticity};
-use streams_frontend::fusion;
-use streams_frontend::mirrors::Mirrors;
-use streams_kubernetes::client;
+use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::events::{Events, Reporter};
 use streams_kubernetes::leadership::{self, Leader};
 use streams_kubernetes::metrics::Metrics;
@@ -38,11 +38,14 @@ const REPORTER: &str = "streams.ibm.com/frontend";
 /// How long tasks that only have to notice the end may take.
 const LAST_TASKS: Duration = Duration::from_secs(3);
 
+/// Makes the client of the API server.
+pub(crate) type MakeClient = fn(Config, CallOptions, &Metrics) -> kube::Result<Client>;
+
 /// Runs until a signal.
 ///
 /// # Errors
 /// Something cannot be started, or failed for good; leadership was lost.
-pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
+pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow::Result<()> {
     // Fails only if there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let asked_to_stop = signals()?;
@@ -54,7 +57,7 @@ pub(crate) async fn run(options: RunOptions) -> anyhow::Result<()> {
     }
     let identity = lease.as_ref().map_or_else(|| options.identity(), |lease| lease.identity.clone());
     let api_server = api_server(&config);
-    let client = client::new(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
+    let client = make_client(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
 
     // Every replica: mirrors, Events, probes, the elasticity API.
     let mut background = JoinSet::new();

@@ -8,6 +8,7 @@
 //!     v
 //!   system:   replicas of the fusion service and a frontend, as processes; what they have brought about
 //!   sample:   the project's own application
+//!   faults:   calls of a frontend of the tests that fail as they are told to
 //!   cargo:    this workspace's own programs, built by the running cargo
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 pub mod cargo;
 pub mod demo;
+pub mod faults;
 pub mod sample;
 pub mod soak;
 pub mod system;

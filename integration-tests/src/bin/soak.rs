@@ -2,10 +2,15 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use integration_tests::soak::{report, resizes};
+use integration_tests::soak::crash_points::{self, Blow, Operation, Watches};
+use integration_tests::soak::load::{self, Shape};
+use integration_tests::soak::{declarations, report, resizes};
+use integration_tests::system::Programs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use streams_api::crds;
+use streams_control_plane::ControlPlane;
 use streams_control_plane::process::{Supervisor, supervise_if_asked};
 use streams_control_plane::stop;
 
@@ -15,7 +20,19 @@ use streams_control_plane::stop;
   cargo soak resizes                               ten minutes, report in docs/measurements/soak-resizes.md
   cargo soak resizes --minutes 60 --seed 4         longer, other widths and faults
   cargo soak resizes --minutes 2 --no-blows --report /tmp/quiet.md
-                                                   only load: how long resizes take when nothing dies")]
+                                                   only load: how long resizes take when nothing dies
+  cargo soak declarations                          each field alone, then random sequences, for 15 minutes
+  cargo soak declarations --seed 4 --sequence random/17
+                                                   one random sequence of seed 4 again
+  cargo soak declarations --sequence processingElement.image
+                                                   every sequence whose name begins like this
+  cargo soak crash-points                          every write and every call of every operation; takes most of an hour
+  cargo soak crash-points --every 20 --faults kills
+                                                   a sample: the process is killed at every twentieth point
+  cargo soak crash-points --operation grow --late 2000
+                                                   one operation, while all that watches tell comes two seconds late
+  cargo soak load                                  300 jobs in 12 namespaces, a job of 1,000 PEs, a hostile tenant
+  cargo soak load --jobs 0 --pes 10000 --resizes 0 one job of 10,000 PEs only")]
 struct Arguments {
     #[command(subcommand)]
     name: Name,
@@ -26,6 +43,15 @@ enum Name {
     /// Random widths, several regions at once, while processes and pods die; everything must be in its place in between
     /// and at the end
     Resizes(Resizes),
+    /// Every field of a job set, changed, made invalid, corrected and removed, alone and at random; each job must come
+    /// to rest like a fresh one, or say why not
+    Declarations(Declarations),
+    /// The frontend is killed before and after every write, and every call fails in every way; each time the job must
+    /// come to the same end
+    CrashPoints(CrashPoints),
+    /// Many jobs at once and large ones, beside a bare client that writes the same objects; a tenant beside a hostile
+    /// one
+    Load(Load),
 }
 
 #[derive(clap::Args, Debug)]
@@ -53,6 +79,103 @@ struct Resizes {
     report: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+struct Declarations {
+    /// How long new sequences are begun.
+    #[arg(long, default_value_t = 15.0, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// Number from which the random sequences follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Sequences that are run at the same time, each in a namespace of its own.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    at_once: u8,
+    /// Only sequences whose name begins like this, or one sequence in JSON as a report has it.
+    #[arg(long, value_name = "NAME")]
+    sequence: Option<String>,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/declarations.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+struct CrashPoints {
+    /// Frontends, with a job each, that are struck at the same time.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
+    lanes: u8,
+    /// Only every so many points.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+    /// How many points are left out at first.
+    #[arg(long, default_value_t = 0)]
+    offset: u32,
+    /// What happens at the points.
+    #[arg(long, value_enum, default_value_t = Kind::All)]
+    faults: Kind,
+    /// Only this operation; can be given several times.
+    #[arg(long = "operation", value_name = "NAME", value_parser = operation)]
+    operations: Vec<Operation>,
+    /// Watches tell everything so much later: mirrors are stale.
+    #[arg(long, value_name = "MILLISECONDS", conflicts_with = "break_off")]
+    late: Option<u64>,
+    /// Watches break off after so many pieces.
+    #[arg(long, value_name = "PIECES")]
+    break_off: Option<usize>,
+    /// No new points after this time.
+    #[arg(long, default_value_t = 120.0, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/crash-points.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Kind {
+    /// The process is killed.
+    Kills,
+    /// Calls fail.
+    Calls,
+    /// Both.
+    All,
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    let known = Operation::ALL.map(|operation| operation.to_string());
+    let found = Operation::ALL.into_iter().find(|operation| operation.to_string() == text);
+    found.ok_or_else(|| format!("there are: {}", known.join(", ")))
+}
+
+#[derive(clap::Args, Debug)]
+struct Load {
+    /// Jobs of 12 PEs that are created at once; 0 for none.
+    #[arg(long, default_value_t = 300)]
+    jobs: u16,
+    /// Namespaces that they are in.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(1..))]
+    namespaces: u8,
+    /// PEs of one large job; can be given several times, 0 for none.
+    #[arg(long, default_values_t = [1_000], value_parser = clap::value_parser!(u16).range(..=10_000))]
+    pes: Vec<u16>,
+    /// Calls that the bare client makes at the same time.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
+    at_once: u8,
+    /// Resizes of a tenant, alone and beside a hostile one; 0 to leave this out.
+    #[arg(long, default_value_t = 15)]
+    resizes: u16,
+    /// PEs of the hostile tenant that restart.
+    #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u16).range(6..=10_000))]
+    hostile_pes: u16,
+    /// Longest time for each thing that is waited for.
+    #[arg(long, default_value_t = 30.0, value_name = "MINUTES", value_parser = positive)]
+    within: f64,
+    /// What else the machine does, for the report.
+    #[arg(long, default_value = "nothing", value_name = "TEXT")]
+    beside: String,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/load.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
@@ -64,8 +187,13 @@ fn main() -> ExitCode {
     if let Some(code) = supervise_if_asked() {
         return code;
     }
-    let Arguments { name: Name::Resizes(arguments) } = Arguments::parse();
-    match soak(&arguments) {
+    let result = match Arguments::parse().name {
+        Name::Resizes(arguments) => soak_resizes(&arguments),
+        Name::Declarations(arguments) => soak_declarations(&arguments),
+        Name::CrashPoints(arguments) => soak_crash_points(&arguments),
+        Name::Load(arguments) => soak_load(&arguments),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -75,7 +203,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn soak(arguments: &Resizes) -> Result<()> {
+async fn soak_resizes(arguments: &Resizes) -> Result<()> {
     // It comes to an end in good order: the resizes that have begun, the last check, the report.
     let stop = stop::asked()?;
     let options = resizes::SoakOptions {
@@ -96,4 +224,87 @@ async fn soak(arguments: &Resizes) -> Result<()> {
             bail!("{failure:#}{logs}")
         }
     }
+}
+
+#[tokio::main]
+async fn soak_declarations(arguments: &Declarations) -> Result<()> {
+    let options = declarations::DeclarationOptions {
+        duration: Duration::from_secs_f64(arguments.minutes * 60.0),
+        seed: arguments.seed,
+        at_once: arguments.at_once.into(),
+        only: arguments.sequence.clone(),
+    };
+    let outcome = declarations::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
+    let page = declarations::report::page(&options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    if outcome.failures.is_empty() && outcome.broken.is_empty() {
+        return Ok(());
+    }
+    let logs = outcome.logs.map_or_else(String::new, |logs| format!("; logs: {}", logs.display()));
+    bail!("{} sequences failed, {} could not be run{logs}", outcome.failures.len(), outcome.broken.len())
+}
+
+#[tokio::main]
+async fn soak_crash_points(arguments: &CrashPoints) -> Result<()> {
+    let blows = match arguments.faults {
+        Kind::Kills => Blow::KILLS.into(),
+        Kind::Calls => Blow::FAULTS.into(),
+        Kind::All => Blow::KILLS.into_iter().chain(Blow::FAULTS).collect(),
+    };
+    let watches = match (arguments.late, arguments.break_off) {
+        (Some(milliseconds), _) => Watches::Late(milliseconds),
+        (None, Some(after)) => Watches::BreakOff(after),
+        (None, None) => Watches::Good,
+    };
+    let options = crash_points::CrashPointOptions {
+        lanes: arguments.lanes.into(),
+        every: arguments.every as usize,
+        offset: arguments.offset as usize,
+        blows,
+        watches,
+        operations: if arguments.operations.is_empty() { Operation::ALL.into() } else { arguments.operations.clone() },
+        within: Duration::from_secs_f64(arguments.minutes * 60.0),
+    };
+    let supervisor = Supervisor::this_program()?;
+    let stop = stop::asked()?;
+    let programs = Programs::build_with_faults(&supervisor).await?;
+    let cluster = streams_control_plane::Options { crds: crds::crds()?, ..streams_control_plane::Options::default() };
+    let control_plane = ControlPlane::start(&supervisor, &cluster).await?;
+    let outcome = crash_points::run(&control_plane, &supervisor, &programs, &options, stop).await?;
+    let page = crash_points::report::page(&given(), &options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    control_plane.stop().await?;
+    match outcome.failures.len() {
+        0 => Ok(()),
+        failed => bail!("{failed} points failed"),
+    }
+}
+
+#[tokio::main]
+async fn soak_load(arguments: &Load) -> Result<()> {
+    let many = (arguments.jobs > 0).then(|| Shape::many(arguments.jobs.into(), arguments.namespaces.into()));
+    let large = arguments.pes.iter().filter(|pes| **pes > 0).map(|pes| Shape::large(usize::from(*pes)));
+    let options = load::LoadOptions {
+        shapes: many.into_iter().chain(large).collect(),
+        at_once: arguments.at_once.into(),
+        within: Duration::from_secs_f64(arguments.within * 60.0),
+        resizes: arguments.resizes.into(),
+        hostile_pes: arguments.hostile_pes.into(),
+        beside: arguments.beside.clone(),
+    };
+    let outcome = load::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
+    let page = load::report::page(&given(), &options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    match outcome.failures.as_slice() {
+        [] => Ok(()),
+        failures => bail!("{}", failures.join("; ")),
+    }
+}
+
+/// The command as it was given.
+fn given() -> String {
+    format!("cargo soak {}", std::env::args().skip(1).collect::<Vec<_>>().join(" "))
 }

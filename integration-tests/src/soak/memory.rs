@@ -54,7 +54,7 @@ impl Memory {
 }
 
 /// `VmRSS` of a process, where the system says so.
-fn resident(id: u32) -> Option<u64> {
+pub(super) fn resident(id: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()

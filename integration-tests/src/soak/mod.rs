@@ -1,8 +1,11 @@
 //! Long runs under load and disturbance, whose reports are kept under `docs/measurements/`.
 //!
 //! * [`resizes`] — resizes regions all the time while processes and pods die, and checks the jobs in between;
-//! * [`faults`] — the faults that it injects;
+//! * [`crash_points`] — kills a frontend at every write, and lets every call fail in every way;
+//! * [`declarations`] — writes every field of a spec, good and bad, in sequences, and judges what comes of it;
+//! * [`faults`] — the faults that `resizes` injects;
 //! * [`figures`] — durations and percentiles;
+//! * [`load`] — many jobs and large ones at once beside a bare client, and tenants beside each other;
 //! * [`memory`] — the memory that the services take;
 //! * `commit` — which commit a report is about;
 //! * [`report`] — the page that is kept.
@@ -10,8 +13,11 @@
 //! Knows: what a job must consist of once it has settled. Must not know: how the operator gets there.
 
 mod commit;
+pub mod crash_points;
+pub mod declarations;
 pub mod faults;
 pub mod figures;
+pub mod load;
 pub mod memory;
 pub mod report;
 pub mod resizes;

@@ -100,7 +100,12 @@ fn seconds(duration: Duration) -> String {
     format!("{:.2}", duration.as_secs_f64())
 }
 
-fn table<const N: usize>(page: &mut String, header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> Result<()> {
+/// A table in Markdown.
+pub(super) fn table<const N: usize>(
+    page: &mut String,
+    header: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Result<()> {
     writeln!(page, "| {} |", header.join(" | "))?;
     writeln!(page, "|{}", "---|".repeat(N))?;
     for row in rows {
@@ -123,7 +128,7 @@ fn command(options: &SoakOptions) -> String {
 }
 
 /// Processors, memory and system.
-fn machine() -> String {
+pub(super) fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let read = |path: &str, field: &str| {
         let text = std::fs::read_to_string(path).ok()?;

@@ -6,12 +6,14 @@
 //! * [`rights`] — what the frontend may do in a cluster;
 //! * [`job`] — a job as its users see it: objects, conditions, waiting;
 //! * [`snapshot`] — its pods at a moment, and what two moments differ in;
-//! * [`inventory`] — all its objects, and what is wrong with them once the job has settled.
+//! * [`inventory`] — all its objects, and what is wrong with them once the job has settled;
+//! * [`picture`] — all its objects without what differs from one job to the next, to compare two jobs.
 //!
 //! Knows: how the programs are started, what a job consists of. Must not know: what a test does with it.
 
 pub mod inventory;
 pub mod job;
+pub mod picture;
 pub mod rights;
 pub mod snapshot;
 
@@ -55,12 +57,24 @@ impl Programs {
     /// # Errors
     /// When they do not compile.
     pub async fn build(supervisor: &Supervisor) -> Result<Self> {
+        Self::with_frontend(supervisor, "streams-frontend").await
+    }
+
+    /// The same, with the frontend whose calls fail as a referee says ([`faults`](crate::faults)).
+    ///
+    /// # Errors
+    /// When they do not compile.
+    pub async fn build_with_faults(supervisor: &Supervisor) -> Result<Self> {
+        Self::with_frontend(supervisor, "frontend-with-faults").await
+    }
+
+    async fn with_frontend(supervisor: &Supervisor, frontend: &str) -> Result<Self> {
         let state = StateDirectory::create(supervisor)?;
         let mut built =
             crate::cargo::build(supervisor, &state, &["streams-frontend", "fusion-service", "integration-tests"])
                 .await?;
         let mut take = |name: &str| built.remove(name).with_context(|| format!("cargo did not build {name}"));
-        Ok(Self { frontend: take("streams-frontend")?, fusion: take("fusion-service")? })
+        Ok(Self { frontend: take(frontend)?, fusion: take("fusion-service")? })
     }
 }
 

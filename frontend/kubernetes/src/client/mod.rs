@@ -23,14 +23,15 @@ use crate::metrics::Metrics;
 use axum::body::HttpBody;
 use bytes::Bytes;
 use http::{Request, Response};
-use kube::client::{Body, ClientBuilder};
+use kube::client::{Body, ClientBuilder, DynBody};
 use kube::{Client, Config};
 use std::time::Duration;
 use tokio::time::Instant;
 use tower::buffer::BufferLayer;
+use tower::layer::util::Identity;
 use tower::retry::RetryLayer;
-use tower::util::MapRequestLayer;
-use tower::{BoxError, Service};
+use tower::util::{BoxService, MapRequestLayer};
+use tower::{BoxError, Layer, Service};
 
 /// Calls that wait for the connection pool.
 const BUFFERED_CALLS: usize = 1024;
@@ -62,13 +63,32 @@ impl Default for CallOptions {
     }
 }
 
+/// What kube makes of a configuration: it sends a request and gives the answer.
+pub type Transport = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
 /// A client whose calls have deadlines and are retried.
 ///
 /// # Errors
 /// The configuration cannot be used, e.g. its certificates cannot be read.
-pub fn new(mut config: Config, options: CallOptions, metrics: &Metrics) -> kube::Result<Client> {
+pub fn new(config: Config, options: CallOptions, metrics: &Metrics) -> kube::Result<Client> {
+    with_layer(config, options, metrics, &Identity::new())
+}
+
+/// [`new`], with a layer around kube's client: every try of a call goes through it.
+///
+/// # Errors
+/// As [`new`].
+pub fn with_layer<L, B>(mut config: Config, options: CallOptions, metrics: &Metrics, layer: &L) -> kube::Result<Client>
+where
+    L: Layer<Transport>,
+    L::Service: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    <L::Service as Service<Request<Body>>>::Future: Send + 'static,
+    <L::Service as Service<Request<Body>>>::Error: Into<BoxError> + Send + Sync,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
     config.default_retry = false;
-    let builder = ClientBuilder::try_from(config)?;
+    let builder = ClientBuilder::try_from(config)?.with_layer(layer);
     Ok(stack(builder, options, metrics))
 }
 

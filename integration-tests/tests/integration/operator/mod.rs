@@ -11,6 +11,7 @@ mod quota;
 mod bad_bundles;
 mod bad_resizes;
 mod bundles;
+mod crash_points;
 mod deletion;
 mod edits;
 mod elasticity;

@@ -1,0 +1,276 @@
+//! Says what becomes of each call of a frontend: it counts those that matter and strikes at one of them.
+
+use crate::faults::{Asked, Verdict};
+use anyhow::{Context as _, Result};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::AbortHandle;
+
+/// Where a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blow {
+    /// The process is killed before a write is sent.
+    KilledBefore,
+    /// The process is killed after a write was answered.
+    KilledAfter,
+    /// A call is answered with this status.
+    Status(u16),
+    /// The connection breaks.
+    Reset,
+    /// Nobody answers.
+    TimeOut,
+    /// What was asked for happens, and the answer is lost.
+    AnswerLost,
+}
+
+impl Blow {
+    /// The process is killed.
+    pub const KILLS: [Self; 2] = [Self::KilledBefore, Self::KilledAfter];
+    /// The API server, or the way to it, fails.
+    pub const FAULTS: [Self; 8] = [
+        Self::Status(429),
+        Self::Status(500),
+        Self::Status(503),
+        Self::Status(504),
+        Self::Status(409),
+        Self::Reset,
+        Self::TimeOut,
+        Self::AnswerLost,
+    ];
+
+    /// Whether the process ends.
+    pub fn kills(self) -> bool {
+        Self::KILLS.contains(&self)
+    }
+
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::KilledBefore => Verdict::DieBefore,
+            Self::KilledAfter => Verdict::DieAfter,
+            Self::Status(code) => Verdict::Status(code),
+            Self::Reset => Verdict::Reset,
+            Self::TimeOut => Verdict::Hang,
+            Self::AnswerLost => Verdict::LoseAnswer,
+        }
+    }
+}
+
+impl fmt::Display for Blow {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KilledBefore => formatter.write_str("killed before"),
+            Self::KilledAfter => formatter.write_str("killed after"),
+            Self::Status(code) => write!(formatter, "answered {code}"),
+            Self::Reset => formatter.write_str("connection reset"),
+            Self::TimeOut => formatter.write_str("no answer"),
+            Self::AnswerLost => formatter.write_str("answer lost"),
+        }
+    }
+}
+
+/// What watches are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Watches {
+    /// As they are.
+    #[default]
+    Good,
+    /// What they tell comes so many milliseconds late.
+    Late(u64),
+    /// Each breaks off after so many pieces.
+    BreakOff(usize),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watches: Watches,
+    /// Calls are counted.
+    counts: bool,
+    /// Where to strike, from 1 on: among the writes for a kill, else among all calls.
+    strikes_at: Option<(usize, Blow)>,
+    /// Calls so far, and how many of them were writes.
+    calls: Vec<String>,
+    writes: usize,
+    /// The call that was struck.
+    struck: Option<String>,
+}
+
+/// The referee of one frontend.
+#[derive(Debug)]
+pub struct Referee {
+    // Holds the socket.
+    directory: TempDir,
+    state: Arc<Mutex<State>>,
+    serving: AbortHandle,
+}
+
+impl Drop for Referee {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+/// What happened between two moments.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Method and path of each call that counts, in their order.
+    pub calls: Vec<String>,
+    /// How many of them were writes.
+    pub writes: usize,
+    /// The one that was struck.
+    pub struck: Option<String>,
+}
+
+impl Referee {
+    /// Begins to answer. All calls pass.
+    ///
+    /// # Errors
+    /// When there can be no socket.
+    pub fn start() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let listener = UnixListener::bind(socket(directory.path())).context("no socket for the referee")?;
+        let state = Arc::<Mutex<State>>::default();
+        let answering = Arc::clone(&state);
+        let serving = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let state = Arc::clone(&answering);
+                tokio::spawn(async move {
+                    // Whoever asked may be dead by now.
+                    let _ = answer(stream, &state).await;
+                });
+            }
+        });
+        Ok(Self { directory, state, serving: serving.abort_handle() })
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        socket(self.directory.path())
+    }
+
+    /// From now on watches are like this, once they begin anew.
+    pub fn watches(&self, watches: Watches) {
+        self.state().watches = watches;
+    }
+
+    /// Counts from now on, and strikes at the n-th call.
+    pub fn begin(&self, strikes_at: Option<(usize, Blow)>) {
+        let mut state = self.state();
+        *state = State { watches: state.watches, counts: true, strikes_at, ..State::default() };
+    }
+
+    /// Whether it has struck.
+    pub fn has_struck(&self) -> bool {
+        self.state().struck.is_some()
+    }
+
+    /// Stops counting; nothing is struck any more.
+    pub fn end(&self) -> Counted {
+        let mut state = self.state();
+        let next = State { watches: state.watches, ..State::default() };
+        let ended = std::mem::replace(&mut *state, next);
+        Counted { calls: ended.calls, writes: ended.writes, struck: ended.struck }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("referee")
+}
+
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Nothing that is done under the lock leaves it half done.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn answer(stream: UnixStream, state: &Mutex<State>) -> Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    stream.read_line(&mut line).await?;
+    let verdict = locked(state).judge(&serde_json::from_str(&line)?);
+    let mut line = serde_json::to_vec(&verdict)?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    Ok(())
+}
+
+impl State {
+    fn judge(&mut self, asked: &Asked) -> Verdict {
+        let (path, query) = asked.uri.split_once('?').unwrap_or((&asked.uri, ""));
+        if query.split('&').any(|part| part.starts_with("watch=")) {
+            return match self.watches {
+                Watches::Good => Verdict::Pass,
+                Watches::Late(milliseconds) => Verdict::Late(milliseconds),
+                Watches::BreakOff(after) => Verdict::BreakOff(after),
+            };
+        }
+        // Leadership and Events are no part of what is done for a job.
+        let is_beside = ["/leases", "/events"].iter().any(|resource| path.contains(resource));
+        let is_write = asked.method != "GET";
+        if !self.counts || is_beside {
+            return Verdict::Pass;
+        }
+        let call = format!("{} {path}", asked.method);
+        self.calls.push(call.clone());
+        self.writes += usize::from(is_write);
+        // Only a write is in conflict with another one.
+        let strikes = |blow: Blow| is_write || !(blow.kills() || blow == Blow::Status(409));
+        let number = |blow: Blow| if blow.kills() { self.writes } else { self.calls.len() };
+        match self.strikes_at {
+            Some((at, blow)) if at == number(blow) && strikes(blow) => {
+                self.struck = Some(call);
+                blow.verdict()
+            }
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, uri: &str) -> Asked {
+        Asked { method: method.to_owned(), uri: uri.to_owned() }
+    }
+
+    #[test]
+    fn the_call_of_this_number_is_struck_and_no_other() {
+        let mut state = State { counts: true, strikes_at: Some((2, Blow::KilledAfter)), ..State::default() };
+        // call -> what becomes of it
+        let table = [
+            (asked("GET", "/api/v1/pods?limit=5"), Verdict::Pass),
+            (asked("POST", "/api/v1/namespaces/n/pods"), Verdict::Pass),
+            (asked("PUT", "/apis/coordination.k8s.io/v1/namespaces/n/leases/l"), Verdict::Pass),
+            (asked("POST", "/apis/events.k8s.io/v1/namespaces/n/events"), Verdict::Pass),
+            (asked("PATCH", "/api/v1/namespaces/n/services/s"), Verdict::DieAfter),
+            (asked("PATCH", "/api/v1/namespaces/n/services/t"), Verdict::Pass),
+        ];
+        for (asked, expected) in table {
+            assert_eq!(state.judge(&asked), expected, "{asked:?}");
+        }
+        assert_eq!(state.struck.as_deref(), Some("PATCH /api/v1/namespaces/n/services/s"));
+        assert_eq!((state.calls.len(), state.writes), (4, 3));
+        // Of all calls the first is a read: it is in conflict with nobody, but it may get no answer.
+        for (blow, expected) in [(Blow::Status(409), Verdict::Pass), (Blow::Reset, Verdict::Reset)] {
+            let mut state = State { counts: true, strikes_at: Some((1, blow)), ..State::default() };
+            assert_eq!(state.judge(&asked("GET", "/api/v1/pods?limit=5")), expected, "{blow}");
+        }
+    }
+
+    #[test]
+    fn watches_are_disturbed_as_they_are_to_be() {
+        let watch = asked("GET", "/api/v1/pods?watch=true&resourceVersion=7");
+        let mut state = State { watches: Watches::Late(5), ..State::default() };
+        assert_eq!(state.judge(&watch), Verdict::Late(5));
+        state.watches = Watches::BreakOff(2);
+        assert_eq!(state.judge(&watch), Verdict::BreakOff(2));
+        assert!(state.calls.is_empty());
+    }
+}

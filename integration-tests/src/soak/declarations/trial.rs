@@ -1,0 +1,406 @@
+//! One sequence, from its namespace to the end of it.
+
+use super::judge::{Oracle, Standing, has_one_of, is_pinned};
+use super::sequence::{Child, End, Propagation, Sequence, Step};
+use super::world::{Answer, JOB, WITHIN, World};
+use super::{fields, fresh};
+use crate::system::picture::{self, Likeness};
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use streams_api::{ParallelRegion, ProcessingElement, condition, names};
+use streams_control_plane::wait::eventually;
+
+/// How long an explanation must stay.
+const SAID_FOR: Duration = Duration::from_millis(1_500);
+/// How long a job must stay ready: a controller that has not heard of an edit yet says nothing of it.
+const READY_FOR: Duration = Duration::from_millis(600);
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+
+/// What was found to be wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// By which oracle.
+    pub oracle: Oracle,
+    /// After how many steps.
+    pub after: usize,
+    /// In words.
+    pub what: String,
+}
+
+/// A sequence while it is run.
+struct Trial<'a> {
+    world: &'a World,
+    namespace: String,
+    /// What the user wants.
+    spec: Value,
+    exists: bool,
+    /// What is wrong with it at the moment, by place.
+    causes: BTreeMap<String, Vec<String>>,
+    was_bad: bool,
+    widths: BTreeMap<String, Value>,
+    restarts: u32,
+    steps: usize,
+}
+
+/// Why a trial ends early: the job is at fault, or the harness.
+enum Ended {
+    Failure(Failure),
+    Broken(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Ended {
+    fn from(error: E) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+/// Runs a sequence: what is wrong, or nothing.
+///
+/// # Errors
+/// When it cannot be run.
+pub(super) async fn run(world: &World, sequence: &Sequence) -> Result<Option<Failure>> {
+    let namespace = world.namespace().await?;
+    let mut trial = Trial {
+        world,
+        namespace: namespace.clone(),
+        spec: json!({}),
+        exists: false,
+        causes: BTreeMap::new(),
+        was_bad: false,
+        widths: BTreeMap::new(),
+        restarts: 0,
+        steps: 0,
+    };
+    let ended = trial.whole(sequence).await;
+    match ended {
+        Ok(()) => Ok(None),
+        Err(ended) => {
+            // Whatever is left of it.
+            let _ = world.leave(&namespace).await;
+            match ended {
+                Ended::Failure(failure) => Ok(Some(failure)),
+                Ended::Broken(error) => Err(error.context(format!("{} in {namespace}", sequence.name))),
+            }
+        }
+    }
+}
+
+impl Trial<'_> {
+    async fn whole(&mut self, sequence: &Sequence) -> Result<(), Ended> {
+        for step in &sequence.steps {
+            let begun = self.begin(step).await?;
+            self.steps += 1;
+            if begun && self.exists {
+                self.converge(step).await?;
+            }
+        }
+        if self.exists && self.causes.is_empty() {
+            self.like_a_fresh_one().await?;
+        }
+        self.end(sequence.end).await
+    }
+
+    fn failure(&self, oracle: Oracle, what: String) -> Ended {
+        Ended::Failure(Failure { oracle, after: self.steps, what })
+    }
+
+    /// Does a step. Says whether there is something to wait for.
+    async fn begin(&mut self, step: &Step) -> Result<bool, Ended> {
+        match step {
+            Step::Create { spec, words, refused } => {
+                self.spec = spec.clone();
+                let answer = self.world.create(&self.namespace, spec).await?;
+                self.exists = self.taken("the spec", answer, words, false)?;
+                self.must_be_refused(self.exists && *refused)?;
+                if self.exists && !words.is_empty() {
+                    self.causes.insert("the spec".to_owned(), words.clone());
+                }
+                Ok(self.exists)
+            }
+            Step::Set { at, value, words, refused } => {
+                let is_taken = self.set(at, value, words).await?;
+                self.must_be_refused(is_taken && *refused)?;
+                Ok(is_taken)
+            }
+            Step::Width { region, width, words } => {
+                let answer = self.world.resize(&self.namespace, region, width).await?;
+                let is_taken = self.taken(region, answer, words, false)?;
+                if is_taken {
+                    self.causes.remove(region);
+                    self.widths.insert(region.clone(), width.clone());
+                    if !words.is_empty() {
+                        self.causes.insert(region.clone(), words.clone());
+                    }
+                }
+                Ok(is_taken)
+            }
+            Step::Restart => {
+                self.restarts += 1;
+                self.world.restart(&self.namespace, &self.restarts.to_string()).await?;
+                Ok(true)
+            }
+            Step::Lose(child) => {
+                self.lose(*child).await?;
+                Ok(true)
+            }
+            Step::Spoil(child) => {
+                self.spoil(*child).await?;
+                Ok(true)
+            }
+            Step::Again(propagation) => {
+                self.world.delete(&self.namespace, *propagation).await?;
+                self.widths.clear();
+                let spec = self.spec.clone();
+                let again = eventually("the name can be used again", WITHIN, || async {
+                    match self.world.create(&self.namespace, &spec).await? {
+                        Answer::Taken => Ok(()),
+                        Answer::Refused(said) => bail!("{said}"),
+                    }
+                });
+                again.await.map_err(|error| self.failure(Oracle::Deletion, format!("{error:#}")))?;
+                if *propagation == Propagation::Orphan {
+                    let words = ["taken".to_owned(), "in the way".to_owned()];
+                    self.causes.insert("what the job before left".to_owned(), words.into());
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Writes a field; what a refused creation wanted is created with the next field that is written.
+    async fn set(&mut self, at: &[String], value: &Value, words: &[String]) -> Result<bool, Ended> {
+        let place = at.join(".");
+        let patch = fields::patch(at, value);
+        let wanted = fields::merged(&self.spec, &patch);
+        let answer = if self.exists {
+            self.world.edit(&self.namespace, &patch).await?
+        } else {
+            self.world.create(&self.namespace, &wanted).await?
+        };
+        let existed = self.exists;
+        let is_taken = self.taken(&place, answer, words, value.is_null())?;
+        if is_taken || !existed {
+            self.spec = wanted;
+        }
+        if is_taken {
+            self.exists = true;
+            self.causes.remove(&place);
+            self.causes.remove("the spec");
+            if !words.is_empty() {
+                self.causes.insert(place, words.to_vec());
+            }
+        }
+        Ok(is_taken)
+    }
+
+    /// Judges an answer of the API server.
+    fn taken(&mut self, place: &str, answer: Answer, words: &[String], removes: bool) -> Result<bool, Ended> {
+        self.was_bad |= !words.is_empty();
+        let Answer::Refused(said) = answer else { return Ok(true) };
+        let parts: Vec<String> = place.split('.').map(str::to_owned).collect();
+        let is_told = has_one_of(&said, words) || (!words.is_empty() && has_one_of(&said, &parts));
+        match words {
+            // What a spec must have cannot be removed, and what it was compiled from cannot be changed.
+            [] if is_pinned(&said) || (removes && has_one_of(&said, &parts)) => Ok(false),
+            [] => Err(self.failure(Oracle::Convergence, format!("a good value of {place} is refused: {said}"))),
+            _ if is_told || is_pinned(&said) => Ok(false),
+            _ => Err(self.failure(Oracle::Convergence, format!("the refusal does not name {words:?}: {said}"))),
+        }
+    }
+
+    fn must_be_refused(&self, is_taken: bool) -> Result<(), Ended> {
+        if is_taken {
+            let what = "the API server takes a value of another type, or out of its bounds".to_owned();
+            return Err(self.failure(Oracle::Convergence, what));
+        }
+        Ok(())
+    }
+
+    /// Waits until the job is ready, or says why it is not.
+    async fn converge(&self, step: &Step) -> Result<(), Ended> {
+        let deadline = Instant::now() + WITHIN;
+        let (mut good_since, mut seen) = (None, String::new());
+        while Instant::now() < deadline {
+            let job = self.world.job(&self.namespace).await?.context("the job is gone")?;
+            let standing = Standing::of(&job);
+            let unnoticed = self.unnoticed(step).await?;
+            let hidden = standing.hides(&self.causes);
+            let is_good = standing.is_seen
+                && unnoticed.is_none()
+                && if self.causes.is_empty() {
+                    standing.is_ready
+                } else {
+                    hidden.is_empty() || (standing.is_ready && self.is_outdated().await?)
+                };
+            seen = match (&unnoticed, hidden.is_empty()) {
+                (Some(unnoticed), _) => format!("{unnoticed}; {}", standing.says),
+                (None, false) => format!("nothing is said of {hidden:?} ({:?}); {}", self.causes, standing.says),
+                (None, true) => standing.says,
+            };
+            let since = *good_since.get_or_insert_with(Instant::now);
+            let enough = if self.causes.is_empty() { READY_FOR } else { SAID_FOR };
+            match is_good {
+                true if since.elapsed() >= enough => return Ok(()),
+                true => {}
+                false => good_since = None,
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        let oracle = if self.was_bad && self.causes.is_empty() { Oracle::Recovery } else { Oracle::Convergence };
+        Err(self.failure(oracle, format!("not within {} s: {seen}", WITHIN.as_secs())))
+    }
+
+    /// What of the step the operator has not noticed yet, beside the spec of the job.
+    async fn unnoticed(&self, step: &Step) -> Result<Option<String>> {
+        match step {
+            Step::Width { region, .. } => {
+                let regions = self.world.list::<ParallelRegion>(&self.namespace).await?;
+                let Some(found) = regions.into_iter().find(|found| found.spec.name == *region) else {
+                    return Ok(Some(format!("there is no region {region}")));
+                };
+                let status = found.status.unwrap_or_default();
+                let is_noticed = status.observed_generation == found.metadata.generation
+                    && (status.width == Some(found.spec.width) || status.rejected.is_some());
+                Ok((!is_noticed).then(|| format!("region {region} has width {:?}", status.width)))
+            }
+            Step::Restart => {
+                let wanted = Some(self.restarts.to_string());
+                let pes = self.world.list::<ProcessingElement>(&self.namespace).await?;
+                let left = pes.iter().find(|pe| {
+                    let status = pe.status.clone().unwrap_or_default();
+                    status.restart_requested != wanted
+                });
+                Ok(left.map(|pe| format!("PE {} has not restarted", pe.spec.id)))
+            }
+            Step::Lose(child) => Ok((self.count(*child).await? == 0).then(|| format!("there is no {child:?}"))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a PE says that it will be as its options say when it restarts.
+    async fn is_outdated(&self) -> Result<bool> {
+        let pes = self.world.list::<ProcessingElement>(&self.namespace).await?;
+        let conditions = |pe: &ProcessingElement| pe.status.clone().unwrap_or_default().conditions;
+        Ok(pes.iter().any(|pe| condition::is_true(&conditions(pe), condition::OUTDATED)))
+    }
+
+    async fn count(&self, child: Child) -> Result<usize> {
+        Ok(match child {
+            Child::Service => self.world.list::<Service>(&self.namespace).await?.len(),
+            Child::ConfigMap => self.texts().await?.len(),
+            Child::Region => self.world.list::<ParallelRegion>(&self.namespace).await?.len(),
+            Child::ProcessingElement => self.world.list::<ProcessingElement>(&self.namespace).await?.len(),
+        })
+    }
+
+    async fn texts(&self) -> Result<Vec<String>> {
+        let maps = self.world.list::<ConfigMap>(&self.namespace).await?;
+        let is_text =
+            |map: &ConfigMap| map.labels().get(names::LABEL_PART).is_some_and(|part| part == names::PART_AADL);
+        Ok(maps.iter().filter(|map| is_text(map)).map(kube::ResourceExt::name_any).collect())
+    }
+
+    async fn lose(&self, child: Child) -> Result<()> {
+        let parameters = DeleteParams::background();
+        let (client, namespace) = (self.world.client.clone(), self.namespace.as_str());
+        match child {
+            Child::Service => {
+                let name = self.world.list::<Service>(namespace).await?.first().context("no Service")?.name_any();
+                Api::<Service>::namespaced(client, namespace).delete(&name, &parameters).await?;
+            }
+            Child::ConfigMap => {
+                let name = self.texts().await?.into_iter().next().context("no text")?;
+                Api::<ConfigMap>::namespaced(client, namespace).delete(&name, &parameters).await?;
+            }
+            Child::Region => {
+                let name = self.world.list::<ParallelRegion>(namespace).await?.first().context("no region")?.name_any();
+                Api::<ParallelRegion>::namespaced(client, namespace).delete(&name, &parameters).await?;
+            }
+            Child::ProcessingElement => {
+                let name = self.world.list::<ProcessingElement>(namespace).await?.first().context("no PE")?.name_any();
+                Api::<ProcessingElement>::namespaced(client, namespace).delete(&name, &parameters).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn spoil(&self, child: Child) -> Result<()> {
+        let parameters = PatchParams::default();
+        let (client, namespace) = (self.world.client.clone(), self.namespace.as_str());
+        match child {
+            Child::Service => {
+                let name = self.world.list::<Service>(namespace).await?.first().context("no Service")?.name_any();
+                let patch = Patch::Merge(json!({"spec": {"selector": {"spoilt": "yes"}}}));
+                Api::<Service>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
+            }
+            Child::ConfigMap => {
+                let name = self.texts().await?.into_iter().next().context("no text")?;
+                let patch = Patch::Merge(json!({"metadata": {"labels": {names::LABEL_APP: null}}}));
+                Api::<ConfigMap>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
+            }
+            Child::Region => {
+                let name = self.world.list::<ParallelRegion>(namespace).await?.first().context("no region")?.name_any();
+                let patch = Patch::Merge(json!({"metadata": {"labels": {names::LABEL_APP: "spoilt"}}}));
+                Api::<ParallelRegion>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
+            }
+            Child::ProcessingElement => {
+                let name = self.world.list::<ProcessingElement>(namespace).await?.first().context("no PE")?.name_any();
+                let patch = Patch::Merge(json!({"spec": {"image": "spoilt"}}));
+                Api::<ProcessingElement>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All PEs restart, because options count from then on; then the job must be like one that was never anything else.
+    async fn like_a_fresh_one(&mut self) -> Result<(), Ended> {
+        self.begin(&Step::Restart).await?;
+        self.converge(&Step::Restart).await?;
+        let fresh = fresh::picture(self.world, &self.spec, &self.widths, true).await;
+        let fresh = match fresh {
+            Ok(Some(fresh)) => fresh,
+            Ok(None) => return Err(self.failure(Oracle::SameObjects, "a fresh job of this spec is refused".to_owned())),
+            Err(error) => {
+                return Err(
+                    self.failure(Oracle::SameObjects, format!("a fresh job of this spec is not ready: {error:#}"))
+                );
+            }
+        };
+        let likeness = if self.widths.is_empty() { Likeness::Whole } else { Likeness::Operators };
+        let alike = eventually("it is like a fresh one", WITHIN / 3, || async {
+            let differences = self.world.picture(&self.namespace).await?.differences(&fresh, likeness);
+            ensure!(differences.is_empty(), "{}", differences.join("; "));
+            Ok(())
+        });
+        alike.await.map_err(|error| self.failure(Oracle::SameObjects, format!("{error:#}")))
+    }
+
+    /// Deletes the job or its namespace; nothing may stay.
+    async fn end(&self, end: End) -> Result<(), Ended> {
+        let deleted = async {
+            if let End::Job(propagation) = end
+                && self.exists
+            {
+                self.world.delete(&self.namespace, propagation).await?;
+                eventually("nothing is left", WITHIN, || async {
+                    ensure!(self.world.job(&self.namespace).await?.is_none(), "the job is");
+                    let left = picture::names_of(&self.world.client, &self.namespace, JOB).await?;
+                    ensure!(propagation == Propagation::Orphan || left.is_empty(), "{}", left.join(", "));
+                    Ok(())
+                })
+                .await?;
+            }
+            self.world.leave(&self.namespace).await?;
+            if end == End::Namespace {
+                self.world.gone(&self.namespace).await?;
+            }
+            anyhow::Ok(())
+        };
+        deleted.await.map_err(|error| self.failure(Oracle::Deletion, format!("{error:#}")))
+    }
+}

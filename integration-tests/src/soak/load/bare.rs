@@ -1,0 +1,170 @@
+//! The bare client: writes the objects that the frontend wrote, one after the other, a number of them at the same time,
+//! and knows nothing. Nothing that writes the same objects can be much faster.
+
+use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
+use kube::{Client, Resource};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use streams_api::{Job, ParallelRegion, ProcessingElement, names};
+
+/// Objects of a list are read in pages.
+const PAGE: u32 = 500;
+
+/// What the frontend wrote, by namespace, in the order in which it has to.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    objects: BTreeMap<String, Vec<(ApiResource, Value)>>,
+    /// Bytes of what the frontend keeps in its mirrors, as JSON: without what it trims.
+    pub(super) mirrored: u64,
+    /// Pods.
+    pub(super) pods: usize,
+}
+
+fn kinds() -> [ApiResource; 6] {
+    fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
+        ApiResource::erase::<K>(&())
+    }
+    [of::<Job>(), of::<ConfigMap>(), of::<ParallelRegion>(), of::<Service>(), of::<ProcessingElement>(), of::<Pod>()]
+}
+
+impl Written {
+    /// What is in these namespaces.
+    pub(super) async fn read(client: &Client, namespaces: &[String]) -> Result<Self> {
+        let mut written = Self::default();
+        for namespace in namespaces {
+            let objects = written.objects.entry(namespace.clone()).or_default();
+            for kind in kinds() {
+                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+                let mut parameters = ListParams::default().limit(PAGE);
+                if kind.kind != "Job" {
+                    parameters = parameters.labels(names::LABEL_JOB);
+                }
+                loop {
+                    let page = api.list(&parameters).await.with_context(|| format!("no list of {}", kind.plural))?;
+                    for object in page.items {
+                        let mut value = serde_json::to_value(object)?;
+                        trim(&kind.kind, &mut value);
+                        written.mirrored += kept(&kind.kind, &value);
+                        written.pods += usize::from(kind.kind == "Pod");
+                        objects.push((kind.clone(), bare(value)));
+                    }
+                    match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                        Some(token) => parameters = parameters.continue_token(&token),
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Number of objects.
+    pub(super) fn count(&self) -> usize {
+        self.objects.values().map(Vec::len).sum()
+    }
+
+    /// Creates all of it in other namespaces.
+    pub(super) async fn write(&self, client: &Client, into: &[String], at_once: usize) -> Result<()> {
+        let pairs = self.objects.values().zip(into);
+        let all = pairs.flat_map(|(objects, namespace)| objects.iter().map(move |object| (object, namespace)));
+        // What one job has follows what another has: as if all were created at once.
+        stream::iter(all.map(Ok))
+            .try_for_each_concurrent(at_once, |((kind, value), namespace)| async move {
+                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
+                let mut value = value.clone();
+                if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.insert("namespace".to_owned(), json!(namespace));
+                }
+                let created = api.create(&PostParams::default(), &serde_json::from_value(value)?).await;
+                created.map(drop).with_context(|| format!("a {} cannot be created", kind.kind))
+            })
+            .await
+    }
+}
+
+/// What is trimmed before an object is kept.
+fn trim(kind: &str, object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    if let Some(object) = object.as_object_mut() {
+        object.insert("kind".to_owned(), json!(kind));
+    }
+}
+
+/// Bytes that a mirror keeps of it: of a ConfigMap its metadata, of a pod its place and its status.
+fn kept(kind: &str, object: &Value) -> u64 {
+    let bytes = |part: &str| object.get(part).map_or(0, |part| part.to_string().len() as u64);
+    match kind {
+        "ConfigMap" => bytes("metadata"),
+        "Pod" => bytes("metadata") + bytes("status"),
+        _ => bytes("metadata") + bytes("spec") + bytes("status"),
+    }
+}
+
+/// What a client would create: nothing that the API server adds, and no owner, whose uid would be another one.
+fn bare(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("status");
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
+        }
+        if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
+            for added in ["nodeName", "clusterIPs", "tolerations", "serviceAccount", "serviceAccountName"] {
+                spec.remove(added);
+            }
+            // An address is given by the server; that there is to be none is asked for.
+            if spec.get("clusterIP").is_some_and(|address| address != "None") {
+                spec.remove("clusterIP");
+            }
+        }
+    }
+    object
+}
+
+/// How many pods run in these namespaces.
+pub(super) async fn running(client: &Client, namespaces: &[String]) -> Result<usize> {
+    let counts = stream::iter(namespaces).map(|namespace| async move {
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let mut parameters = ListParams::default().labels(names::LABEL_JOB).fields("status.phase=Running").limit(PAGE);
+        let mut count = 0;
+        loop {
+            let page = api.list_metadata(&parameters).await?;
+            count += page.items.len();
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return anyhow::Ok(count),
+            }
+        }
+    });
+    Ok(counts.buffer_unordered(4).try_collect::<Vec<_>>().await?.into_iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_creates_has_nothing_that_the_server_adds() {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "s", "uid": "u", "labels": {"a": "b"}, "ownerReferences": [{"uid": "o"}], "managedFields": [1]},
+            "spec": {"clusterIP": "None", "clusterIPs": ["None"], "ports": [1]}, "status": {"x": 1},
+        });
+        let created = bare(service);
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "labels": {"a": "b"}}, "spec": {"clusterIP": "None", "ports": [1]},
+        });
+        assert_eq!(created, expected);
+    }
+
+    #[test]
+    fn the_data_of_config_maps_and_what_pods_are_made_of_is_not_mirrored() {
+        let object = json!({"metadata": {"name": "c"}, "data": {"k": "long"}, "spec": {"s": 1}, "status": {"t": 2}});
+        let [map, pod, pe] = ["ConfigMap", "Pod", "ProcessingElement"].map(|kind| kept(kind, &object));
+        assert_eq!((map, pod, pe), (12, 12 + 7, 12 + 7 + 7));
+    }
+}

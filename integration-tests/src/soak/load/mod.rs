@@ -1,0 +1,163 @@
+//! How much the operator does at once, and what it costs: many jobs, a large one, each beside a bare client that writes
+//! the same objects; and what one tenant notices of another.
+//!
+//! ```text
+//!   phases:  jobs are created, run, are resized; two tenants       figures: calls and waits of the frontend
+//!   bare:    the objects that were there, written by a plain client
+//! ```
+
+mod bare;
+mod figures;
+mod phases;
+pub mod report;
+
+use self::phases::{Measured, Tenants};
+use crate::sample;
+use crate::system::rights::FrontendRights;
+use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+use streams_api::crds;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+
+/// Pods that fit on one of kwok's nodes.
+const PODS_PER_NODE: u32 = 500;
+
+/// Jobs that are created at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// How many.
+    pub jobs: usize,
+    /// In how many namespaces.
+    pub namespaces: usize,
+    /// Width of the widest region: from it follows the number of PEs.
+    pub clean: u32,
+}
+
+impl Shape {
+    /// Jobs of the sample application as it is, of 12 PEs.
+    pub fn many(jobs: usize, namespaces: usize) -> Self {
+        Self { jobs, namespaces, clean: sample::Widths::default().clean }
+    }
+
+    /// One job of this number of PEs.
+    pub fn large(pes: usize) -> Self {
+        Self { jobs: 1, namespaces: 1, clean: Self::clean_for(pes) }
+    }
+}
+
+/// Options of a run.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// What is measured, one after the other.
+    pub shapes: Vec<Shape>,
+    /// Calls that the bare client, and whoever creates jobs, makes at the same time.
+    pub at_once: usize,
+    /// Longest time for each thing that is waited for.
+    pub within: Duration,
+    /// Resizes of a tenant, alone and beside a hostile one; 0: this is left out.
+    pub resizes: usize,
+    /// PEs of the hostile tenant's large job.
+    pub hostile_pes: usize,
+    /// What else the machine did.
+    pub beside: String,
+}
+
+/// What a run has measured.
+#[derive(Debug, Default)]
+pub struct LoadOutcome {
+    measured: Vec<Measured>,
+    tenants: Option<Tenants>,
+    /// What went wrong, and when.
+    pub failures: Vec<String>,
+    took: Duration,
+    commit: String,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The run cannot begin. Later failures are in the result.
+pub async fn run(
+    supervisor: &Supervisor,
+    options: &LoadOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<LoadOutcome> {
+    let commit = super::commit::commit();
+    let programs = Programs::build(supervisor).await?;
+    let most = options.shapes.iter().map(|shape| shape.jobs * shape.widths().processing_elements() * 2).max();
+    let most = most.unwrap_or_default().max(4 * options.hostile_pes);
+    let start = Instant::now();
+    let progress = Progress::begin("control plane");
+    let cluster = streams_control_plane::Options {
+        crds: crds::crds()?,
+        nodes: u16::try_from(most / PODS_PER_NODE as usize + 2)?,
+        pods_per_node: PODS_PER_NODE,
+        ..streams_control_plane::Options::default()
+    };
+    let control_plane = ControlPlane::start(supervisor, &cluster).await?;
+    progress.done();
+    let mut outcome = LoadOutcome { commit, ..LoadOutcome::default() };
+    let everything = async {
+        for shape in options.shapes.iter().copied() {
+            let measured = async {
+                let system = system(supervisor, &programs, &control_plane).await?;
+                phases::measure(&control_plane, system, options, shape).await
+            };
+            match measured.await {
+                Ok(measured) => outcome.measured.push(measured),
+                Err(error) => outcome.failures.push(format!("{} jobs of width {}: {error:#}", shape.jobs, shape.clean)),
+            }
+        }
+        if options.resizes > 0 {
+            let measured = async {
+                let system = system(supervisor, &programs, &control_plane).await?;
+                phases::tenants(&control_plane, &system, options).await
+            };
+            match measured.await {
+                Ok(tenants) => outcome.tenants = Some(tenants),
+                Err(error) => outcome.failures.push(format!("two tenants: {error:#}")),
+            }
+        }
+    };
+    tokio::select! {
+        () = everything => {}
+        () = stop => {}
+    }
+    outcome.took = start.elapsed();
+    control_plane.stop().await?;
+    Ok(outcome)
+}
+
+/// One frontend for all namespaces, as it is deployed.
+async fn system(supervisor: &Supervisor, programs: &Programs, control_plane: &ControlPlane) -> Result<System> {
+    let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
+    let rights = FrontendRights::give(control_plane).await?;
+    rights.lease_in(&control_plane.client().await?, "default").await?;
+    let options = SystemOptions {
+        kubeconfig: rights.kubeconfig().to_owned(),
+        namespace: None,
+        fusion_replicas: 2,
+        frontend_replicas: 1,
+        frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
+        environment: Vec::new(),
+    };
+    let system = System::start(supervisor, programs, &options).await?;
+    sample::write_bundle(system.bundles())?;
+    Ok(system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+
+    #[test]
+    fn a_large_job_has_the_number_of_pes_that_is_asked_for() {
+        for pes in [6, 800, 1_000, 10_000] {
+            assert_eq!(Shape::large(pes).widths().processing_elements(), pes);
+        }
+        assert_eq!(Shape::many(300, 12).widths().processing_elements(), 12);
+    }
+}
