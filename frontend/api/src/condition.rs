@@ -21,6 +21,8 @@ pub const PROGRESSING: &str = "Progressing";
 pub const RESIZE_REJECTED: &str = "ResizeRejected";
 /// A resize takes longer than its time-out; the message says what it waits for.
 pub const RESIZE_DELAYED: &str = "ResizeDelayed";
+/// A user suspended the job: it has no pods.
+pub const SUSPENDED: &str = "Suspended";
 /// The job runs without some of its PEs.
 pub const DEGRADED: &str = "Degraded";
 /// Something a user should know although it stops nothing.

@@ -101,7 +101,10 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
-    /// How long it may take until every pod has been created.
+    /// No pods run while this is true; everything else stays, and can be changed. Afterwards the pods start again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// How long the frontend may work on a submission.
     #[serde(default = "default_time_out")]
     #[schemars(range(min = 1, max = 86_400))]
     pub submission_time_out_in_seconds: u32,
@@ -129,6 +132,7 @@ impl JobSpec {
             parallel_regions: Vec::new(),
             processing_element: None,
             resources: None,
+            suspend: false,
             submission_time_out_in_seconds: default_time_out(),
             submission_time_values: BTreeMap::new(),
             threading_model: None,
@@ -136,7 +140,7 @@ impl JobSpec {
         }
     }
 
-    /// How long a submission may take until every pod has been created.
+    /// How long the frontend may work on a submission.
     pub fn submission_time_out(&self) -> Duration {
         Duration::from_secs(self.submission_time_out_in_seconds.into())
     }

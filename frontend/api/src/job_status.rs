@@ -88,6 +88,8 @@ pub enum JobPhase {
     Degraded,
     /// It could not be submitted.
     Failed,
+    /// It has no pods because a user suspended it.
+    Suspended,
 }
 
 impl JobPhase {
@@ -99,6 +101,7 @@ impl JobPhase {
             Self::Running => "Running",
             Self::Degraded => "Degraded",
             Self::Failed => "Failed",
+            Self::Suspended => "Suspended",
         }
     }
 }

@@ -271,6 +271,8 @@ pub enum PePhase {
     Failed,
     /// The pod was deleted and is not replaced.
     Stopped,
+    /// There is no pod because the job is suspended.
+    Suspended,
 }
 
 /// Who deleted a pod.
@@ -326,6 +328,8 @@ pub enum TerminationOutcome {
     Deleted,
     /// It is gone, and nobody saw how: no frontend ran, or was connected, when it went. It counts as failed.
     Lost,
+    /// The operator deleted it because the job was suspended.
+    Suspended,
 }
 
 #[cfg(test)]

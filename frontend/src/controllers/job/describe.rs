@@ -58,7 +58,7 @@ pub(crate) fn describe(
     // Phase and reason together say so: before either is changed.
     let failed = refusals::is_final(&status);
     if !failed {
-        phase(report, submitted, refused.is_some() || refused_still, &mut status);
+        phase(observed, report, submitted, refused.is_some() || refused_still, &mut status);
     }
     let mut say = Conditions { status: &mut status, observed };
     let (dated, no_bundle_still) = say.bundle_unavailable(report, after_step || failed);
@@ -71,6 +71,7 @@ pub(crate) fn describe(
     say.ready(report, failed, after_step);
     say.pods_ready(report, after_step);
     say.progressing(report, failed, after_step);
+    say.suspended(report, failed, after_step);
     say.degraded(report);
     say.resize_rejected();
     say.resize_delayed(report);
@@ -115,12 +116,13 @@ fn refused(report: &Report) -> Option<Words> {
     refusals::of_cluster(&report.without_pods, trouble)
 }
 
-fn phase(report: &Report, submitted: bool, refused: bool, status: &mut JobStatus) {
+fn phase(observed: &JobObservation, report: &Report, submitted: bool, refused: bool, status: &mut JobStatus) {
     let was_submitted = condition::is_true(&status.conditions, condition::SUBMITTED);
     let submitting = if refused { JobPhase::Failed } else { JobPhase::Submitting };
     status.phase = Some(match status.generation {
         None if status.job_id.is_none() => JobPhase::Pending,
         None => submitting,
+        Some(_) if observed.suspended => JobPhase::Suspended,
         Some(_) if !submitted && !was_submitted => submitting,
         Some(_) if !report.down.is_empty() || report.lost.is_some() => JobPhase::Degraded,
         Some(_) => JobPhase::Running,
@@ -158,6 +160,9 @@ impl Conditions<'_> {
         }
         match &report.trouble {
             Some(trouble) => self.set(condition::SUBMITTED, false, &trouble.reason, &trouble.message),
+            None if self.status.generation.is_some() && self.observed.suspended => {
+                self.set(condition::SUBMITTED, false, "Suspended", "no pods are created while the job is suspended");
+            }
             None if self.status.generation.is_some() => {
                 let message = if report.without_pods.is_empty() {
                     "waiting for pods to be created".to_owned()
@@ -244,6 +249,9 @@ impl Conditions<'_> {
             return;
         }
         let Report { waits, down, .. } = report;
+        if self.observed.suspended {
+            return self.set(kind, false, "Suspended", "the job is suspended");
+        }
         match (waits.is_empty(), down.is_empty()) {
             (true, true) => self.set(kind, true, "Running", "every PE has a pod that runs, or has completed"),
             (true, false) => self.set(kind, false, "ProcessingElementsDown", &down.to_string()),
@@ -285,6 +293,8 @@ impl Conditions<'_> {
         if ready.saturating_add(*completed) as usize == total {
             let reason = if *completed == 0 { "AllRunning" } else { "Completed" };
             self.set(condition::READY, true, reason, &message);
+        } else if self.observed.suspended {
+            self.set(condition::READY, false, "Suspended", &message);
         } else if *pending > 0 {
             self.set(condition::READY, false, "RollingOut", &message);
         } else {
@@ -303,11 +313,26 @@ impl Conditions<'_> {
             self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&report.preparing)));
         } else if after_step || report.pending > 0 || report.superfluous > 0 {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
+        } else if self.observed.suspended {
+            let (going, message) = suspending(report);
+            self.set(condition::PROGRESSING, going, if going { "Suspending" } else { "Suspended" }, &message);
         } else if self.status.rejected_resize.is_some() || !self.observed.refused_widths.is_empty() {
             let message = "what was in force stays in force: a width that is wanted was refused";
             self.set(condition::PROGRESSING, false, "ResizeRejected", message);
         } else {
             self.set(condition::PROGRESSING, false, "Done", "what is wanted is in force");
+        }
+    }
+
+    fn suspended(&mut self, report: &Report, failed: bool, after_step: bool) {
+        if !self.observed.suspended || failed {
+            condition::remove(&mut self.status.conditions, condition::SUSPENDED);
+        } else if after_step || self.status.generation.is_none() {
+            // Pods are counted at the next look.
+            self.set(condition::SUSPENDED, true, "Suspended", "the job is suspended: no pods are created");
+        } else {
+            let (going, message) = suspending(report);
+            self.set(condition::SUSPENDED, true, if going { "Suspending" } else { "Suspended" }, &message);
         }
     }
 
@@ -371,6 +396,15 @@ impl Conditions<'_> {
 
 fn wait_for(what: &str) -> &str {
     if what.is_empty() { "the next step" } else { what }
+}
+
+/// Whether PEs of a suspended job still have pods, and how many.
+fn suspending(report: &Report) -> (bool, String) {
+    let left = report.ready.saturating_add(report.pending);
+    match left {
+        0 => (false, "the job is suspended: it has no pods".to_owned()),
+        left => (true, format!("the job is suspended: the pods of {} are still to go", pes(left))),
+    }
 }
 
 fn pes(count: u32) -> String {

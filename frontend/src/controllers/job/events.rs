@@ -67,6 +67,13 @@ pub(crate) fn between(
     let is_new = |message: &str| warns_of(after, message) && !warns_of(before, message);
     let new = spec_warnings.iter().filter(|(_, message)| is_new(message));
     events.extend(new.map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
+    if became_true(condition::SUSPENDED) {
+        events.push(Notice::normal("Suspended", "the pods of the job go; everything else stays"));
+    }
+    let was_suspended = condition::is_true(&before.conditions, condition::SUSPENDED);
+    if was_suspended && !condition::is_true(&after.conditions, condition::SUSPENDED) {
+        events.push(Notice::normal("Resumed", "the pods of the job start again"));
+    }
     for (kind, reason) in [(condition::DEGRADED, "Degraded"), (condition::RESIZE_DELAYED, "ResizeDelayed")] {
         if became_true(kind) {
             events.push(Notice::warning(reason, message(kind)));

@@ -130,6 +130,7 @@ pub(super) async fn observe<C: Cluster>(
     let observed = JobObservation {
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
+        suspended: job.spec.suspend,
         inputs: compilation::inputs(
             &job,
             status.job_id.unwrap_or_default(),
@@ -323,10 +324,12 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => PodState::Ready,
         Some(PePhase::Completed) => PodState::Completed,
         Some(PePhase::Failed | PePhase::Stopped) => PodState::Down,
+        Some(PePhase::Suspended) => PodState::Suspended,
         _ => PodState::Pending,
     };
-    // A completed PE takes a new text without another pod.
-    let same_content = run == PodState::Completed || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+    // A PE that has completed, or is suspended, takes a new text without another pod.
+    let same_content = matches!(run, PodState::Completed | PodState::Suspended)
+        || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let run = if is_current && same_content { run } else { PodState::Pending };
     let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
     let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));

@@ -21,6 +21,8 @@ pub(crate) struct JobObservation {
     pub(crate) spec_generation: i64,
     /// Digest of what compilation depends on in the job's spec.
     pub(crate) inputs: String,
+    /// A user suspended the job.
+    pub(crate) suspended: bool,
     /// Why the spec cannot be submitted, if the API server accepted something that cannot.
     pub(crate) refusal: Option<Failure>,
     /// What users should know of the spec of a job that runs: reason and message.
@@ -240,4 +242,6 @@ pub(crate) enum PodState {
     Completed,
     /// It failed or was deleted, and is not replaced.
     Down,
+    /// There is none because the job is suspended.
+    Suspended,
 }

@@ -52,7 +52,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         }
         let begun = self.cluster.now();
         let result = act(self, &snapshot, &observed, &decision, &report).instrument(span).await;
-        if observed.status.generation.is_none() {
+        if observed.status.generation.is_none() && !observed.suspended {
             let worked = elapsed(begun, self.cluster.now());
             self.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.unrecorded_work += worked);
         }

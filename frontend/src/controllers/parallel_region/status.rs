@@ -85,6 +85,7 @@ fn conditions(
     let rolled_out = condition::is_true(&job.conditions, condition::READY);
     // The roll-out is over, and PEs are down for good: nothing will change by itself.
     let is_over = job.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some() && rollout.pending == 0);
+    let is_suspended = condition::is_true(&job.conditions, condition::SUSPENDED);
     let down = condition::get(&job.conditions, condition::DEGRADED).filter(|_| is_over && !rolled_out);
     let in_force = applied == Some(desired);
     let (ready, reason, message) = match (&status.rejected, applied) {
@@ -96,11 +97,12 @@ fn conditions(
         (None, Some(applied)) if !in_force => {
             (false, "Resizing", format!("width {desired} is wanted, {applied} is in force"))
         }
+        (None, Some(_)) if is_suspended => (false, "Suspended", "the job is suspended".to_owned()),
         (None, Some(_)) if !rolled_out => (false, "RollingOut", format!("not all PEs of width {desired} run yet")),
         (None, Some(_)) => (true, "AllRunning", format!("all PEs of width {desired} run")),
     };
     condition::set(conditions, condition::READY, ready, reason, &message, generation, now);
-    let progressing = status.rejected.is_none() && !ready && reason != "ProcessingElementsDown";
+    let progressing = status.rejected.is_none() && !ready && !["ProcessingElementsDown", "Suspended"].contains(&reason);
     condition::set(conditions, condition::PROGRESSING, progressing, reason, &message, generation, now);
     match &status.rejected {
         Some(rejected) => {

@@ -107,6 +107,7 @@ struct RelevantState {
     uid: Option<String>,
     generation: Option<u64>,
     deleting: bool,
+    suspended: bool,
     redis: Option<String>,
 }
 
@@ -116,6 +117,7 @@ impl RelevantState {
             uid: job.uid(),
             generation: job.status.as_ref().and_then(|status| status.generation),
             deleting: job.metadata.deletion_timestamp.is_some(),
+            suspended: job.spec.suspend,
             redis: job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION).cloned(),
         }
     }

@@ -43,6 +43,7 @@ impl Counters {
             TerminationOutcome::Completed => "completed",
             TerminationOutcome::Deleted => "deleted",
             TerminationOutcome::Lost => "lost",
+            TerminationOutcome::Suspended => "suspended",
         };
         self.ends.get_or_create(&EndLabels { outcome }).inc();
     }

@@ -2,7 +2,7 @@
 //!
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
-use super::facts::{blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
+use super::facts::{SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage, after};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
@@ -19,7 +19,8 @@ fn doing(phase: PePhase, reason: impl Into<String>, message: impl Into<String>) 
 }
 
 fn waiting(waiting: Obstacle) -> PhaseSummary {
-    doing(PePhase::Waiting, waiting.reason, waiting.message)
+    let phase = if waiting.reason == SUSPENDED { PePhase::Suspended } else { PePhase::Waiting };
+    doing(phase, waiting.reason, waiting.message)
 }
 
 /// Sets phase and conditions in `status`, whose other fields the decision has set.
@@ -109,15 +110,17 @@ fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -
 fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
     let how = how_it_ended(last);
-    if !is_restart_permitted(observed.wanted.policies, last) {
+    let suspended = last.outcome == TerminationOutcome::Suspended;
+    if !suspended && !is_restart_permitted(observed.wanted.policies, last) {
         return match last.outcome {
             TerminationOutcome::Completed => doing(PePhase::Completed, "PodCompleted", how),
             TerminationOutcome::Failed => doing(PePhase::Failed, "PodFailed", how),
-            TerminationOutcome::Deleted => doing(PePhase::Stopped, "PodDeleted", how),
+            TerminationOutcome::Deleted | TerminationOutcome::Suspended => doing(PePhase::Stopped, "PodDeleted", how),
             TerminationOutcome::Lost => doing(PePhase::Failed, "PodEndUnknown", how),
         };
     }
     match (&status.next_restart_time, obstacle(observed)) {
+        (_, Some(obstacle)) if obstacle.reason == SUSPENDED => waiting(obstacle),
         (Some(Time(at)), _) if *at > observed.now => {
             doing(PePhase::BackOff, "BackOff", format!("{how}; the next pod is created at {at}"))
         }

@@ -6,6 +6,9 @@
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObservation, Policies};
 use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOutcome, condition};
 
+/// Why no pod may run while the job is suspended.
+pub(super) const SUSPENDED: &str = "JobSuspended";
+
 /// Why no pod may be launched or created now (rule pe-4).
 pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
     let waiting = |reason, message: &str| Some(Obstacle { reason, message: message.to_owned() });
@@ -20,6 +23,7 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
         {
             return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");
         }
+        OwnerJob::There { suspended: true, .. } => return waiting(SUSPENDED, "the job is suspended"),
         OwnerJob::There { .. } => {}
     }
     observed.template.as_ref().err().cloned()
@@ -59,6 +63,8 @@ pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bo
         TerminationOutcome::Failed | TerminationOutcome::Lost => policies.restart_failed,
         TerminationOutcome::Completed => policies.restart_completed,
         TerminationOutcome::Deleted => policies.restart_deleted,
+        // It is up to the job, not to the policies (rule pe-19).
+        TerminationOutcome::Suspended => false,
     };
     by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
 }
@@ -70,6 +76,7 @@ pub(super) fn how_it_ended(termination: &Termination) -> String {
     match outcome {
         TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
         TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
+        TerminationOutcome::Suspended => format!("pod {pod_name} was deleted because the job was suspended"),
         TerminationOutcome::Lost => format!("pod {pod_name} is gone, and nobody saw how it ended"),
         TerminationOutcome::Failed => {
             let mut text = format!("pod {pod_name} failed{code}");

@@ -67,6 +67,7 @@ impl<C: Cluster> PeReconciler<C> {
         OwnerJob::There {
             generation: status.and_then(|status| status.generation),
             committed_at: rollout.and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0),
+            suspended: job.spec.suspend,
         }
     }
 

@@ -92,7 +92,16 @@ pub(crate) enum OwnerJob {
         generation: Option<u64>,
         /// When it was committed.
         committed_at: Option<Timestamp>,
+        /// A user suspended it: no pod may run.
+        suspended: bool,
     },
+}
+
+impl OwnerJob {
+    /// Whether a user suspended it.
+    pub(crate) fn is_suspended(self) -> bool {
+        matches!(self, Self::There { suspended: true, .. })
+    }
 }
 
 /// Hashes that tell one pod template from another.

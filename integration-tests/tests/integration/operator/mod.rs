@@ -25,5 +25,6 @@ mod repair;
 mod resizes;
 mod submission;
 mod submission_clock;
+mod suspension;
 mod tables;
 mod traces;

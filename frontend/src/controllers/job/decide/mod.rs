@@ -198,6 +198,8 @@ pub(crate) struct Report {
     pub(crate) superfluous: u32,
     /// PEs of the committed generation that have completed and stay so.
     pub(crate) completed: u32,
+    /// PEs of the committed generation without a pod because the job is suspended.
+    pub(crate) suspended: u32,
     /// PEs that are gone or down and stay so.
     pub(crate) down: Waits,
     /// What the pending PEs say.

@@ -103,6 +103,9 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             Some(current) if current.object.applied == text.processing_element => match current.run {
                 PodState::Ready => draft.report.ready += 1,
                 PodState::Completed => draft.report.completed += 1,
+                PodState::Suspended if observed.suspended => draft.report.suspended += 1,
+                // Its pod is about to be asked for again.
+                PodState::Suspended => draft.report.wait(*id, is_launched, &current.says),
                 PodState::Pending => draft.report.wait(*id, is_launched, &current.says),
                 PodState::Down => draft.report.down.add(*id, &current.says),
             },

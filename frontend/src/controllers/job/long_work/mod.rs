@@ -165,7 +165,8 @@ impl<C: Cluster> Assignment<'_, C> {
     /// was spent on waiting for somebody else (rule job-18).
     fn keep<W: LongWork>(&self, request: W::Request, result: Result<W::Output, WorkError>, begun: Timestamp) {
         let worked = elapsed(begun, self.reconciler.cluster.now());
-        let is_submission = self.job.status.as_ref().is_none_or(|status| status.generation.is_none());
+        let submitting = self.job.status.as_ref().is_none_or(|status| status.generation.is_none());
+        let is_submission = submitting && !self.job.spec.suspend;
         self.reconciler.memory.find(self.key, self.uid, |entry| {
             entry.cancel.remove(&W::KIND);
             if W::slot(&mut entry.tasks).running() != Some(&request) {

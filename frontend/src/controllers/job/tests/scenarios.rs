@@ -99,6 +99,19 @@ fn users_delete_objects() {
 }
 
 #[test]
+fn a_job_is_suspended_resized_and_resumed() {
+    any_crash_leads_to_the_same_end(
+        "suspended",
+        JobSimulation::running(),
+        &[
+            |w| w.change_spec(|spec| spec.suspend = true),
+            |w| w.resize(0, 3),
+            |w| w.change_spec(|spec| spec.suspend = false),
+        ],
+    );
+}
+
+#[test]
 fn texts_are_of_two_compilers() {
     any_crash_leads_to_the_same_end(
         "texts of two compilers",

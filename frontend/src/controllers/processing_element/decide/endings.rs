@@ -1,6 +1,6 @@
 //! Records how pods end, and applies the restart policies (rules pe-7 and pe-8).
 
-use super::super::facts::{how_it_ended, is_restart_permitted, recorded, was_created};
+use super::super::facts::{SUSPENDED, how_it_ended, is_restart_permitted, recorded, was_created};
 use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -90,6 +90,7 @@ impl DecisionBuilder<'_> {
             TerminationOutcome::Completed => (false, "PodCompleted"),
             TerminationOutcome::Deleted => (false, "PodDeleted"),
             TerminationOutcome::Lost => (true, "PodEndUnknown"),
+            TerminationOutcome::Suspended => (false, "PodDeleted"),
         };
         let what = how_it_ended(&termination);
         status.last_termination = Some(termination);
@@ -99,6 +100,31 @@ impl DecisionBuilder<'_> {
         } else if !permitted && outcome != TerminationOutcome::Completed {
             self.notice(true, "NotRestarted", "the restart policies do not permit another pod".to_owned());
         }
+    }
+
+    /// While the job is suspended no pod runs. That it is deleted for this reason is recorded before (rule pe-19).
+    pub(super) fn suspend(&mut self) -> Option<PeAction> {
+        if !self.observed.job.is_suspended() || !was_created(&self.status) || recorded(&self.status).is_some() {
+            return None;
+        }
+        // One that somebody else deletes ends for another reason.
+        let Presence::There(pod) = self.presence() else { return None };
+        if pod.is_deleting() {
+            return None;
+        }
+        let status = &mut self.status;
+        (status.running_since, status.next_restart_time) = (None, None);
+        status.last_termination = Some(Termination {
+            pod_name: pod.name.clone(),
+            launch_count: status.launch_count,
+            outcome: TerminationOutcome::Suspended,
+            deleted_by: Some(DeletedBy::Controller),
+            exit_code: None,
+            reason: SUSPENDED.to_owned(),
+            message: "the job was suspended".to_owned(),
+            finished_at: Some(Time(self.observed.now)),
+        });
+        Some(PeAction::Record(PeStatusChange::Ended))
     }
 
     /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.

@@ -19,6 +19,8 @@ pub(crate) enum LaunchReason {
     PlacementChanged,
     /// The options changed, and the pod has not run yet: nothing is lost, and perhaps that is why it cannot run.
     OptionsChanged,
+    /// The job was suspended, and is not any more.
+    Resumed,
     /// The pod ended, the policies permit another one, and the back-off is over.
     Ended,
 }
@@ -32,6 +34,7 @@ impl LaunchReason {
             Self::TextChanged => "TextChanged",
             Self::PlacementChanged => "PlacementChanged",
             Self::OptionsChanged => "OptionsChanged",
+            Self::Resumed => "Resumed",
             Self::Ended => "PodEnded",
         }
     }
@@ -43,6 +46,7 @@ impl LaunchReason {
             Self::TextChanged => "the text of the PE changed",
             Self::PlacementChanged => "the PE must run somewhere else",
             Self::OptionsChanged => "options changed before the pod ran",
+            Self::Resumed => "the job was resumed",
             Self::Ended => "the pod ended",
         }
     }
@@ -111,6 +115,9 @@ impl DecisionBuilder<'_> {
         }
         if self.is_restart_requested() {
             return Some(LaunchReason::Requested);
+        }
+        if recorded(status).is_some_and(|last| last.outcome == TerminationOutcome::Suspended) {
+            return Some(LaunchReason::Resumed);
         }
         let is_done = |last: &&Termination| {
             last.outcome == TerminationOutcome::Completed && !is_restart_permitted(wanted.policies, last)

@@ -9,6 +9,7 @@
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
 //! | removal | the ended pod was deleted, or is to be deleted now | record by whom |
+//! | suspend | the job is suspended, and the pod may run | record that it is to be deleted |
 //! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
@@ -173,6 +174,7 @@ impl<'a> DecisionBuilder<'a> {
             .or_else(|| self.note_created())
             .or_else(|| self.note_end())
             .or_else(|| self.note_removal())
+            .or_else(|| self.suspend())
             .or_else(|| self.meet_request())
             .or_else(|| self.launch())
             .or_else(|| self.put_off())

@@ -21,7 +21,7 @@ struct Scenario {
     expected: (u64, u64, Option<PePhase>),
 }
 
-const SCENARIOS: [Scenario; 12] = [
+const SCENARIOS: [Scenario; 14] = [
     Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
@@ -35,6 +35,19 @@ const SCENARIOS: [Scenario; 12] = [
     Scenario {
         events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Request(1)],
         expected: (2, 0, Some(PePhase::Running)),
+    },
+    // The policies permit nothing; a suspended job is resumed nevertheless.
+    Scenario {
+        events: &[
+            ClusterEvent::Suspend(true),
+            ClusterEvent::Finish { said: false, code: 0 },
+            ClusterEvent::Suspend(false),
+        ],
+        expected: (1, 0, Some(PePhase::Running)),
+    },
+    Scenario {
+        events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Suspend(true), ClusterEvent::Suspend(false)],
+        expected: (1, 0, Some(PePhase::Completed)),
     },
     // It has done what it was to do, whatever its text is by now.
     Scenario {
@@ -371,4 +384,37 @@ fn a_refused_pod_is_shown_and_tried_again() {
     assert_eq!(simulation.version(), version, "the same refusal is written once");
     settle(&mut simulation);
     assert_eq!(simulation.pods().len(), 1);
+}
+
+/// A crash at every call while the pod is deleted, and while it starts again.
+#[test]
+fn a_suspended_job_has_no_pods_and_resumes_whichever_call_is_the_last() {
+    for calls in 0..8 {
+        for after_effect in [false, true] {
+            for crash_on_resume in [false, true] {
+                let mut simulation = PeSimulation::new();
+                settle(&mut simulation);
+                simulation.notices();
+                simulation.happen(ClusterEvent::Suspend(true));
+                simulation.deliver_all();
+                if !crash_on_resume {
+                    simulation.crash_after(calls, after_effect);
+                }
+                for _ in 0..6 {
+                    simulation.reconcile();
+                    simulation.happen(ClusterEvent::Finish { said: true, code: 137 });
+                    simulation.deliver_all();
+                }
+                assert!(simulation.pods().is_empty());
+                assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Suspended)));
+                simulation.happen(ClusterEvent::Suspend(false));
+                simulation.deliver_all();
+                if crash_on_resume {
+                    simulation.crash_after(calls, after_effect);
+                }
+                settle(&mut simulation);
+                assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
+            }
+        }
+    }
 }

@@ -172,12 +172,17 @@ impl JobSimulation {
     pub(in super::super) fn run_pods(&self) -> bool {
         let Some(committed) = self.status().generation else { return false };
         let refused_pods = self.services.state().refused_pods;
+        let suspended = self.server.get::<Job>(&key()).is_some_and(|job| job.spec.suspend);
         let mut changed = false;
         for (id, pe) in self.pes() {
             let status = pe.status.clone().unwrap_or_default();
+            let is_suspended = suspended && status.phase != Some(PePhase::Completed);
+            let was_suspended = status.phase == Some(PePhase::Suspended);
             let is_refused = status.created_launch_count == 0 && refused_pods.contains(&id);
             let said_so = status.phase == Some(PePhase::Waiting);
-            let is_current = status.observed_generation == pe.metadata.generation && is_refused == said_so;
+            let is_current = status.observed_generation == pe.metadata.generation
+                && is_refused == said_so
+                && is_suspended == was_suspended;
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
             if is_current || is_going || text.is_none() || pe.spec.generation > committed {
@@ -185,11 +190,15 @@ impl JobSimulation {
             }
             self.note_state();
             let now = self.server.now();
-            if is_refused || status.phase == Some(PePhase::Completed) {
+            if is_refused || is_suspended || status.phase == Some(PePhase::Completed) {
                 self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
                     let status = pe.status.get_or_insert_default();
                     status.observed_generation = pe.metadata.generation;
-                    if is_refused {
+                    if is_suspended {
+                        status.phase = Some(PePhase::Suspended);
+                        let kind = condition::READY;
+                        condition::set(&mut status.conditions, kind, false, "JobSuspended", "", None, now);
+                    } else if is_refused {
                         status.phase = Some(PePhase::Waiting);
                         let words = format!("pod {id} is not permitted");
                         let kind = condition::READY;
@@ -199,7 +208,9 @@ impl JobSimulation {
                 changed = true;
                 continue;
             }
-            let starts = status.created_launch_count == 0 || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
+            let starts = status.created_launch_count == 0
+                || was_suspended
+                || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
             if starts {
                 self.count_start(id);
             }

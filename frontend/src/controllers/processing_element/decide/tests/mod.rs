@@ -84,7 +84,7 @@ fn running() -> PeObservation {
         now: at(100),
         wanted,
         status,
-        job: OwnerJob::There { generation: Some(1), committed_at: Some(at(-90)) },
+        job: OwnerJob::There { generation: Some(1), committed_at: Some(at(-90)), suspended: false },
         template: Ok(template("t0", "p0")),
         pods: vec![pod(2)],
         predecessors: Vec::new(),

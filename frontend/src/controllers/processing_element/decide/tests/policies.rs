@@ -98,6 +98,7 @@ fn the_truth_table() {
                     TerminationOutcome::Failed | TerminationOutcome::Lost => PePhase::Failed,
                     TerminationOutcome::Completed => PePhase::Completed,
                     TerminationOutcome::Deleted => PePhase::Stopped,
+                    TerminationOutcome::Suspended => PePhase::Suspended,
                 };
                 assert_eq!(status.phase, Some(phase), "{case}");
             }

@@ -1,7 +1,7 @@
 //! Everything but the policies: when a pod is asked for, and when it is created.
 
 use super::*;
-use streams_api::{PePhase, condition};
+use streams_api::{PePhase, TerminationOutcome, condition};
 
 fn launched(observed: PeObservation) -> Option<LaunchReason> {
     settle(observed, unseen()).actions.into_iter().find_map(|step| match step {
@@ -40,7 +40,7 @@ fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
 
 #[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
-    let committed = |generation| OwnerJob::There { generation, committed_at: None };
+    let committed = |generation| OwnerJob::There { generation, committed_at: None, suspended: false };
     // the job, the ConfigMap of the text is there -> what is waited for
     let table = [
         (OwnerJob::Missing, true, "JobMissing"),
@@ -86,6 +86,58 @@ fn a_pe_that_was_made_by_hand_is_reported_once() {
         assert_eq!(warnings, expected);
         let again = decide(&PeObservation { status: decision.status, ..observed });
         assert!(again.notices.is_empty(), "it is told once");
+    }
+}
+
+#[test]
+fn while_the_job_is_suspended_no_pod_runs_and_afterwards_each_starts_again() {
+    let suspend = |observed: &mut PeObservation, suspended: bool| {
+        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended };
+    };
+    // No policy permits a restart; it is not up to them.
+    let mut observed = running();
+    observed.wanted.policies = Policies::default();
+    observed.status.consecutive_restarts = 3;
+    suspend(&mut observed, true);
+    let settled = settle(observed, unseen());
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Ended), PeAction::Describe]);
+    assert_eq!(settled.deletions, [pod(2).name]);
+    let status = &settled.observed.status;
+    assert_eq!((status.phase, status.launch_count), (Some(PePhase::Suspended), 2));
+    let last = status.last_termination.as_ref().unwrap();
+    assert_eq!((last.outcome, last.deleted_by), (TerminationOutcome::Suspended, Some(DeletedBy::Controller)));
+    let mut observed = PeObservation { pods: Vec::new(), ..settled.observed };
+    observed.wanted.runtime_id = "r1".to_owned();
+    observed.wanted.restart_requested = Some("now".to_owned());
+    let settled = settle(observed, unseen());
+    assert_eq!(settled.actions, [PeAction::Describe], "whatever is asked for");
+    let mut observed = settled.observed;
+    observed.wanted.restart_requested = None;
+    suspend(&mut observed, false);
+    let settled = settle(observed, unseen());
+    assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Launch(LaunchReason::Resumed)), PeAction::Create]);
+    let status = settled.observed.status;
+    assert_eq!((status.launch_count, status.restarts, status.consecutive_restarts), (3, 0, 0));
+}
+
+#[test]
+fn what_ended_before_the_job_was_suspended_stays_ended() {
+    // the pod -> outcome that is recorded
+    let going = ObservedPod { gone_by: Some(at(130)), ..pod(2) };
+    let completed = ObservedPod { stage: ended(false, 0, ""), ..pod(2) };
+    let table = [
+        (completed, Some(TerminationOutcome::Completed)),
+        (failed(2), Some(TerminationOutcome::Failed)),
+        (going, None),
+    ];
+    for (pod, expected) in table {
+        let mut observed = edited(|o| o.pods = vec![pod]);
+        observed.wanted.policies = Policies::default();
+        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended: true };
+        let mut observed = settle(observed, unseen()).observed;
+        assert_eq!(observed.status.last_termination.as_ref().map(|last| last.outcome), expected);
+        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended: false };
+        assert_eq!(launched(observed), None);
     }
 }
 
@@ -286,7 +338,7 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
     for (created, committed, before, expected) in table {
         let mut observed = new();
         observed.wanted.created_at = Some(at(created));
-        observed.job = OwnerJob::There { generation: Some(1), committed_at: committed.map(at) };
+        observed.job = OwnerJob::There { generation: Some(1), committed_at: committed.map(at), suspended: false };
         observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
         assert_eq!(
             settle(observed, unseen()).observed.status.launch_count,

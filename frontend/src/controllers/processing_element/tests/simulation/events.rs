@@ -51,6 +51,8 @@ pub(in super::super) enum ClusterEvent {
     TextThere(bool),
     /// The API server refuses pods or not.
     Refuse(bool),
+    /// A user suspends the job, or resumes it.
+    Suspend(bool),
     /// A user deletes the PE object, and the job controller creates it again.
     MakeAgain,
     /// The garbage collector deletes pods whose PE object is gone.
@@ -197,6 +199,10 @@ impl Surroundings {
                     _ => {}
                 }
                 is_there != there
+            }
+            ClusterEvent::Suspend(suspend) => {
+                self.server.edit::<Job>(&key(JOB), |job| job.spec.suspend = suspend);
+                true
             }
             ClusterEvent::Refuse(refused) => {
                 *self.refuses_pods.lock().unwrap() = refused;

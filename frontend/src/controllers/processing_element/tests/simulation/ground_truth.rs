@@ -132,6 +132,7 @@ impl GroundTruth {
         }
         let job: Job = server.get(&Key::of(pe).sibling(&pe.spec.job_name)).unwrap();
         assert!(job.status.unwrap().generation >= Some(existing.spec.generation), "the generation is committed");
+        assert!(!job.spec.suspend, "nothing is launched while the job is suspended");
         if before.launch_count == 0 {
             return;
         }
@@ -141,6 +142,12 @@ impl GroundTruth {
             return;
         }
         if before.runtime_id.as_ref() != Some(&existing.spec.runtime_id) {
+            return;
+        }
+        let suspended = |last: &&Termination| {
+            last.launch_count == before.launch_count && last.outcome == TerminationOutcome::Suspended
+        };
+        if before.last_termination.as_ref().filter(suspended).is_some() {
             return;
         }
         let uid = existing.uid().unwrap();
