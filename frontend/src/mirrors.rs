@@ -2,7 +2,7 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, PEs, regions, host pools | job, PE | |
+//! | jobs, PEs, regions, host pools, exports, imports, consistent regions | job, PE | |
 //! | pods, Services and ConfigMaps with the label `app=streams` | job, PE | most of a pod; the data of a ConfigMap |
 //!
 //! Knows: kinds, labels. Must not know: the controllers.
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use std::sync::Arc;
-use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement, names};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, Index, Mirrored, Scope, Timings, Watch, trimmed};
@@ -81,6 +81,12 @@ pub struct Mirrors {
     pub parallel_regions: Watch<ParallelRegion>,
     /// Host pools.
     pub host_pools: Watch<HostPool>,
+    /// Exported streams.
+    pub exports: Watch<Export>,
+    /// Subscriptions.
+    pub imports: Watch<Import>,
+    /// Consistent regions.
+    pub consistent_regions: Watch<ConsistentRegion>,
     /// Pods of PEs, trimmed.
     pub pods: Watch<Pod>,
     /// Services of jobs and PEs.
@@ -110,6 +116,9 @@ impl Mirrors {
             processing_elements: Watch::new(metrics, &INDEXES),
             parallel_regions,
             host_pools: Watch::new(metrics, &INDEXES),
+            exports: Watch::new(metrics, &INDEXES),
+            imports: Watch::new(metrics, &INDEXES),
+            consistent_regions: Watch::new(metrics, &INDEXES),
             pods: Watch::new(metrics, &INDEXES),
             services: Watch::new(metrics, &INDEXES),
             config_maps: Watch::new(metrics, &INDEXES),
@@ -129,12 +138,17 @@ impl Mirrors {
         let (client, scope, stop) = (|| client.clone(), || scope.clone(), || stop.clone());
         let timings = Timings::default();
         // Users need not label their jobs; everything else is labelled by the job controller.
-        future::join(
+        future::join3(
             future::join4(
                 self.jobs.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.host_pools.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+            ),
+            future::join3(
+                self.exports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.imports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.consistent_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
             ),
             future::join3(
                 self.pods.run(client(), scope(), of_streams, trimmed::pod, timings, stop()),
@@ -151,19 +165,25 @@ impl Mirrors {
         self.processing_elements.synced().await;
         self.parallel_regions.synced().await;
         self.host_pools.synced().await;
+        self.exports.synced().await;
+        self.imports.synced().await;
+        self.consistent_regions.synced().await;
         self.pods.synced().await;
         self.services.synced().await;
         self.config_maps.synced().await;
     }
 
     /// Each kind, and why its mirror must not be relied on, if so.
-    pub fn health(&self) -> [(String, Option<String>); 7] {
+    pub fn health(&self) -> [(String, Option<String>); 10] {
         let timings = Timings::default();
         [
             self.jobs.health(timings),
             self.processing_elements.health(timings),
             self.parallel_regions.health(timings),
             self.host_pools.health(timings),
+            self.exports.health(timings),
+            self.imports.health(timings),
+            self.consistent_regions.health(timings),
             self.pods.health(timings),
             self.services.health(timings),
             self.config_maps.health(timings),

@@ -94,6 +94,10 @@ pub struct JobSettings {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub long_workers: u16,
 
+    /// Submit applications whose ADL has version v4000, which newer runtimes do not understand
+    #[arg(long, env = "STREAMS_ALLOW_ADL_V4000")]
+    pub allow_adl_v4000: bool,
+
     /// AADL text that is written for one generation, at most
     #[arg(long, env = "STREAMS_MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -115,6 +119,7 @@ impl Default for JobSettings {
             workers: 8,
             download_workers: 4,
             long_workers: 4,
+            allow_adl_v4000: false,
             max_generation_mib: 4096,
             adl_cache_mib: 64,
         }

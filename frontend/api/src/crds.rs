@@ -3,7 +3,7 @@
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
 //! that it knows, and no `nullable`, so that an explicit `null` means "not set".
 
-use super::{HostPool, Job, ParallelRegion, ProcessingElement};
+use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value};
@@ -14,7 +14,16 @@ use serde_json::{Map, Value};
 /// A schema that cannot be represented; only possible by a mistake in the types, and tested.
 pub fn crds() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
     let pes = lenient(ProcessingElement::crd())?;
-    [HostPool::crd(), Job::crd(), pes, ParallelRegion::crd()].into_iter().map(tidy).collect()
+    let by_name = [
+        ConsistentRegion::crd(),
+        Export::crd(),
+        HostPool::crd(),
+        Import::crd(),
+        Job::crd(),
+        pes,
+        ParallelRegion::crd(),
+    ];
+    by_name.into_iter().map(tidy).collect()
 }
 
 /// The manifest of a definition as YAML, without what only the API server fills in.

@@ -33,11 +33,11 @@ use std::time::Duration;
     validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden).field_path(".spec.submissionTimeValues"),
     validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
-    validation = Rule::new(TRANSPORT_SECURITY_SUPPORTED).message("processingElement.transportSecurityType TLSv1.2 is not supported yet: a running job keeps none")
+    validation = Rule::new(TRANSPORT_SECURITY_UNCHANGED).message(pinned("processingElement.transportSecurityType"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.transportSecurityType"),
-    validation = Rule::new(no_new_redis("checkpointRepository")).message(redis_unsupported("checkpointRepository"))
+    validation = Rule::new(no_new_redis("checkpointRepository")).message(redis_settled("checkpointRepository"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointRepository"),
-    validation = Rule::new(no_new_redis("checkpointDataStore")).message(redis_unsupported("checkpointDataStore"))
+    validation = Rule::new(no_new_redis("checkpointDataStore")).message(redis_settled("checkpointDataStore"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.checkpointDataStore"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase", description = "What the job does."),
     printcolumn(
@@ -227,15 +227,18 @@ const APP_TRACE_LEVEL_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.st
      (has(self.spec.processingElement) && has(self.spec.processingElement.appTraceLevel) ? self.spec.processingElement.appTraceLevel : '') == \
      (has(oldSelf.spec.processingElement) && has(oldSelf.spec.processingElement.appTraceLevel) ? oldSelf.spec.processingElement.appTraceLevel : '')";
 
-/// What a submission refuses (rule job-7), an edit of a running job does not bring in. A job that has it since before
-/// this rule was there keeps it.
-const TRANSPORT_SECURITY_SUPPORTED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
-     !has(self.spec.processingElement) || !has(self.spec.processingElement.transportSecurityType) || \
-     self.spec.processingElement.transportSecurityType == 'none' || (has(oldSelf.spec.processingElement) && \
-     has(oldSelf.spec.processingElement.transportSecurityType) && \
-     self.spec.processingElement.transportSecurityType == oldSelf.spec.processingElement.transportSecurityType)";
+/// PEs with and without transport security do not understand each other. A job that names another one than it was
+/// submitted with, since before this rule was there, may go back to `none`.
+const TRANSPORT_SECURITY_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \
+     (has(self.spec.processingElement) && has(self.spec.processingElement.transportSecurityType) ? \
+     self.spec.processingElement.transportSecurityType : 'none') == \
+     (has(oldSelf.spec.processingElement) && has(oldSelf.spec.processingElement.transportSecurityType) ? \
+     oldSelf.spec.processingElement.transportSecurityType : 'none') || (!has(oldSelf.status.transport) && \
+     (!has(self.spec.processingElement) || !has(self.spec.processingElement.transportSecurityType) || \
+     self.spec.processingElement.transportSecurityType == 'none'))";
 
-/// As [`TRANSPORT_SECURITY_SUPPORTED`], for checkpoints under this name of the option.
+/// The servers of checkpoints are found at the submission. A job that names some since before this rule was there keeps
+/// them. `option` is the name that the option has.
 fn no_new_redis(option: &str) -> String {
     let has_redis = |of: &str| {
         format!(
@@ -250,9 +253,9 @@ fn no_new_redis(option: &str) -> String {
     )
 }
 
-fn redis_unsupported(option: &str) -> kube::core::Message {
-    let what = format!("processingElement.{option}.redis is not supported yet");
-    kube::core::Message::Message(format!("{what}: a running job keeps its checkpoints where they are"))
+fn redis_settled(option: &str) -> kube::core::Message {
+    let what = format!("processingElement.{option}.redis cannot be added or changed once the job is submitted");
+    kube::core::Message::Message(format!("{what}: its servers are found at the submission"))
 }
 
 fn pinned(what: &str) -> kube::core::Message {

@@ -45,6 +45,13 @@ pub struct JobStatus {
     /// Fusion as it was resolved at the submission; resizes use the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fusion: Option<ResolvedFusion>,
+    /// Redis servers of checkpoints as the runtime wants to be told of them, found at the submission.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65_536))]
+    pub redis_configuration: Option<String>,
+    /// The certificate with which PEs secure their connections, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transport: Option<TransportStatus>,
     /// How far the committed generation has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
@@ -228,6 +235,22 @@ pub struct AutomaticFusionFigures {
     /// Free CPU of the cluster that was known, in milli-cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_free: Option<u64>,
+}
+
+/// The certificate with which the PEs of a job secure their connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TransportStatus {
+    /// SHA-256 of the certificate of the job's authority, lower-case hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64))]
+    pub authority: Option<String>,
+    /// Until when the certificate is valid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
+    /// When it is renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renew_at: Option<Time>,
 }
 
 /// How far a generation has come.

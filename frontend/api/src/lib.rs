@@ -7,6 +7,9 @@
 //! | [`ProcessingElement`] | a part of the application, run by one pod | the job controller | the PE controller |
 //! | [`ParallelRegion`] | an operator in several channels | users, autoscalers (`width`) | the region controller |
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
+//! | [`Export`] | an exported stream | the job controller | the unserved controller |
+//! | [`Import`] | a subscription | the job controller | the unserved controller |
+//! | [`ConsistentRegion`] | operators that checkpoint together | the job controller | the unserved controller |
 //!
 //! The types of a Job are spread over several modules:
 //!
@@ -17,7 +20,8 @@
 //! | [`pe_options`] | options of PEs, which the spec of a Job and of each PE has |
 //! | [`job_status`] | its status |
 //!
-//! The other kinds are in [`processing_element`], [`parallel_region`] and [`host_pool`]. What several kinds have:
+//! The other kinds are in [`processing_element`], [`parallel_region`], [`host_pool`], [`export`], [`import`] and
+//! [`consistent_region`]. What several kinds have:
 //!
 //! | Module | What it has |
 //! |---|---|
@@ -42,9 +46,12 @@
 
 pub mod bundle;
 pub mod condition;
+pub mod consistent_region;
 pub mod crds;
+pub mod export;
 pub mod fusion;
 pub mod host_pool;
+pub mod import;
 pub mod job;
 pub mod job_status;
 pub mod names;
@@ -57,12 +64,15 @@ pub mod submission_value;
 pub mod threading_model;
 
 pub use bundle::{BundleReference, PullPolicy};
+pub use consistent_region::{ConsistentRegion, ConsistentRegionSpec, ConsistentRegionStatus, RegionTrigger};
+pub use export::{CongestionPolicy, Export, ExportSpec, ExportStatus, ExportType, ExportedStream, StreamProperty};
 pub use fusion::{FusionMode, FusionOptions, FusionType};
 pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
+pub use import::{Import, ImportSpec, ImportStatus, ImportedStreams, NameBasedImport, PropertyBasedImport};
 pub use job::{InitialWidth, Job, JobSpec};
 pub use job_status::{
     AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize,
-    ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan,
+    ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan, TransportStatus,
 };
 pub use parallel_region::{ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
 pub use pe_options::{

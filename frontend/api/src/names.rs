@@ -17,6 +17,8 @@ pub const APP: &str = "streams";
 pub const LABEL_SERVICE: &str = "svc";
 /// Value of [`LABEL_SERVICE`].
 pub const SERVICE_PE: &str = "pe";
+/// Value of [`LABEL_SERVICE`] of the Service that PEs of consistent regions talk to.
+pub const SERVICE_CONSISTENT_REGIONS: &str = "consistent-region-operator";
 /// Label with the name of the job.
 pub const LABEL_JOB: &str = "streams.ibm.com/job";
 /// Label with the number of the PE in its job, decimal.
@@ -51,6 +53,10 @@ pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
 /// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not
 /// part of that trace.
 pub const ANNOTATION_TRACE_GENERATION: &str = "streams.ibm.com/traceparent-generation";
+/// Annotation with the name of the application that an object was made for.
+pub const ANNOTATION_APPLICATION_NAME: &str = "streams.ibm.com/application-name";
+/// Annotation with the scope of that application.
+pub const ANNOTATION_APPLICATION_SCOPE: &str = "streams.ibm.com/application-scope";
 /// Annotation of regions: see [`super::requested_widths`].
 pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths";
 
@@ -58,8 +64,8 @@ pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths"
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";
 /// Annotation of pods: hash of the pod template, without what belongs to one launch, one text or one place.
 pub const ANNOTATION_POD_TEMPLATE_HASH: &str = "streams.ibm.com/pod-template-hash";
-/// Annotation of jobs: the redis servers of its checkpoints as the runtime wants to be told of them, the same for all
-/// PEs and restarts.
+/// Annotation of jobs, by users: the redis servers of checkpoints as the runtime wants to be told of them, where none
+/// were found at the submission.
 pub const ANNOTATION_REDIS_CONFIGURATION: &str = "streams.ibm.com/redis-configuration";
 
 /// Field manager of `spec.width` of regions that was asked for through the elasticity API.
@@ -89,6 +95,26 @@ pub fn host_pool(job: &str, index: u64) -> String {
     format!("{job}-{index}")
 }
 
+/// Name of an exported stream; `port_id` is that of the output port.
+pub fn export(job: &str, pe_id: u64, port_id: u32) -> String {
+    format!("{job}-{pe_id}-{port_id}")
+}
+
+/// Name of a subscription; `port_id` is that of the input port.
+pub fn import(job: &str, pe_id: u64, port_id: u32) -> String {
+    format!("{job}-{pe_id}-{port_id}")
+}
+
+/// Name of a consistent region.
+pub fn consistent_region(job: &str, index: u64) -> String {
+    format!("{job}-cr{index}")
+}
+
+/// Name of the Service that the PEs of a job's consistent regions talk to. The runtime knows it.
+pub fn consistent_region_service(job: &str) -> String {
+    format!("streams-{job}-consistentregion-api")
+}
+
 /// Name of the job's own ConfigMap (port labels).
 pub fn job_config_map(job: &str) -> String {
     job.to_owned()
@@ -98,6 +124,11 @@ pub fn job_config_map(job: &str) -> String {
 pub fn transport_secret(job: &str) -> String {
     format!("{job}-transport")
 }
+
+/// Key of that Secret: the certificate, and the authority that has signed it. The runtime knows it.
+pub const TRANSPORT_CERTIFICATE: &str = "transport.cert";
+/// Key of that Secret: the key of the certificate. The runtime knows it.
+pub const TRANSPORT_KEY: &str = "transport.key";
 
 /// Name of the ConfigMap with a PE's AADL.
 pub fn aadl_config_map(job: &str, pe_id: u64, content_id: &str) -> String {
@@ -149,6 +180,10 @@ mod tests {
             (processing_element("flow", 3), "flow-3"),
             (parallel_region("flow", 0), "flow-0"),
             (host_pool("flow", 1), "flow-1"),
+            (export("flow", 3, 1), "flow-3-1"),
+            (import("flow", 3, 0), "flow-3-0"),
+            (consistent_region("flow", 2), "flow-cr2"),
+            (consistent_region_service("flow"), "streams-flow-consistentregion-api"),
             (job_config_map("flow"), "flow"),
             (transport_secret("flow"), "flow-transport"),
             (aadl_config_map("flow", 3, digest), "flow-3-0123456789"),

@@ -306,7 +306,11 @@ impl Default for FileSystemCheckpoints {
 /// Checkpoints in redis servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.replicaCount % 2 == 1").message("replicaCount must be odd"))]
+#[x_kube(
+    validation = Rule::new("self.replicaCount % 2 == 1").message("replicaCount must be odd"),
+    validation = Rule::new("self.replicaCount * self.shardCount <= 1024")
+        .message("there may be 1024 servers: replicaCount times shardCount")
+)]
 pub struct RedisCheckpoints {
     /// Number of replicas, odd.
     #[schemars(range(min = 1, max = 1_000))]

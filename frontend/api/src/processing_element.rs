@@ -50,6 +50,13 @@ pub const LISTED_OPERATORS_MAX: usize = 64;
         description = "Generation of the job that changed it last.",
         priority = 1
     ),
+    printcolumn(
+        name = "Application",
+        type_ = "string",
+        json_path = ".spec.applicationName",
+        description = "The application.",
+        priority = 1
+    ),
     printcolumn(name = "Pod", type_ = "string", json_path = ".status.podName", description = "Its pod.", priority = 1),
     printcolumn(
         name = "Restarts",
@@ -73,6 +80,14 @@ pub struct ProcessingElementSpec {
     pub job_name: String,
     /// Number of the job in its namespace.
     pub job_id: u64,
+    /// Name of the application. Of PEs that were written earlier it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub application_name: String,
+    /// Scope of the application.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub application_scope: String,
     /// Number of the PE in its job.
     pub id: u64,
     /// Generation of the job that changed this PE last. No pod starts before the job has committed it.

@@ -6,6 +6,7 @@
 //! | [`processing_element`] | keeps one pod per PE, under its restart policies |
 //! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
 //! | [`host_pool`] | writes the status of host pools |
+//! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`reconciler`] | the trait that all of them implement |
 //!
@@ -22,11 +23,13 @@ pub(crate) mod processing_element;
 pub(crate) mod reconciler;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod unserved;
 
 use self::job::services::ClusterBundles;
 use self::owner::owner_of_child;
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
+use self::unserved::{Unserved, UnservedReconciler};
 use crate::bundles::Fetcher;
 use crate::fusion;
 use crate::mirrors::Mirrors;
@@ -35,6 +38,7 @@ use kube::Client;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_api::{ConsistentRegion, Export, Import};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
@@ -102,6 +106,9 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics);
     parallel_region::subscribe(&mirrors, &region_queue);
     host_pool::subscribe(&mirrors, &pool_queue);
+    let exports = unserved::<Export>(&cluster, &mirrors, &metrics, &jobs, &stop);
+    let imports = unserved::<Import>(&cluster, &mirrors, &metrics, &jobs, &stop);
+    let consistent_regions = unserved::<ConsistentRegion>(&cluster, &mirrors, &metrics, &jobs, &stop);
 
     let close = {
         let (regions, pools, stop) = (region_queue.clone(), pool_queue.clone(), stop.clone());
@@ -114,7 +121,37 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
     let of_pools = each(pool_queue, workers, host_pool::HostPoolReconciler { cluster, mirrors });
-    tokio::join!(close, job_controller.run(stop.clone()), of_regions, of_pools, processing_elements.run(stop));
+    let unserved = async { tokio::join!(exports, imports, consistent_regions) };
+    tokio::join!(
+        close,
+        job_controller.run(stop.clone()),
+        of_regions,
+        of_pools,
+        unserved,
+        processing_elements.run(stop)
+    );
+}
+
+/// The controller of a kind that nothing acts on yet, until `stop`.
+fn unserved<K: Unserved>(
+    cluster: &ApiServer,
+    mirrors: &Mirrors,
+    metrics: &Metrics,
+    jobs: &JobSettings,
+    stop: &CancellationToken,
+) -> impl Future<Output = ()> + use<K> {
+    let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
+    unserved::subscribe::<K>(mirrors, &queue);
+    let (closing, stop) = (queue.clone(), stop.clone());
+    let close = async move {
+        stop.cancelled().await;
+        closing.close();
+    };
+    let reconciler = UnservedReconciler::<_, K>::new(cluster.clone(), mirrors.clone());
+    let work = each(queue, jobs.workers.into(), reconciler);
+    async move {
+        tokio::join!(close, work);
+    }
 }
 
 /// Reconciles the objects of a queue until it is closed.

@@ -6,7 +6,7 @@ use crate::mirrors::Mirrors;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use std::future::pending;
 use std::time::Duration;
-use streams_api::{HostPool, Job, ParallelRegion, ProcessingElement};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
@@ -22,6 +22,9 @@ pub(crate) struct LateMirrors {
     pub(crate) processing_elements: Mirror<ProcessingElement>,
     pub(crate) parallel_regions: Mirror<ParallelRegion>,
     pub(crate) host_pools: Mirror<HostPool>,
+    pub(crate) exports: Mirror<Export>,
+    pub(crate) imports: Mirror<Import>,
+    pub(crate) consistent_regions: Mirror<ConsistentRegion>,
     pub(crate) pods: Mirror<Pod>,
     pub(crate) services: Mirror<Service>,
     pub(crate) config_maps: Mirror<ConfigMapMeta>,
@@ -40,6 +43,9 @@ impl LateMirrors {
             processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
             parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trimmed::custom_resource),
             host_pools: Mirror::new(server, &mirrors.host_pools, trimmed::custom_resource),
+            exports: Mirror::new(server, &mirrors.exports, trimmed::custom_resource),
+            imports: Mirror::new(server, &mirrors.imports, trimmed::custom_resource),
+            consistent_regions: Mirror::new(server, &mirrors.consistent_regions, trimmed::custom_resource),
             pods: Mirror::new(server, &mirrors.pods, trimmed::pod),
             services: Mirror::new(server, &mirrors.services, trimmed::service),
             config_maps: Mirror::new(server, &mirrors.config_maps, trimmed::config_map),
@@ -53,6 +59,9 @@ impl LateMirrors {
             + self.processing_elements.deliver(usize::MAX)
             + self.parallel_regions.deliver(usize::MAX)
             + self.host_pools.deliver(usize::MAX)
+            + self.exports.deliver(usize::MAX)
+            + self.imports.deliver(usize::MAX)
+            + self.consistent_regions.deliver(usize::MAX)
             + self.pods.deliver(usize::MAX)
             + self.services.deliver(usize::MAX)
             + self.config_maps.deliver(usize::MAX)

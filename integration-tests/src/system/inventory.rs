@@ -5,12 +5,15 @@
 
 use super::snapshot::Snapshot;
 use crate::sample::Widths;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use streams_api::{HostPool, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition, names};
+use streams_api::{
+    ConsistentRegion, Export, HostPool, Import, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition,
+    names,
+};
 
 /// Key of the ConfigMap of a PE: its text.
 pub const AADL: &str = "aadl.xml";
@@ -30,6 +33,14 @@ pub struct Inventory {
     pub regions: Vec<ParallelRegion>,
     /// Host pools.
     pub host_pools: Vec<HostPool>,
+    /// Exported streams.
+    pub exports: Vec<Export>,
+    /// Subscriptions.
+    pub imports: Vec<Import>,
+    /// Consistent regions.
+    pub consistent_regions: Vec<ConsistentRegion>,
+    /// Secrets.
+    pub secrets: Vec<Secret>,
 }
 
 impl Inventory {
@@ -44,6 +55,10 @@ impl Inventory {
             .chain(of(&self.config_maps))
             .chain(of(&self.regions))
             .chain(of(&self.host_pools))
+            .chain(of(&self.exports))
+            .chain(of(&self.imports))
+            .chain(of(&self.consistent_regions))
+            .chain(of(&self.secrets))
             .collect()
     }
 

@@ -124,6 +124,10 @@ impl ObservedJob {
             config_maps: self.list().await?,
             regions: self.list().await?,
             host_pools: self.list().await?,
+            exports: self.list().await?,
+            imports: self.list().await?,
+            consistent_regions: self.list().await?,
+            secrets: self.list().await?,
         })
     }
 

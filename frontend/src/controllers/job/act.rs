@@ -84,15 +84,16 @@ fn failure_of(error: &Error) -> Option<Failure> {
     })
 }
 
-struct Actor<'a, C> {
-    reconciler: &'a JobReconciler<C>,
-    snapshot: &'a JobSnapshot,
+/// Carries one decision out.
+pub(super) struct Actor<'a, C> {
+    pub(super) reconciler: &'a JobReconciler<C>,
+    pub(super) snapshot: &'a JobSnapshot,
     observed: &'a JobObservation,
     report: &'a Report,
 }
 
 impl<C: Cluster> Actor<'_, C> {
-    fn writer(&self) -> Writer<'_, C> {
+    pub(super) fn writer(&self) -> Writer<'_, C> {
         Writer { cluster: &self.reconciler.cluster, namespace: &self.snapshot.key.namespace, manager: MANAGER }
     }
 
@@ -223,7 +224,7 @@ impl<C: Cluster> Actor<'_, C> {
         Some((generation.as_ref()?, loaded.as_ref()?.whole()?))
     }
 
-    fn remember<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> T {
+    pub(super) fn remember<T>(&self, look: impl FnOnce(&mut Entry) -> T) -> T {
         self.reconciler.memory.with(&self.snapshot.key, self.snapshot.uid(), look)
     }
 
@@ -275,7 +276,7 @@ impl<C: Cluster> Actor<'_, C> {
             }
             Child::Service(id) => {
                 let Some((pe, _)) = generation.members().find(|(pe, _)| pe.id == id) else { return Ok(()) };
-                let desired: Service = builder.service(pe);
+                let desired: Service = builder.service(&generation.plan, pe);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.services.get(&key(&name)).map(|existing| existing.metadata.clone());
                 let existing = self.look::<Service>(&name, existing).await?;
@@ -285,7 +286,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
                     return Ok(());
                 };
-                let desired: ParallelRegion = builder.region(region);
+                let desired: ParallelRegion = builder.region(&generation.plan, region);
                 let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
                 self.writer().create_or_match(&desired, same).await.map(|_| ())
             }
@@ -293,7 +294,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
                     return Ok(());
                 };
-                let desired: HostPool = builder.host_pool(pool, &generation.nodes);
+                let desired: HostPool = builder.host_pool(generation, pool);
                 let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
                 self.put(&desired, existing.as_ref().map(|existing| &existing.metadata)).await
             }
@@ -304,19 +305,27 @@ impl<C: Cluster> Actor<'_, C> {
                 let existing = self.look::<ConfigMap>(&name, existing).await?;
                 self.put(&desired, existing.as_ref()).await
             }
+            Child::Export(_) | Child::Import(_) | Child::ConsistentRegion(_) | Child::ConsistentRegionService => {
+                self.apply_interface(child, generation).await
+            }
+            Child::TransportSecret => self.apply_transport().await,
         }
     }
 
     /// The metadata of an object whose mirror is filtered by a label: an object that the mirror lacks may exist and
     /// have another controller.
-    async fn look<K: Object>(&self, name: &str, mirrored: Option<ObjectMeta>) -> Result<Option<ObjectMeta>, Error> {
+    pub(super) async fn look<K: Object>(
+        &self,
+        name: &str,
+        mirrored: Option<ObjectMeta>,
+    ) -> Result<Option<ObjectMeta>, Error> {
         match mirrored {
             Some(mirrored) => Ok(Some(mirrored)),
             None => Ok(self.reconciler.cluster.get_metadata::<K>(&self.snapshot.key.sibling(name)).await?),
         }
     }
 
-    async fn put<K: Object>(&self, desired: &K, existing: Option<&ObjectMeta>) -> Result<(), Error> {
+    pub(super) async fn put<K: Object>(&self, desired: &K, existing: Option<&ObjectMeta>) -> Result<(), Error> {
         self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await.map(|_| ())
     }
 
@@ -350,12 +359,19 @@ impl<C: Cluster> Actor<'_, C> {
                 let name = names::job_config_map(job);
                 self.delete_one::<ConfigMap, _>(&mirrors.config_maps, &name, at_once).await
             }
+            Owned::Child(
+                child @ (Child::Export(_)
+                | Child::Import(_)
+                | Child::ConsistentRegion(_)
+                | Child::ConsistentRegionService),
+            ) => self.delete_interface(*child).await,
+            Owned::Child(Child::TransportSecret) => self.delete_transport().await,
             Owned::ConfigMap(name) => self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await,
         }
     }
 
     /// Deletes the object with the observed uid. If the mirror no longer has it, there is nothing to delete.
-    async fn delete_one<K: Object, M: Mirrored>(
+    pub(super) async fn delete_one<K: Object, M: Mirrored>(
         &self,
         mirror: &Watch<M>,
         name: &str,

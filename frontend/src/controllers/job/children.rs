@@ -10,6 +10,7 @@
 //! | ParallelRegion | `<job>-<index>` | to take over a request (rule elasticity-5); its width belongs to users |
 //! | HostPool | `<job>-<index>` | with the plan |
 //! | ConfigMap of the job | `<job>` | with every generation |
+//! | Export, Import, ConsistentRegion | rule name-3 | with the plan ([`interfaces`](super::interfaces)) |
 //! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |
 
 use super::compilation::default_resources;
@@ -38,7 +39,7 @@ pub(crate) const OBJECT_BYTES: usize = 1_000_000;
 /// Highest port id: it listens on 10000 plus its id.
 pub(crate) const PORT_ID_MAX: u32 = 65_535 - BASE_PORT;
 /// Longest name of an operator, region or pool that an object shows (schema).
-const NAME_MAX: usize = 1024;
+pub(crate) const NAME_MAX: usize = 1024;
 
 const BASE_PORT: u32 = 10_000;
 const NOTIFICATION_PORT: i32 = 10_000;
@@ -68,7 +69,8 @@ pub(crate) enum TextVersion {
 }
 
 impl ChildBuilder<'_> {
-    fn job(&self) -> &str {
+    /// Name of the job.
+    pub(crate) fn job(&self) -> &str {
         &self.owner.name
     }
 
@@ -79,6 +81,21 @@ impl ChildBuilder<'_> {
             owner_references: Some(vec![self.owner.clone()]),
             ..ObjectMeta::default()
         }
+    }
+
+    /// The metadata of an object that says which application it was made for.
+    pub(crate) fn described(&self, plan: &Plan, name: String, labels: BTreeMap<String, String>) -> ObjectMeta {
+        let (application, scope) = self.application(plan);
+        let annotations =
+            [(names::ANNOTATION_APPLICATION_NAME, application), (names::ANNOTATION_APPLICATION_SCOPE, scope)];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value)).into();
+        ObjectMeta { annotations: Some(annotations), ..self.metadata(name, labels) }
+    }
+
+    /// Name and scope of the application, as long as objects can show them.
+    pub(crate) fn application(&self, plan: &Plan) -> (String, String) {
+        let shown = |text: &str| condition::cut(text, NAME_MAX).to_owned();
+        (shown(&plan.application_name), shown(&plan.application_scope))
     }
 
     /// A PE of a generation.
@@ -95,9 +112,12 @@ impl ChildBuilder<'_> {
         };
         let operators =
             pe.operators.iter().take(LISTED_OPERATORS_MAX).map(|name| condition::cut(name, NAME_MAX).to_owned());
+        let (application_name, application_scope) = self.application(&generation.plan);
         let spec = ProcessingElementSpec {
             job_name: self.job().to_owned(),
             job_id: self.job_id,
+            application_name,
+            application_scope,
             id: pe.id,
             generation: origin.generation,
             content_id: content_id.clone(),
@@ -117,11 +137,11 @@ impl ChildBuilder<'_> {
             options: self.options(generation.shares()),
         };
         let mut object = ProcessingElement::new(&names::processing_element(self.job(), pe.id), spec);
-        object.metadata =
-            self.metadata(names::processing_element(self.job(), pe.id), names::pe_labels(self.job(), pe.id));
+        let name = names::processing_element(self.job(), pe.id);
+        object.metadata = self.described(&generation.plan, name, names::pe_labels(self.job(), pe.id));
         if !origin.trace_parent.is_empty() {
             let trace = (names::ANNOTATION_TRACE_PARENT.to_owned(), origin.trace_parent.clone());
-            object.metadata.annotations = Some(BTreeMap::from([trace]));
+            object.metadata.annotations.get_or_insert_default().extend([trace]);
         }
         object
     }
@@ -143,7 +163,7 @@ impl ChildBuilder<'_> {
 
     /// The Service of a PE (rule name-7): a name in DNS, whether the pod is ready or not, because peers wait for each
     /// other.
-    pub(crate) fn service(&self, pe: &Planned) -> Service {
+    pub(crate) fn service(&self, plan: &Plan, pe: &Planned) -> Service {
         let port = |name: String, protocol: &str, port: i32| ServicePort {
             name: Some(name),
             protocol: Some(protocol.to_owned()),
@@ -160,7 +180,7 @@ impl ChildBuilder<'_> {
         ports.push(port("sys-consistentregion".to_owned(), "UDP", CONSISTENT_REGION_PORT));
         let name = names::processing_element(self.job(), pe.id);
         Service {
-            metadata: self.metadata(name, names::pe_labels(self.job(), pe.id)),
+            metadata: self.described(plan, name, names::pe_labels(self.job(), pe.id)),
             spec: Some(ServiceSpec {
                 cluster_ip: Some("None".to_owned()),
                 publish_not_ready_addresses: Some(true),
@@ -173,7 +193,7 @@ impl ChildBuilder<'_> {
     }
 
     /// A region as it is created.
-    pub(crate) fn region(&self, region: &PlannedRegion) -> ParallelRegion {
+    pub(crate) fn region(&self, plan: &Plan, region: &PlannedRegion) -> ParallelRegion {
         let name = names::parallel_region(self.job(), region.index);
         let spec = ParallelRegionSpec {
             job_name: self.job().to_owned(),
@@ -182,12 +202,13 @@ impl ChildBuilder<'_> {
             width: region.width,
         };
         let mut object = ParallelRegion::new(&name, spec);
-        object.metadata = self.metadata(name, names::job_labels(self.job()));
+        object.metadata = self.described(plan, name, names::job_labels(self.job()));
         object
     }
 
     /// A host pool.
-    pub(crate) fn host_pool(&self, pool: &PlannedPool, nodes: &BTreeMap<String, String>) -> HostPool {
+    pub(crate) fn host_pool(&self, generation: &Generation, pool: &PlannedPool) -> HostPool {
+        let nodes = &generation.nodes;
         let name = names::host_pool(self.job(), pool.index);
         let spec = HostPoolSpec {
             job_name: self.job().to_owned(),
@@ -199,7 +220,7 @@ impl ChildBuilder<'_> {
             tags: pool.tags.clone(),
         };
         let mut object = HostPool::new(&name, spec);
-        object.metadata = self.metadata(name, names::job_labels(self.job()));
+        object.metadata = self.described(&generation.plan, name, names::job_labels(self.job()));
         object
     }
 
@@ -318,7 +339,12 @@ mod tests {
     fn second(size: u64) -> Generation {
         let target = Target::Submission { inputs: String::new() };
         let following = |previous: Option<&Generation>, pe: Planned| {
-            let plan = Plan { processing_elements: vec![pe], ..Plan::default() };
+            let plan = Plan {
+                processing_elements: vec![pe],
+                application_name: "demo::Main".to_owned(),
+                application_scope: "Default".to_owned(),
+                ..Plan::default()
+            };
             let nodes = BTreeMap::from([("10.0.0.1".to_owned(), "node-a".to_owned())]);
             let circumstances =
                 GenerationDetails { nodes, trace_parent: "t".to_owned(), ..GenerationDetails::default() };
@@ -347,12 +373,16 @@ mod tests {
             "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
             "metadata": {
                 "name": "flow-3",
-                "annotations": {"streams.ibm.com/traceparent": "t"},
+                "annotations": {
+                    "streams.ibm.com/traceparent": "t",
+                    "streams.ibm.com/application-name": "demo::Main",
+                    "streams.ibm.com/application-scope": "Default",
+                },
                 "labels": {"app": "streams", "svc": "pe", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},
                 "ownerReferences": [owner()],
             },
             "spec": {
-                "jobName": "flow", "jobId": 7, "id": 3, "generation": 0, "contentId": "ab".repeat(32), "runtimeId": "r",
+                "jobName": "flow", "jobId": 7, "applicationName": "demo::Main", "applicationScope": "Default", "id": 3, "generation": 0, "contentId": "ab".repeat(32), "runtimeId": "r",
                 "configMap": {"name": "flow-3-ababababab", "compressed": false},
                 "operatorCount": 2, "operators": ["A", "B"], "restartable": true, "inputPorts": [2],
                 "placement": {"host": "node-a", "pool": {"index": 1, "inPoolIndex": 4}},
@@ -411,7 +441,8 @@ mod tests {
     #[test]
     fn a_service_is_a_name_for_its_pe_whether_it_is_ready_or_not() {
         let (spec, owner) = (spec(json!({})), owner());
-        let service = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" }.service(&planned());
+        let service = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        let service = service.service(&Plan::default(), &planned());
         let expected = json!({
             "clusterIP": "None", "publishNotReadyAddresses": true,
             "selector": {"app": "streams", "streams.ibm.com/job": "flow", "streams.ibm.com/pe": "3"},

@@ -11,8 +11,8 @@ use streams_proto::fusion::v1::{Blob, Compilation, Configuration, Fusion, Fusion
 pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
 use super::chunks::digest;
-use super::generation::Generation;
-use super::in_force::keeps_checkpoints_in_redis;
+use super::generation::{Generation, Settled};
+use super::in_force::redis_of;
 use super::resources;
 use super::tasks::{Failure, Remedy};
 use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
@@ -63,7 +63,16 @@ fn configuration(spec: &JobSpec) -> Configuration {
 /// Digest of everything in the spec that the first generation depends on. If it changes, the plan is compiled again.
 pub(crate) fn inputs(job: &Job, job_id: u64, adl_sha256: &str) -> String {
     let adl = Bytes::from(hex::decode(adl_sha256).unwrap_or_default());
-    digest(&compilation(job, job_id, adl, Automatic::default()).encode_to_vec())
+    let mut inputs = compilation(job, job_id, adl, Automatic::default()).encode_to_vec();
+    // What is settled together with the first generation (rules job-46 and job-48).
+    let options = job.spec.pe_options();
+    if options.transport_security_type != TransportSecurity::None {
+        inputs.extend(options.transport_security_type.name().bytes());
+    }
+    if let Some(redis) = redis_of(&options) {
+        inputs.extend(serde_json::to_vec(redis).unwrap_or_default());
+    }
+    digest(&inputs)
 }
 
 /// The compilation of a later generation: that of the one before, with the number of PEs that was resolved at the
@@ -110,22 +119,22 @@ pub(crate) fn default_resources() -> k8s_openapi::api::core::v1::ResourceRequire
 }
 
 /// Why a spec that the schema accepts cannot be submitted (rule job-7), or, once the job runs, is not carried out as a
-/// whole (rule job-39).
-pub(crate) fn refusal(spec: &JobSpec) -> Option<Failure> {
+/// whole (rule job-39). `running` is what was settled at the submission of a job with a generation.
+pub(crate) fn refusal(spec: &JobSpec, running: Option<&Settled>) -> Option<Failure> {
     let options = spec.pe_options();
     let refused = |reason: &str, message: String| {
         Some(Failure { remedy: Remedy::Correct, reason: reason.to_owned(), message, stage: None, code: None })
     };
-    if options.transport_security_type != TransportSecurity::None {
-        let name = options.transport_security_type.name();
-        let message = format!("processingElement.transportSecurityType: {name} is not supported yet, only none is");
+    if let Some(running) = running.filter(|running| running.transport != options.transport_security_type) {
+        let (wanted, settled) = (options.transport_security_type.name(), running.transport.name());
+        let message = format!(
+            "processingElement.transportSecurityType: {wanted} is wanted, and the job was submitted with {settled}"
+        );
         return refused("NotSupported", message);
     }
-    if keeps_checkpoints_in_redis(&options) {
-        return refused(
-            "NotSupported",
-            "processingElement.checkpointRepository.redis is not supported yet: use fileSystem".to_owned(),
-        );
+    if redis_of(&options).is_some() && running.is_some_and(|running| running.redis.is_empty()) {
+        let message = "processingElement.checkpointRepository.redis: the servers are found at the submission only";
+        return refused("NotSupported", message.to_owned());
     }
     for (field, resources) in [("resources", &spec.resources), ("processingElement.resources", &options.resources)] {
         if let Some(error) = resources.as_ref().and_then(|resources| resources::check(resources).err()) {
@@ -236,12 +245,6 @@ mod tests {
     fn what_is_not_supported_is_named() {
         let table = [
             (serde_json::json!({}), None),
-            (serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}), Some("TLSv1.2")),
-            (
-                serde_json::json!({"processingElement": {"checkpointRepository":
-                    {"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}}}}),
-                Some("redis"),
-            ),
             (serde_json::json!({"resources": {"limits": {"cpu": "1e99"}}}), Some("resources: cpu")),
             (
                 serde_json::json!({"processingElement": {"resources": {"limits": {"cpu": "a lot"}}}}),
@@ -249,11 +252,32 @@ mod tests {
             ),
         ];
         for (spec, expected) in table {
-            let message = refusal(&job(spec.clone()).spec).map(|failure| failure.message);
+            let message = refusal(&job(spec.clone()).spec, None).map(|failure| failure.message);
             match expected {
                 None => assert_eq!(message, None, "{spec}"),
                 Some(part) => assert!(message.unwrap().contains(part), "{spec}"),
             }
+        }
+    }
+
+    #[test]
+    fn what_is_settled_at_the_submission_stays() {
+        let redis = serde_json::json!({"redis": {"service": "r", "replicaCount": 1, "shardCount": 1}});
+        let job = job(serde_json::json!({"processingElement": {"checkpointRepository": redis}}));
+        let with = Settled { redis: "{}".to_owned(), ..Settled::default() };
+        // what the running job was submitted with -> refused
+        for (running, refused) in [(None, false), (Some(&Settled::default()), true), (Some(&with), false)] {
+            assert_eq!(refusal(&job.spec, running).is_some(), refused, "{running:?}");
+        }
+        let secure = self::job(serde_json::json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}));
+        let with = Settled { transport: TransportSecurity::Tls12, ..Settled::default() };
+        for (running, refused) in [(None, false), (Some(&Settled::default()), true), (Some(&with), false)] {
+            assert_eq!(refusal(&secure.spec, running).is_some(), refused, "{running:?}");
+        }
+        assert!(refusal(&self::job(serde_json::json!({})).spec, Some(&with)).is_some());
+        let without = self::job(serde_json::json!({}));
+        for edited in [&job, &secure] {
+            assert_ne!(inputs(edited, 1, ""), inputs(&without, 1, ""), "an edit before the first generation counts");
         }
     }
 }

@@ -82,6 +82,9 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>) {
     mirrors.services.wake(jobs, job_of);
     mirrors.config_maps.wake(jobs, job_of);
     mirrors.host_pools.wake(jobs, job_of);
+    mirrors.exports.wake(jobs, job_of);
+    mirrors.imports.wake(jobs, job_of);
+    mirrors.consistent_regions.wake(jobs, job_of);
     // A changed region is urgent: somebody waits for the resize.
     let regions = jobs.clone();
     mirrors.parallel_regions.subscribe(move |region| {

@@ -7,11 +7,12 @@
 use super::decide::{COMPILING, FETCHING, Report, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded};
 use super::tasks::Failure;
+use super::transport::Transport;
 use super::waits::Words;
 use super::{refusals, transition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use streams_api::{JobPhase, JobStatus, condition};
+use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
 
 /// Part of the time of a submission that may be lost with the process that worked on it (rule job-18).
 const UNRECORDED: u32 = 10;
@@ -50,6 +51,7 @@ pub(crate) fn describe(
         if u128::from(unrecorded) * u128::from(UNRECORDED) >= observed.deadlines.submission.as_millis() {
             status.submission_worked_milliseconds = worked;
         }
+        transport(observed, &mut status);
     }
     let refused = if after_step { None } else { refused(report) };
     // Without a step nothing has come of a submission of which the cluster refused something.
@@ -108,6 +110,27 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
             rollout.finished_at = Some(Time(observed.now));
         }
     }
+}
+
+/// What certificates say, or that there are none and are to be none (rule job-48).
+fn transport(observed: &JobObservation, status: &mut JobStatus) {
+    let Some(Transport { wanted, days, sighting: Some(sighting) }) = &observed.transport else { return };
+    match sighting.certificates() {
+        Some(certificates) => {
+            status.transport = Some(TransportStatus {
+                authority: Some(certificates.authority.clone()),
+                not_after: Some(Time(certificates.not_after)),
+                renew_at: Some(Time(whole_seconds(certificates.renew_at(*days)))),
+            });
+        }
+        None if !wanted && sighting.secret.is_none() => status.transport = None,
+        None => {}
+    }
+}
+
+/// The time as the status can hold it.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// What only the cluster can refuse, and does (rule job-41).

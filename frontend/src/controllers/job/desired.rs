@@ -2,6 +2,7 @@
 
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
+use super::interfaces::interfaces;
 use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
@@ -32,13 +33,13 @@ pub(crate) fn desired_generation(
             restartable: pe.restartable,
             text: newest,
             carried,
-            service: hash(&builder.service(pe))?,
+            service: hash(&builder.service(&generation.plan, pe))?,
         };
         processing_elements.insert(pe.id, wanted);
     }
     let mut host_pools = BTreeMap::new();
     for pool in &generation.plan.host_pools {
-        host_pools.insert(pool.index, hash(&builder.host_pool(pool, &generation.nodes))?);
+        host_pools.insert(pool.index, hash(&builder.host_pool(generation, pool))?);
     }
     Ok(DesiredGeneration {
         generation: generation.number,
@@ -48,6 +49,7 @@ pub(crate) fn desired_generation(
         regions: generation.plan.parallel_regions.iter().map(|region| (region.index, region.name.clone())).collect(),
         committed_regions: committed_regions(generation),
         host_pools,
+        interfaces: interfaces(builder, generation)?,
         effect: Effect {
             kept: generation.count(&[Fate::Kept, Fate::KeptUnobservable]),
             restarted: generation.count(&[Fate::Restarted]),
@@ -56,6 +58,7 @@ pub(crate) fn desired_generation(
         },
         statistics: statistics(generation),
         fusion: fusion(generation),
+        settled: generation.settled.clone(),
         warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
     })
 }

@@ -1,5 +1,6 @@
 //! Computes the Events of a change of a job's status, for `kubectl describe` (rule job-34). Pure.
 
+use super::long_work::redis;
 use super::observed::DesiredGeneration;
 use streams_api::{JobPhase, JobStatus, condition};
 use streams_kubernetes::events::Notice;
@@ -33,6 +34,12 @@ pub(crate) fn between(
     {
         events.push(Notice::warning(reason, message(condition::BUNDLE_UNAVAILABLE)));
     }
+    let lacks_servers = |status: &JobStatus| {
+        condition::get(&status.conditions, condition::SUBMITTED).is_some_and(|said| said.reason == redis::MISSING)
+    };
+    if lacks_servers(after) && !lacks_servers(before) && after.phase != Some(JobPhase::Failed) {
+        events.push(Notice::warning(redis::MISSING, message(condition::SUBMITTED)));
+    }
     if became_true(condition::SUBMITTED) {
         events.push(Notice::normal("SubmissionSucceeded", format!("Running job {name}")));
     }
@@ -61,6 +68,7 @@ pub(crate) fn between(
     {
         events.push(Notice::warning("ParallelRegionWidthChangeFailure", rejected.message.clone()));
     }
+    events.extend(certificate(before, after));
     let warns_of = |status: &JobStatus, message: &str| {
         condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
     };
@@ -80,6 +88,24 @@ pub(crate) fn between(
         }
     }
     events
+}
+
+/// The Event that says what became of the certificate of the PEs (rule job-48).
+fn certificate(before: &JobStatus, after: &JobStatus) -> Option<Notice> {
+    let of = |status: &JobStatus| {
+        let transport = status.transport.as_ref()?;
+        Some((transport.authority.clone()?, transport.not_after.as_ref()?.0))
+    };
+    let (old_authority, old_end) = of(before)?;
+    let (authority, end) = of(after)?;
+    if authority != old_authority {
+        let note = "the certificate authority of the job was lost and there is a new one: PEs accept new connections of \
+                    each other once the files of both were updated, which takes nodes about a minute";
+        return Some(Notice::warning("TransportAuthorityReplaced", note));
+    }
+    (end != old_end).then(|| {
+        Notice::normal("TransportCertificateRenewed", format!("the certificate of the PEs is valid until {end}"))
+    })
 }
 
 /// The Event that says how automatic fusion computed the number of PEs.

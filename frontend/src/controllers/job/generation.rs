@@ -13,6 +13,7 @@
 use prost::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use streams_api::TransportSecurity;
 use streams_proto::fusion::v1::{Compilation, Fate, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
@@ -52,6 +53,17 @@ pub(crate) struct Generation {
     pub(crate) warnings: Vec<Warning>,
     /// Trace context of the request that it was made for; empty without tracing.
     pub(crate) trace_parent: String,
+    /// What was settled at the submission.
+    pub(crate) settled: Settled,
+}
+
+/// What is settled at the submission, and stays as long as the job runs (rule job-46).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// The redis servers of checkpoints, as the runtime wants to be told of them; empty if none are kept there.
+    pub(crate) redis: String,
+    /// Whether PEs secure their connections.
+    pub(crate) transport: TransportSecurity,
 }
 
 /// The parts of a generation beside its plan.
@@ -63,6 +75,8 @@ pub(crate) struct GenerationDetails {
     pub(crate) warnings: Vec<Warning>,
     /// See [`Generation::trace_parent`].
     pub(crate) trace_parent: String,
+    /// Of the first generation; later ones have that of the one before.
+    pub(crate) settled: Settled,
 }
 
 /// The text that a PE was last started with (rule job-10). Later texts of the PE, if any, differ only in what a running
@@ -107,7 +121,8 @@ impl Generation {
         plan: Plan,
         circumstances: GenerationDetails,
     ) -> Self {
-        let GenerationDetails { nodes, warnings, trace_parent } = circumstances;
+        let GenerationDetails { nodes, warnings, trace_parent, settled } = circumstances;
+        let settled = previous.map_or(settled, |previous| previous.settled.clone());
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
         let origin = |pe: &ProcessingElement| {
@@ -127,7 +142,7 @@ impl Generation {
         if let Some(adl) = &mut compilation.adl {
             adl.content = None;
         }
-        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent }
+        Self { number, compilation, plan, target, origins, nodes, warnings, trace_parent, settled }
     }
 
     /// The PEs of this generation with their origins, ascending id.
@@ -169,6 +184,8 @@ impl Generation {
             nodes: self.nodes.clone(),
             warnings: self.warnings.clone(),
             trace_parent: self.trace_parent.clone(),
+            redis: self.settled.redis.clone(),
+            transport: self.settled.transport != TransportSecurity::None,
         };
         stored.encode_to_vec()
     }
@@ -201,6 +218,10 @@ impl Generation {
             nodes: stored.nodes,
             warnings: stored.warnings,
             trace_parent: stored.trace_parent,
+            settled: Settled {
+                redis: stored.redis,
+                transport: if stored.transport { TransportSecurity::Tls12 } else { TransportSecurity::None },
+            },
         })
     }
 }
@@ -232,6 +253,10 @@ struct StoredGeneration {
     warnings: Vec<Warning>,
     #[prost(string, tag = "10")]
     trace_parent: String,
+    #[prost(string, tag = "11")]
+    redis: String,
+    #[prost(bool, tag = "12")]
+    transport: bool,
 }
 
 #[cfg(test)]

@@ -5,20 +5,21 @@
 //! The API server refuses such edits where it can. What it took nevertheless (before it had the rule, or because a rule
 //! cannot say it) must not reach PEs: they keep what they had.
 
+use super::generation::Settled;
 use super::resources;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use streams_api::{JobSpec, PeOptions, TransportSecurity};
+use streams_api::{JobSpec, PeOptions, RedisCheckpoints};
 
-/// The spec with the last good value of each option that is refused. `running` has the options of a PE of the job.
-pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>) -> JobSpec {
+/// The spec with the last good value of each option that is refused. `running` has the options of a PE of the job,
+/// `settled` what was settled at its submission.
+pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>, settled: &Settled) -> JobSpec {
     let mut spec = spec.clone();
     let mut options = spec.pe_options();
     let defaults = PeOptions::default();
     let running = running.unwrap_or(&defaults);
-    // No other has ever been supported.
-    options.transport_security_type = TransportSecurity::None;
+    options.transport_security_type = settled.transport;
     // A PE that has redis itself waits and says why: to start it without its checkpoints would lose them.
-    if keeps_checkpoints_in_redis(&options) && !keeps_checkpoints_in_redis(running) {
+    if settled.redis.is_empty() && redis_of(&options).is_some() && redis_of(running).is_none() {
         options.checkpoint_repository = running.checkpoint_repository().cloned();
         options.checkpoint_data_store = None;
     }
@@ -31,9 +32,9 @@ pub(crate) fn in_force(spec: &JobSpec, running: Option<&PeOptions>) -> JobSpec {
     spec
 }
 
-/// Whether checkpoints are kept in redis, under either of the option's names.
-pub(crate) fn keeps_checkpoints_in_redis(options: &PeOptions) -> bool {
-    options.checkpoint_repository().is_some_and(|kept| kept.redis.is_some())
+/// The redis servers that checkpoints are kept in, under either of the option's names.
+pub(crate) fn redis_of(options: &PeOptions) -> Option<&RedisCheckpoints> {
+    options.checkpoint_repository()?.redis.as_ref()
 }
 
 #[cfg(test)]
@@ -93,7 +94,7 @@ mod tests {
         for (spec, running, resources, expected) in table {
             let mut of = spec.clone();
             of["bundle"] = json!({"name": "a.sab"});
-            let of = in_force(&serde_json::from_value(of).unwrap(), Some(&options(running)));
+            let of = in_force(&serde_json::from_value(of).unwrap(), Some(&options(running)), &Settled::default());
             assert_eq!(serde_json::to_value(&of.resources).unwrap(), resources, "{spec}");
             assert_eq!(of.pe_options(), options(expected), "{spec}");
         }

@@ -8,6 +8,7 @@
 use super::generation::Generation;
 use super::observed::DesiredGeneration;
 use super::tasks::{Failure, Slot, TaskKind, Tasks};
+use super::transport::Sighting;
 use bytes::Bytes;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use moka::sync::Cache;
@@ -51,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
     /// Hash of the job's ConfigMap as it should be, and the plans it was computed for.
     pub(crate) job_config_map: Option<(Vec<String>, String)>,
+    /// What was seen last of the Secret for transport security.
+    pub(crate) transport: Option<Sighting>,
     /// ConfigMaps that were just written.
     written: BTreeMap<String, Timestamp>,
     /// Why an action of the last reconcile failed.
@@ -119,6 +122,7 @@ impl Entry {
             wanted: BTreeMap::new(),
             in_force: None,
             job_config_map: None,
+            transport: None,
             written: BTreeMap::new(),
             last_failure: None,
             unrecorded_work: Duration::ZERO,

@@ -15,7 +15,7 @@
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
-//! | [`children`] | pure: the objects themselves |
+//! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] has their keys |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
 //! | [`widths`] | pure: desired and refused widths |
@@ -23,6 +23,8 @@
 //! | [`resources`] | pure: shares of job-wide resources |
 //! | [`port_labels`] | pure: the file of port labels |
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
+//! | [`transport`] | certificates of PEs, and the Secret that has them |
+//! | [`act_interfaces`], [`act_transport`] | writes of particular children |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
@@ -42,7 +44,8 @@
 //!    (rule job-6);
 //! 3. the plan in chunks, then `status.proposal`;
 //! 4. the texts of new and restarted PEs, in ConfigMaps named after their content;
-//! 5. host pools, regions, Services, port labels, and the *new* PEs, whose pods do not start yet;
+//! 5. host pools, regions, exports, imports, consistent regions, Services, port labels, and the *new* PEs, whose pods
+//!    do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;
 //! 7. the roll-out: every existing PE object is brought to the plan, none waiting for another (rule job-15); the PE
 //!    controller replaces a pod only if its PE has another runtime id, or another placement (rule pe-3);
@@ -59,6 +62,9 @@
 //! * objects that are being deleted, or that have another controller, are never written to.
 
 mod act;
+mod act_interfaces;
+mod act_transport;
+pub(crate) mod child;
 pub(crate) mod children;
 pub(crate) mod chunks;
 pub(crate) mod compilation;
@@ -71,6 +77,7 @@ pub(crate) mod events;
 mod free_cpu;
 pub(crate) mod generation;
 pub(crate) mod in_force;
+pub(crate) mod interfaces;
 pub(crate) mod job_id;
 pub(crate) mod long_work;
 pub(crate) mod memory;
@@ -88,6 +95,7 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transition;
+pub(crate) mod transport;
 pub(crate) mod waits;
 pub(crate) mod widths;
 

@@ -1,9 +1,10 @@
 //! Observes a job, in the mirrors, the stored plans and the memory of the process.
 
+use super::child::{Child, Port};
 use super::children::ChildBuilder;
 use super::chunks::Document;
 use super::desired::desired_generation;
-use super::generation::Generation;
+use super::generation::{Generation, Settled};
 use super::in_force::in_force;
 use super::observed::{
     Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe, PodState,
@@ -11,6 +12,8 @@ use super::observed::{
 use super::off_thread::off_thread;
 use super::reconciler::JobReconciler;
 use super::tasks::Failure;
+use super::transport::look::look;
+use super::transport::{GOOD, Transport};
 use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
 use super::{compilation, documents};
@@ -89,27 +92,26 @@ pub(super) async fn observe<C: Cluster>(
         status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
     let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
     reconciler.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
-    let refusal = compilation::refusal(&job.spec);
-    let is_refused = refusal.is_some() && status.generation.is_some();
-    let in_force = is_refused.then(|| options_in_force(reconciler, key, &job));
     let mut snapshot =
-        JobSnapshot { key: key.clone(), job: Arc::clone(&job), in_force, owner, committed: None, proposed: None };
-    let committed = match &status.plan {
-        None => None,
-        Some(plan) => {
-            let (loaded, generation) = load(reconciler, &snapshot, plan).await?;
-            snapshot.committed = generation;
-            Some(loaded)
-        }
-    };
-    let proposed = match &status.proposal {
-        None => None,
-        Some(proposal) => {
-            let (loaded, generation) = load(reconciler, &snapshot, &proposal.plan).await?;
-            snapshot.proposed = generation;
-            Some(loaded)
-        }
-    };
+        JobSnapshot { key: key.clone(), job: Arc::clone(&job), in_force: None, owner, committed: None, proposed: None };
+    let committed = read(reconciler, &snapshot, status.plan.as_ref()).await?;
+    let proposal = status.proposal.as_ref().map(|proposal| &proposal.plan);
+    let proposed = read(reconciler, &snapshot, proposal).await?;
+    let settled = committed.as_ref().or(proposed.as_ref()).and_then(|read| read.as_ref().ok());
+    let settled = settled.map(|generation| generation.settled.clone());
+    let running = settled.as_ref().filter(|_| status.generation.is_some());
+    let refusal = compilation::refusal(&job.spec, running);
+    if refusal.is_some() && status.generation.is_some() {
+        let settled = settled.clone().unwrap_or_default();
+        snapshot.in_force = Some(options_in_force(reconciler, key, &job, &settled));
+    }
+    let committed = load(reconciler, &snapshot, status.plan.as_ref(), committed).await?;
+    let proposed = load(reconciler, &snapshot, proposal, proposed).await?;
+    let (committed, generation) = committed.unzip();
+    snapshot.committed = generation.flatten();
+    let (proposed, generation) = proposed.unzip();
+    snapshot.proposed = generation.flatten();
+    let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
     let regions = reconciler.mirrors.parallel_regions.of_job(key);
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
     let Widths { desired, refused, to_take_over } = match &snapshot.committed {
@@ -119,6 +121,12 @@ pub(super) async fn observe<C: Cluster>(
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mut children = children(reconciler, key, &job);
     let now = reconciler.cluster.now();
+    if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
+        && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
+    {
+        let applied = if is_good { GOOD } else { "" }.to_owned();
+        children.interfaces.insert(Child::TransportSecret, ObservedObject { applied, deleting: seen.deleting });
+    }
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let (tasks, last_failure, written_until, worked) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
@@ -152,6 +160,7 @@ pub(super) async fn observe<C: Cluster>(
         widths_to_take_over: to_take_over,
         job_config_map: labels,
         children,
+        transport,
         tasks,
         written_until,
         last_failure,
@@ -160,7 +169,7 @@ pub(super) async fn observe<C: Cluster>(
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.
-fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Arc<JobSpec> {
+fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job, settled: &Settled) -> Arc<JobSpec> {
     let spec_generation = job.metadata.generation.unwrap_or_default();
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
     let known = reconciler.memory.with(key, uid, |entry| {
@@ -172,7 +181,7 @@ fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> A
     let pes = reconciler.mirrors.processing_elements.of_job(key);
     let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job));
     let running = ours.min_by_key(|pe| pe.spec.id).map(|pe| &pe.spec.options);
-    let computed = Arc::new(in_force(&job.spec, running));
+    let computed = Arc::new(in_force(&job.spec, running, settled));
     reconciler.memory.with(key, uid, |entry| entry.in_force = Some((spec_generation, Arc::clone(&computed))));
     computed
 }
@@ -203,32 +212,41 @@ fn job_config_map<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, dige
     Ok(computed)
 }
 
-/// A stored generation, from memory or from its chunks.
+/// A stored generation, from memory or from its chunks, or what of it is missing. `None` if there is none.
+async fn read<C: Cluster>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    plan: Option<&StoredPlan>,
+) -> Result<Option<Result<Arc<Generation>, String>>, Error> {
+    let Some(plan) = plan else { return Ok(None) };
+    let remembered =
+        reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
+    if let Some(generation) = remembered {
+        return Ok(Some(Ok(generation)));
+    }
+    let document = Document::Plan { generation: plan.generation };
+    let stored =
+        documents::read(&reconciler.cluster, &snapshot.key, &document, &plan.sha256, plan.chunks, PLAN_MAX).await?;
+    let read = stored
+        .map_err(|incomplete| incomplete.to_string())
+        .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
+    Ok(Some(read.map(Arc::new)))
+}
+
+/// What a generation that was read wants.
 async fn load<C: Cluster>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
-    plan: &StoredPlan,
-) -> Result<(Loaded, Option<Arc<Generation>>), Error> {
-    let remembered =
-        reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
-    let generation = match remembered {
-        Some(generation) => generation,
-        None => {
-            let document = Document::Plan { generation: plan.generation };
-            let stored =
-                documents::read(&reconciler.cluster, &snapshot.key, &document, &plan.sha256, plan.chunks, PLAN_MAX)
-                    .await?;
-            let read = stored
-                .map_err(|incomplete| incomplete.to_string())
-                .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
-            match read {
-                Ok(generation) => Arc::new(generation),
-                Err(why) => return Ok((Loaded::Lost(why), None)),
-            }
-        }
+    plan: Option<&StoredPlan>,
+    read: Option<Result<Arc<Generation>, String>>,
+) -> Result<Option<(Loaded, Option<Arc<Generation>>)>, Error> {
+    let (Some(plan), Some(read)) = (plan, read) else { return Ok(None) };
+    let generation = match read {
+        Ok(generation) => generation,
+        Err(why) => return Ok(Some((Loaded::Lost(why), None))),
     };
     let wanted = want(reconciler, snapshot, &plan.sha256, &generation).await?;
-    Ok((Loaded::Whole(wanted), Some(generation)))
+    Ok(Some((Loaded::Whole(wanted), Some(generation))))
 }
 
 /// What the generation wants, computed once for each spec.
@@ -281,7 +299,20 @@ fn children<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Children 
         let id = label(&service.metadata, names::LABEL_PE).and_then(|id| id.parse().ok());
         if let Some(id) = id {
             children.services.insert(id, object(&service.metadata));
+        } else if service.metadata.name == Some(names::consistent_region_service(&key.name)) {
+            children.interfaces.insert(Child::ConsistentRegionService, object(&service.metadata));
         }
+    }
+    for export in mirrors.exports.of_job(key).iter().filter(|export| ours(&export.metadata)) {
+        let port = Port { pe: export.spec.pe_id, id: export.spec.port_id };
+        children.interfaces.insert(Child::Export(port), object(&export.metadata));
+    }
+    for import in mirrors.imports.of_job(key).iter().filter(|import| ours(&import.metadata)) {
+        let port = Port { pe: import.spec.pe_id, id: import.spec.port_id };
+        children.interfaces.insert(Child::Import(port), object(&import.metadata));
+    }
+    for region in mirrors.consistent_regions.of_job(key).iter().filter(|region| ours(&region.metadata)) {
+        children.interfaces.insert(Child::ConsistentRegion(region.spec.index), object(&region.metadata));
     }
     for region in mirrors.parallel_regions.of_job(key).iter().filter(|region| ours(&region.metadata)) {
         children.regions.insert(region.spec.index, object(&region.metadata));

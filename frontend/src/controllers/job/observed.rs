@@ -2,9 +2,11 @@
 //!
 //! Knows: names, hashes and states of the objects of one job. Must not know: specs of objects, mirrors, clients.
 
+use super::child::Child;
 use super::children::TextVersion;
-use super::generation::Target;
+use super::generation::{Settled, Target};
 use super::tasks::{Failure, Tasks};
+use super::transport::Transport;
 use super::waits::Words;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ pub(crate) struct JobObservation {
     pub(crate) job_config_map: String,
     /// Objects of the job.
     pub(crate) children: Children,
+    /// The Secret for transport security, if it is of concern.
+    pub(crate) transport: Option<Transport>,
     /// The state of long work.
     pub(crate) tasks: Tasks,
     /// Texts that were just written count as existing until this time, although the mirror does not show them. If a
@@ -116,12 +120,17 @@ pub(crate) struct DesiredGeneration {
     pub(crate) committed_regions: Vec<CommittedRegion>,
     /// Host pools: hash of the desired object by index.
     pub(crate) host_pools: BTreeMap<u64, String>,
+    /// Exports, imports, consistent regions and their Service, and the Secret for transport security: hash of the
+    /// desired object.
+    pub(crate) interfaces: BTreeMap<Child, String>,
     /// What the generation does to PEs, in numbers.
     pub(crate) effect: Effect,
     /// Figures for the status.
     pub(crate) statistics: Statistics,
     /// How fusion was resolved.
     pub(crate) fusion: ResolvedFusion,
+    /// What was settled at the submission.
+    pub(crate) settled: Settled,
     /// What users should know: reason and message.
     pub(crate) warnings: Vec<(String, String)>,
 }
@@ -184,6 +193,8 @@ pub(crate) struct Children {
     pub(crate) regions: BTreeMap<u64, ObservedObject>,
     /// Host pools by index.
     pub(crate) host_pools: BTreeMap<u64, ObservedObject>,
+    /// Exports, imports, consistent regions and their Service, and the Secret for transport security.
+    pub(crate) interfaces: BTreeMap<Child, ObservedObject>,
     /// The job's own ConfigMap.
     pub(crate) job_config_map: Option<ObservedObject>,
     /// ConfigMaps with AADL, by name.
@@ -199,6 +210,7 @@ impl Children {
             && self.services.is_empty()
             && self.regions.is_empty()
             && self.host_pools.is_empty()
+            && self.interfaces.is_empty()
             && self.job_config_map.is_none()
             && self.texts.is_empty()
     }

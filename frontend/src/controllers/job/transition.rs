@@ -29,6 +29,10 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
         }
         JobStatusChange::Propose { plan, widths } => {
             let spec_generation = observed.spec_generation;
+            if observed.transport.as_ref().is_some_and(|transport| transport.wanted) {
+                // From now on there may be a Secret.
+                status.transport.get_or_insert_default();
+            }
             status.proposal = Some(ProposedPlan { plan: plan.clone(), widths: region_widths(widths), spec_generation });
         }
         JobStatusChange::Abandon => status.proposal = None,
@@ -104,6 +108,7 @@ fn forget(status: &mut JobStatus) {
     status.applied_widths = Vec::new();
     status.regions = Vec::new();
     status.fusion = None;
+    status.redis_configuration = None;
     status.rollout = None;
     status.rejected_resize = None;
     status.statistics = None;
@@ -120,6 +125,8 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     if status.fusion.is_none() {
         status.fusion = Some(wanted.fusion.clone());
     }
+    let redis = &wanted.settled.redis;
+    status.redis_configuration = (!redis.is_empty()).then(|| redis.clone());
     status.statistics = Some(wanted.statistics.clone());
     let effect = effect(wanted, observed);
     status.rollout = Some(Rollout {

@@ -2,6 +2,7 @@
 
 use super::counters::Counters;
 use super::memory::LastSeen;
+use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
@@ -10,7 +11,7 @@ use crate::settings::{JobSettings, PodSettings};
 use kube::ResourceExt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use streams_api::{Job, ProcessingElement, names};
+use streams_api::{Job, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
@@ -118,7 +119,7 @@ impl RelevantState {
             generation: job.status.as_ref().and_then(|status| status.generation),
             deleting: job.metadata.deletion_timestamp.is_some(),
             suspended: job.spec.suspend,
-            redis: job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION).cloned(),
+            redis: redis_configuration(job).cloned(),
         }
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use streams_api::{HostPool, ProcessingElement, names};
+use streams_api::{HostPool, Job, ProcessingElement, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::{Error, Key};
@@ -82,7 +82,7 @@ impl<C: Cluster> PeReconciler<C> {
 
     pub(super) fn redis(&self, pe: &ProcessingElement) -> Option<String> {
         let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name))?;
-        job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION).cloned()
+        redis_configuration(&job).cloned()
     }
 
     pub(super) fn template<'a>(
@@ -105,6 +105,12 @@ impl<C: Cluster> PeReconciler<C> {
 fn refusal(error: &Error) -> Obstacle {
     let reason = if error.is_of_quota() { "QuotaExceeded" } else { "PodRefused" };
     Obstacle { reason, message: error.to_string() }
+}
+
+/// The redis servers of a job's checkpoints: those that were found at its submission, else those that a user names.
+pub(super) fn redis_configuration(job: &Job) -> Option<&String> {
+    let found = job.status.as_ref().and_then(|status| status.redis_configuration.as_ref());
+    found.or_else(|| job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION))
 }
 
 /// Adds the pods that are not there yet.

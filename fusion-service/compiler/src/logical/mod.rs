@@ -28,12 +28,23 @@ pub struct OperatorId(u32);
 entity_impl!(OperatorId, "operator");
 
 /// The two vocabularies of ADL documents (rule language-1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, GetSize)]
 pub enum Dialect {
     /// Namespace `http://www.ibm.com/xmlns/prod/streams/application`.
     V4000,
     /// Namespace `http://www.ibm.com/xmlns/prod/streams/application/v4200`.
     V4200,
+}
+
+impl Dialect {
+    /// The name that people know it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V4000 => "v4000",
+            Self::V4200 => "v4200",
+        }
+    }
 }
 
 /// A whole application (rule model-1).

@@ -118,6 +118,7 @@ impl Assembled<'_> {
         let plan = Plan {
             compiler: COMPILER.to_owned(),
             adl: source.digest,
+            dialect: topology.application.dialect,
             application_name: topology.application.name.clone(),
             application_scope: topology.application.scope.clone(),
             regions: regions(&elements),

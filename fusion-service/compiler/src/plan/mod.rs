@@ -57,8 +57,8 @@ use crate::elements::Elements;
 use crate::error::Error;
 use crate::fuser::{AutomaticFusion, Fusion, Graph};
 use crate::heap;
-use crate::logical::HostPool;
 use crate::logical::submission::Bindings;
+use crate::logical::{Dialect, HostPool};
 use crate::topology::{ChangedOperatorNames, Region, Topology};
 use get_size2::GetSize;
 use std::io;
@@ -74,6 +74,8 @@ pub struct Plan {
     pub compiler: String,
     /// SHA-256 of the ADL.
     pub adl: Digest,
+    /// The vocabulary of the ADL.
+    pub dialect: Dialect,
     /// Name of the application.
     pub application_name: String,
     /// Its scope.

@@ -56,6 +56,7 @@ fn message(job: &Compiled, budget: &Budget) -> Result<pb::Plan, Error> {
         consistent_regions: plan.consistent_regions.iter().map(consistent_region).collect(),
         processing_elements: elements,
         automatic: plan.automatic.as_ref().map(automatic),
+        adl_version: plan.dialect.name().to_owned(),
     })
 }
 

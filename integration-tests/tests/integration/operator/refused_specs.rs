@@ -218,15 +218,15 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
     let unsupported = [
         (
             json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}),
-            "spec.processingElement.transportSecurityType: Forbidden: processingElement.transportSecurityType TLSv1.2 is not supported yet",
+            "spec.processingElement.transportSecurityType: Forbidden: processingElement.transportSecurityType cannot be edited once the job is submitted",
         ),
         (
             json!({"processingElement": {"checkpointRepository": redis}}),
-            "spec.processingElement.checkpointRepository: Forbidden: processingElement.checkpointRepository.redis is not supported yet",
+            "spec.processingElement.checkpointRepository: Forbidden: processingElement.checkpointRepository.redis cannot be added or changed",
         ),
         (
             json!({"processingElement": {"checkpointDataStore": redis}}),
-            "spec.processingElement.checkpointDataStore: Forbidden: processingElement.checkpointDataStore.redis is not supported yet",
+            "spec.processingElement.checkpointDataStore: Forbidden: processingElement.checkpointDataStore.redis cannot be added or changed",
         ),
     ];
     for (edit, _) in refused.iter().chain(&unsupported) {

@@ -53,6 +53,11 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(Child::Region(*index)), object);
         }
     }
+    for (child, object) in &children.interfaces {
+        if !generations.iter().flatten().any(|wanted| wanted.interfaces.contains_key(child)) {
+            draft.delete(Owned::Child(*child), object);
+        }
+    }
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])

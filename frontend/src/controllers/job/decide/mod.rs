@@ -36,12 +36,14 @@ mod roll_out;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
+use super::transport::Transport;
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use streams_api::{StoredAdl, StoredPlan, condition};
 
+pub(crate) use super::child::Child;
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 
 /// What a generation waits for whose bundle is being fetched.
@@ -130,21 +132,6 @@ pub(crate) enum JobAction {
         /// The width.
         width: u32,
     },
-}
-
-/// The key of an object of the job that the controller applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Child {
-    /// A PE, by id. It refers to the text that [`DesiredPe::choose`](super::observed::WantedPe::choose) gives.
-    ProcessingElement(u64),
-    /// The Service of a PE, by its id.
-    Service(u64),
-    /// A region, by index. It is only ever created, never changed.
-    Region(u64),
-    /// A host pool, by index.
-    HostPool(u64),
-    /// The job's own ConfigMap.
-    JobConfigMap,
 }
 
 /// The key of an object of the job that the controller deletes.
@@ -328,6 +315,19 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     clean_up::clean_up(observed, &mut draft);
     if let Some(end) = observed.written_until {
         draft.wake(end);
+    }
+    if let Some(next) = observed.transport.as_ref().and_then(Transport::next) {
+        draft.wake(next);
+    }
+    let concerns_secret = |action: &JobAction| {
+        matches!(
+            action,
+            JobAction::Apply(Child::TransportSecret, _) | JobAction::Delete(Owned::Child(Child::TransportSecret), _)
+        )
+    };
+    if draft.actions.iter().any(concerns_secret) {
+        // No change of an object tells what comes of it.
+        draft.wake(observed.now);
     }
     let Draft { actions, mut report } = draft;
     if report.trouble.is_none() {

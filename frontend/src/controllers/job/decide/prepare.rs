@@ -116,6 +116,7 @@ fn delete_all_children(observed: &JobObservation, draft: &mut Draft) {
         .chain(children.services.iter().map(|(id, object)| (Child::Service(*id), object)))
         .chain(children.regions.iter().map(|(index, object)| (Child::Region(*index), object)))
         .chain(children.host_pools.iter().map(|(index, object)| (Child::HostPool(*index), object)))
+        .chain(children.interfaces.iter().map(|(child, object)| (*child, object)))
         .chain(children.job_config_map.iter().map(|object| (Child::JobConfigMap, object)));
     for (child, object) in applied {
         draft.delete_with(Propagation::Foreground, Owned::Child(child), object);
@@ -180,6 +181,11 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     let is_new = |index: &&u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
     for index in proposal.regions.keys().filter(is_new) {
         complete &= draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
+    }
+    let is_new = |child: &Child| running.is_none_or(|wanted| !wanted.interfaces.contains_key(child));
+    for (child, hash) in proposal.interfaces.iter().filter(|(child, _)| is_new(child)) {
+        let current = children.interfaces.get(child).map(|object| Current::of(object, hash));
+        complete &= draft.ensure(*child, of, current);
     }
     let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
     complete &= draft.ensure(Child::JobConfigMap, of, labels);

@@ -60,6 +60,9 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     for index in wanted.regions.keys() {
         draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
+    for (child, hash) in &wanted.interfaces {
+        draft.ensure(*child, of, children.interfaces.get(child).map(|object| Current::of(object, hash)));
+    }
     // While there is a proposal, `prepare` applies the port labels.
     if proposed(observed).is_none() {
         let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));

@@ -1,31 +1,26 @@
 //! Compiles the pinned ADL with the desired widths, and stores the plan in chunks.
 
-use super::{Assignment, LongWork, WorkError, fetch, hosts};
-use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
+use super::{Assignment, LongWork, WorkError, check, fetch, hosts, redis};
 use crate::controllers::job::chunks::{Document, digest};
 use crate::controllers::job::compilation::{self, automatic, compilation, repeated};
-use crate::controllers::job::generation::{Generation, GenerationDetails, Target};
+use crate::controllers::job::documents;
+use crate::controllers::job::generation::{Generation, GenerationDetails, Settled, Target};
+use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
-use crate::controllers::job::{documents, port_labels};
 use crate::mirrors::ByOwner as _;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, StoredPlan, names};
+use streams_api::{FusionMode, ProcessingElement, RequestedWidths, StoredPlan, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
 use streams_proto::fusion::v1::{Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning};
 use tracing::Span;
-
-/// Longest name of a job with consistent regions: their controller's Service is named after it.
-const CONSISTENT_JOB_NAME_MAX: usize = 34;
-/// Longest name part of a label key.
-const LABEL_NAME_MAX: usize = 63;
 
 /// Compiles for a target.
 pub(super) struct Compile;
@@ -60,18 +55,25 @@ impl LongWork for Compile {
 
 /// Compiles, checks the plan against the cluster, and writes the chunks of the plan.
 async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Result<Compiled, WorkError> {
-    let Assignment { reconciler, job, .. } = assignment;
+    let Assignment { reconciler, key, job, uid } = assignment;
     let adl = fetch::pinned(assignment).await?;
     let previous = previous(assignment)?;
     if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != request.generation {
         return Err(WorkError::transient("Outdated", "another generation was committed meanwhile"));
     }
+    let mut settled = Settled::default();
     let (compilation, plan, mut warnings) = match (&request.target, &previous) {
         (Target::Submission { inputs }, _) => {
             // The request names what it is for. A job that was edited meanwhile may be edited back, and its plan
             // would be taken for one of the earlier spec.
             if *inputs != self::inputs(assignment) {
                 return Err(WorkError::transient("Outdated", "the spec was edited meanwhile"));
+            }
+            let options = job.spec.pe_options();
+            settled.transport = options.transport_security_type;
+            if let Some(redis) = redis_of(&options) {
+                // Before the compilation: it is what may take a user's help.
+                settled.redis = redis::configuration(&reconciler.cluster, key, uid, redis).await?;
             }
             submit(assignment, adl).await?
         }
@@ -83,7 +85,8 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             return Err(WorkError::transient("Outdated", "there is nothing to resize"));
         }
     };
-    warnings.extend(check(job, &plan, reconciler.settings.max_generation_mib)?);
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    warnings.extend(check::check(name, &plan, &reconciler.settings, previous.is_none())?);
     let mut named = hosts::named(&plan);
     // An address that was looked up stays with its node as long as the job runs.
     let mut nodes: BTreeMap<String, String> =
@@ -94,8 +97,8 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
         nodes.extend(more);
         warnings.extend(about);
     }
-    let circumstances =
-        GenerationDetails { nodes, warnings, trace_parent: telemetry::trace_parent().unwrap_or_default() };
+    let trace_parent = telemetry::trace_parent().unwrap_or_default();
+    let circumstances = GenerationDetails { nodes, warnings, trace_parent, settled };
     let generation =
         Generation::following(previous.as_deref(), request.target.clone(), compilation, plan, circumstances);
     store(assignment, generation).await
@@ -264,62 +267,6 @@ fn ids_and_ports<'a>(
     in_use
 }
 
-/// What Kubernetes would refuse later, and what users should know (rule job-22).
-fn check(job: &Job, plan: &Plan, max_generation_mib: u64) -> Result<Vec<Warning>, WorkError> {
-    let mut warnings = Vec::new();
-    let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
-    let name = job.metadata.name.as_deref().unwrap_or_default();
-    if !plan.consistent_regions.is_empty() {
-        if name.len() > CONSISTENT_JOB_NAME_MAX {
-            let message =
-                format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
-            return Err(WorkError::permanent("NameTooLong", message));
-        }
-        warn("NotServed", "consistent regions are not driven yet: their PEs wait".to_owned());
-    }
-    let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
-    if live().any(|pe| !pe.imports.is_empty() || !pe.exports.is_empty()) {
-        warn("NotServed", "imports and exports are not connected yet".to_owned());
-    }
-    for pe in live() {
-        if let Some(label) = pe.port_labels.iter().find(|label| label.port_id > PORT_ID_MAX) {
-            let message =
-                format!("PE {} has port id {}, which makes no port number; use more PEs", pe.id, label.port_id);
-            return Err(WorkError::permanent("PortOutOfRange", message));
-        }
-    }
-    for pool in &plan.host_pools {
-        if let Some(tag) = pool.tags.iter().find(|tag| !is_label_name(tag)) {
-            let message = format!("tag {tag:?} of host pool {} makes no label of a node", pool.name);
-            return Err(WorkError::permanent("HostTagInvalid", message));
-        }
-        if let Some(size) = pool.size.filter(|_| pool.hosts.is_empty()) {
-            warn("HostPoolSizeNotEnforced", format!("host pool {} may have more than its {size} hosts", pool.name));
-        }
-    }
-    let bytes: u64 = live().map(|pe| pe.size).sum();
-    if bytes > max_generation_mib.saturating_mul(1 << 20) {
-        let message = format!("the job has {bytes} bytes of AADL, more than {max_generation_mib} MiB; use more PEs");
-        return Err(WorkError::permanent("TooLarge", message));
-    }
-    let labels = port_labels::render(Some(plan), None).len();
-    if labels > OBJECT_BYTES {
-        let message = format!("the port labels of the job take {labels} bytes, more than one ConfigMap; use fewer PEs");
-        return Err(WorkError::permanent("TooLarge", message));
-    }
-    Ok(warnings)
-}
-
-/// Whether `hostpool.streams.ibm.com/<tag>` is a label key (rule placement-4).
-fn is_label_name(tag: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let at_the_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    tag.len() <= LABEL_NAME_MAX
-        && tag.chars().all(inside)
-        && at_the_end(tag.chars().next())
-        && at_the_end(tag.chars().next_back())
-}
-
 async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generation) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let generation = Arc::new(generation);
@@ -345,8 +292,8 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
 mod tests {
     use super::*;
     use serde_json::json;
-    use streams_api::{BundleReference, JobSpec, ProcessingElementSpec};
-    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement as Planned};
+    use streams_api::ProcessingElementSpec;
+    use streams_proto::fusion::v1::{Export, PortLabel, ProcessingElement as Planned};
 
     fn planned_pe(id: u64, fate: Fate, ports: &[u32]) -> Planned {
         let port_labels = ports.iter().map(|port_id| PortLabel { port_id: *port_id, ..PortLabel::default() }).collect();
@@ -399,58 +346,5 @@ mod tests {
             let pod: Pod = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
             assert_eq!(pe_id(&pod, "flow"), expected, "{label} {kind} {owner} {controller}");
         }
-    }
-
-    #[test]
-    fn what_kubernetes_would_refuse_later_is_refused_now() {
-        let job = |name: &str| Job::new(name, JobSpec::of(BundleReference::default()));
-        let plan = |change: fn(&mut Plan)| {
-            let mut plan = Plan { processing_elements: vec![planned_pe(0, Fate::Added, &[0])], ..Plan::default() };
-            change(&mut plan);
-            plan
-        };
-        let long = "j".repeat(35);
-        // job, plan -> reason of the refusal, reasons of the warnings
-        let table: [(&str, Plan, Result<&[&str], &str>); 9] = [
-            ("j", plan(|_| ()), Ok(&[])),
-            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_536), Err("PortOutOfRange")),
-            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_535), Ok(&[])),
-            ("j", plan(|p| p.processing_elements[0].size = 2 << 20), Err("TooLarge")),
-            ("j", plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Ok(&["NotServed"])),
-            (&long, plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Err("NameTooLong")),
-            ("j", plan(|p| p.processing_elements[0].exports.push(Export::default())), Ok(&["NotServed"])),
-            (
-                "j",
-                plan(|p| p.host_pools.push(HostPool { tags: vec!["a b".to_owned()], ..HostPool::default() })),
-                Err("HostTagInvalid"),
-            ),
-            (
-                "j",
-                plan(|p| p.host_pools.push(HostPool { size: Some(2), ..HostPool::default() })),
-                Ok(&["HostPoolSizeNotEnforced"]),
-            ),
-        ];
-        for (name, plan, expected) in table {
-            match check(&job(name), &plan, 1) {
-                Ok(warnings) => {
-                    let reasons: Vec<_> = warnings.iter().map(|warning| warning.reason.as_str()).collect();
-                    assert_eq!(Ok(reasons.as_slice()), expected, "{plan:?}");
-                }
-                Err(error) => {
-                    assert!(!error.retry);
-                    assert_eq!(Err(error.reason.as_str()), expected, "{plan:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn tags_are_parts_of_label_keys() {
-        for (tag, expected) in
-            [("a", true), ("A-b_c.9", true), ("", false), ("-a", false), ("a.", false), ("a/b", false)]
-        {
-            assert_eq!(is_label_name(tag), expected, "{tag}");
-        }
-        assert!(is_label_name(&"a".repeat(63)) && !is_label_name(&"a".repeat(64)));
     }
 }

@@ -12,16 +12,19 @@
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
 //!
-//! [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster.
+//! [`check`] checks plans. [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster, [`redis`] the
+//! servers of checkpoints.
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
 //! chunks until the reconciler has recorded the output; those that it does not record are deleted (rule job-16).
 
+mod check;
 mod compile;
 mod error;
 mod fetch;
 mod hosts;
 mod publish;
+pub(super) mod redis;
 
 use self::compile::Compile;
 use self::error::WorkError;

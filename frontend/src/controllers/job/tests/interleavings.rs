@@ -1,6 +1,7 @@
 //! Random orders of everything that can happen. After each, the job must come to rest in the desired state.
 
 use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use crate::controllers::job::child::{Child, Port};
 use proptest::prelude::*;
 use std::future::Future;
 use std::pin::Pin;
@@ -54,6 +55,10 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => (0_u64..2).prop_map(|index| Disturbance::Delete(UserDeletion::Region(index))),
         1 => Just(Disturbance::Delete(UserDeletion::JobConfigMap)),
         1 => Just(Disturbance::Delete(UserDeletion::HostPool(0))),
+        1 => Just(Disturbance::Delete(UserDeletion::Interface(Child::ConsistentRegion(0)))),
+        1 => (4_u64..10).prop_map(|pe| {
+            Disturbance::Delete(UserDeletion::Interface(Child::Export(Port { pe, id: 0 })))
+        }),
         1 => any::<prop::sample::Index>().prop_map(Disturbance::DeleteText),
         1 => (0_u64..200).prop_map(Disturbance::Seconds),
         1 => any::<bool>().prop_map(Disturbance::Compiler),

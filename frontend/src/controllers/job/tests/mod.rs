@@ -18,3 +18,4 @@ mod simulation;
 mod submissions;
 mod suspension;
 mod table;
+mod transport;

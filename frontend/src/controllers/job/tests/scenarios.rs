@@ -1,6 +1,7 @@
 //! Whole scenarios, and a crash of the frontend before and after every write on the way.
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, Snapshot, UserDeletion};
+use crate::controllers::job::child::Child;
 use streams_api::InitialWidth;
 
 /// What users do, one action after the other, each when nothing happens any more.
@@ -35,6 +36,17 @@ fn any_crash_leads_to_the_same_end(name: &str, mut simulation: JobSimulation, ac
 #[test]
 fn a_submission() {
     any_crash_leads_to_the_same_end("submission", JobSimulation::new(), &[]);
+}
+
+#[test]
+fn pes_encrypt_their_connections() {
+    let simulation = JobSimulation::new();
+    simulation.secure(true);
+    any_crash_leads_to_the_same_end(
+        "transport security",
+        simulation,
+        &[|w| w.wait(20 * 86_400), |w| w.delete(&UserDeletion::Interface(Child::TransportSecret))],
+    );
 }
 
 #[test]
@@ -92,6 +104,7 @@ fn users_delete_objects() {
             |w| w.delete(&UserDeletion::Service(0)),
             |w| w.delete(&UserDeletion::JobConfigMap),
             |w| w.delete(&UserDeletion::HostPool(0)),
+            |w| w.delete(&UserDeletion::Interface(Child::ConsistentRegionService)),
             |w| w.delete(&UserDeletion::Region(1)),
             |w| w.delete(&UserDeletion::Texts),
         ],

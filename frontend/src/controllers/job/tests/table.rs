@@ -1,6 +1,7 @@
 //! The rows of the decision table, one by one: the observation, and the actions.
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, UserDeletion};
+use crate::controllers::job::child::Port;
 use crate::controllers::job::decide::{
     Child, JobAction, JobDecision, Owned, Propagation, Step, WhichGeneration, decide,
 };
@@ -36,6 +37,11 @@ fn name(object: &Owned) -> String {
         Owned::Child(Child::Region(index)) => format!("region {index}"),
         Owned::Child(Child::HostPool(index)) => format!("pool {index}"),
         Owned::Child(Child::JobConfigMap) => "labels".to_owned(),
+        Owned::Child(Child::Export(port)) => format!("export {}", port.pe),
+        Owned::Child(Child::Import(port)) => format!("import {}", port.pe),
+        Owned::Child(Child::ConsistentRegion(index)) => format!("consistent region {index}"),
+        Owned::Child(Child::ConsistentRegionService) => "service of consistent regions".to_owned(),
+        Owned::Child(Child::TransportSecret) => "secret".to_owned(),
         Owned::ConfigMap(name) => name.clone(),
     }
 }
@@ -97,6 +103,8 @@ fn a_submission_goes_through_the_rows_in_order() {
     let mut expected = vec!["create labels".to_owned(), "create pool 0".to_owned()];
     expected.extend((0..8).flat_map(|id| [format!("create pe {id}"), format!("create service {id}")]));
     expected.extend((0..2).map(|index| format!("create region {index}")));
+    let interfaces = ["export 4", "export 5", "import 1", "consistent region 0", "service of consistent regions"];
+    expected.extend(interfaces.map(|interface| format!("create {interface}")));
     expected.sort();
     assert_eq!(next(&mut before(JobSimulation::new(), "create labels")), expected, "objects");
     assert_eq!(next(&mut before(JobSimulation::new(), "commit")), ["commit"]);
@@ -108,7 +116,15 @@ fn before_the_commit_of_a_resize_nothing_that_runs_is_touched() {
     assert_eq!(next(&mut before(resized(4), "start compile 1")), ["start compile 1"]);
     let publish = "start publish [0, 1, 8, 9]";
     assert_eq!(next(&mut before(resized(4), publish)), [publish]);
-    let expected = ["create labels", "create pe 8", "create pe 9", "create service 8", "create service 9"];
+    let expected = [
+        "create export 8",
+        "create export 9",
+        "create labels",
+        "create pe 8",
+        "create pe 9",
+        "create service 8",
+        "create service 9",
+    ];
     assert_eq!(next(&mut before(resized(4), "create pe 8")), expected);
     assert_eq!(next(&mut before(resized(4), "commit")), ["commit"]);
 }
@@ -137,13 +153,14 @@ fn a_request_for_several_regions_is_compiled_as_a_whole_however_far_it_is_taken_
 fn after_the_commit_existing_pes_get_their_specs_and_what_is_removed_waits_for_them() {
     let mut simulation = before(resized(1), "commit");
     simulation.round();
-    let expected = ["apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
+    let expected = ["apply consistent region 0", "apply labels", "apply pe 0", "apply pe 1", "apply pool 0"];
     let summary: Vec<_> = next(&mut simulation).into_iter().filter(|summary| !summary.contains("plan")).collect();
     assert_eq!(summary, expected);
     simulation.round();
     assert!(next(&mut simulation).iter().all(|summary| !summary.contains("pe 5")), "it runs until the others do");
     simulation.run_pods();
-    assert!(next(&mut simulation).contains(&"delete pe 5".to_owned()));
+    let summary = next(&mut simulation);
+    assert!(summary.contains(&"delete pe 5".to_owned()) && summary.contains(&"delete export 5".to_owned()));
     simulation.round();
     simulation.collect();
     assert!(next(&mut simulation).contains(&"delete service 5".to_owned()), "its Service goes after it");
@@ -217,8 +234,9 @@ fn a_clean_slate_is_cleared_with_what_depends_on_it_first() {
     // The proposal for the old spec is abandoned before the bundle is fetched again.
     let mut simulation = before(simulation, "clear labels");
     let cleared: Vec<_> = next(&mut simulation).into_iter().filter(|summary| summary.starts_with("clear")).collect();
-    let expected = 8 + 8 + 8 + 2 + 1 + 1;
-    assert_eq!(cleared.len(), expected, "PEs, Services, texts, regions, the pool, the labels: {cleared:?}");
+    let expected = 8 + 8 + 8 + 2 + 1 + 1 + 2 + 1 + 2;
+    let of = "PEs, Services, texts, regions, the pool, the labels, exports, the import, the consistent region with its Service";
+    assert_eq!(cleared.len(), expected, "{of}: {cleared:?}");
 }
 
 #[test]
@@ -230,6 +248,10 @@ fn what_users_delete_is_applied_again_unless_it_must_not_start_again() {
         (UserDeletion::Region(1), "apply region 1"),
         (UserDeletion::HostPool(0), "apply pool 0"),
         (UserDeletion::JobConfigMap, "apply labels"),
+        (UserDeletion::Interface(Child::Export(Port { pe: 5, id: 0 })), "apply export 5"),
+        (UserDeletion::Interface(Child::Import(Port { pe: 1, id: 0 })), "apply import 1"),
+        (UserDeletion::Interface(Child::ConsistentRegion(0)), "apply consistent region 0"),
+        (UserDeletion::Interface(Child::ConsistentRegionService), "apply service of consistent regions"),
     ];
     for (deletion, expected) in table {
         let mut simulation = JobSimulation::running();

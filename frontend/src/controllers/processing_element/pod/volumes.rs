@@ -3,7 +3,7 @@
 use super::super::observed::Obstacle;
 use super::Parts;
 use k8s_openapi::api::core::v1::{
-    ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
+    ConfigMapProjection, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath,
     PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection, SecretVolumeSource, Volume,
     VolumeMount, VolumeProjection,
 };
@@ -99,7 +99,11 @@ fn job(name: &str, security: TransportSecurity) -> Volume {
     let labels = ConfigMapProjection { name: names::job_config_map(name), ..ConfigMapProjection::default() };
     let mut sources = vec![VolumeProjection { config_map: Some(labels), ..VolumeProjection::default() }];
     if security != TransportSecurity::None {
-        let certificate = SecretProjection { name: names::transport_secret(name), ..SecretProjection::default() };
+        // Not the key of the authority, which is there as well.
+        let item = |key: &str| KeyToPath { key: key.to_owned(), path: key.to_owned(), mode: None };
+        let items = [names::TRANSPORT_CERTIFICATE, names::TRANSPORT_KEY].map(item);
+        let name = names::transport_secret(name);
+        let certificate = SecretProjection { name, items: Some(items.into()), ..SecretProjection::default() };
         sources.push(VolumeProjection { secret: Some(certificate), ..VolumeProjection::default() });
     }
     let projected = ProjectedVolumeSource { sources: Some(sources), default_mode: None };

@@ -8,20 +8,22 @@ use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
 use crate::controllers::job::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::resources::parse_milli;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use crate::controllers::job::transport::certificate::inspect;
+use crate::controllers::job::transport::secret::material;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use streams_api::{
-    HostPool, Job, JobPhase, JobStatus, ParallelRegion, PePhase, ProcessingElement, RequestedWidths, StoredPlan,
-    condition, names,
+    ConsistentRegion, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion, PePhase, ProcessingElement,
+    RequestedWidths, StoredPlan, TransportSecurity, TransportStatus, condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Object;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes_fake::{Call, Server, Verb};
-use streams_proto::fusion::v1::Plan;
+use streams_proto::fusion::v1::{Plan, ProcessingElement as Planned};
 
 /// What is checked before each write.
 struct Inspector {
@@ -59,6 +61,8 @@ impl JobSimulation {
         if status.phase == Some(JobPhase::Failed) {
             let left = self.server.list::<ProcessingElement>().len() + self.server.list::<Service>().len();
             let left = left + self.server.list::<ParallelRegion>().len() + self.server.list::<HostPool>().len();
+            let left = left + self.server.list::<Export>().len() + self.server.list::<Import>().len();
+            let left = left + self.server.list::<ConsistentRegion>().len() + self.server.list::<Secret>().len();
             assert_eq!((left, self.texts(), self.chunks()), (0, vec![], vec![]), "nothing half-created stays");
             return;
         }
@@ -71,8 +75,11 @@ impl JobSimulation {
         assert_eq!(applied, generation.widths());
         self.check_processing_elements(&generation);
         self.check_shares(&generation);
-        let ids: BTreeSet<String> = generation.members().map(|(pe, _)| names::processing_element(JOB, pe.id)).collect();
-        assert_eq!(names_of::<Service>(&self.server), ids, "Services");
+        let mut services: BTreeSet<String> =
+            generation.members().map(|(pe, _)| names::processing_element(JOB, pe.id)).collect();
+        services.insert(names::consistent_region_service(JOB));
+        assert_eq!(names_of::<Service>(&self.server), services, "Services");
+        self.check_interfaces(&generation);
         let regions = generation.plan.parallel_regions.iter();
         let regions: BTreeSet<String> = regions.map(|region| names::parallel_region(JOB, region.index)).collect();
         assert_eq!(names_of::<ParallelRegion>(&self.server), regions);
@@ -110,6 +117,32 @@ impl JobSimulation {
         }
         let planned: BTreeSet<u64> = generation.members().map(|(pe, _)| pe.id).collect();
         assert!(pes.keys().all(|id| planned.contains(id)), "PEs are left over: {:?}", pes.keys());
+    }
+
+    fn check_interfaces(&self, generation: &Generation) {
+        let exports = generation.members().flat_map(|(pe, _)| pe.exports.iter().map(|port| (pe.id, port.port_id)));
+        let exports = exports.map(|(pe, port)| names::export(JOB, pe, port)).collect();
+        assert_eq!(names_of::<Export>(&self.server), exports);
+        let imports = generation.members().flat_map(|(pe, _)| pe.imports.iter().map(|port| (pe.id, port.port_id)));
+        let imports = imports.map(|(pe, port)| names::import(JOB, pe, port)).collect();
+        assert_eq!(names_of::<Import>(&self.server), imports);
+        self.check_transport(generation);
+        let regions: Vec<_> = self.server.list::<ConsistentRegion>().into_iter().map(|region| region.spec).collect();
+        let period = u64::from(generation.widths()["R"]) * 1_000;
+        assert_eq!(regions.iter().map(|region| region.period_milliseconds).collect::<Vec<_>>(), [Some(period)]);
+    }
+
+    /// A job whose PEs encrypt their connections has a certificate that they can use, and says so.
+    fn check_transport(&self, generation: &Generation) {
+        let secret = self.server.get::<Secret>(&Key::new(NAMESPACE, &names::transport_secret(JOB)));
+        let is_wanted = generation.settled.transport != TransportSecurity::None;
+        assert_eq!((secret.is_some(), self.status().transport.is_some()), (is_wanted, is_wanted));
+        let Some(secret) = secret else { return };
+        let certificates = inspect(&material(&secret).expect("it is complete")).expect("it can be used");
+        assert!(self.server.now() < certificates.renew_at(30), "it is due");
+        let transport = self.status().transport.unwrap();
+        assert_eq!(transport.authority, Some(certificates.authority));
+        assert_eq!(transport.not_after.map(|time| time.0), Some(certificates.not_after));
     }
 
     /// What the PEs would get if all restarted now is what the job says, but for rounding (rule pod-4).
@@ -153,6 +186,10 @@ impl JobSimulation {
             names_of::<Service>(&self.server),
             names_of::<ParallelRegion>(&self.server),
             names_of::<HostPool>(&self.server),
+            names_of::<Export>(&self.server),
+            names_of::<Import>(&self.server),
+            names_of::<ConsistentRegion>(&self.server),
+            names_of::<Secret>(&self.server),
         ];
         let all = kinds.into_iter().flatten().chain(self.texts()).chain(self.chunks());
         all.chain(Some(self.port_labels()).filter(|labels| !labels.is_empty())).collect()
@@ -177,6 +214,8 @@ impl JobSimulation {
         status.job_id = None;
         status.submission_started_at = None;
         status.submission_worked_milliseconds = 0;
+        // Keys are made by chance.
+        status.transport.iter_mut().for_each(|transport| *transport = TransportStatus::default());
         status.rollout.iter_mut().for_each(|rollout| (rollout.started_at, rollout.finished_at) = (None, None));
         status.plan.iter_mut().for_each(|plan| plan.sha256.clear());
         visible.insert("status".to_owned(), json!(status));
@@ -312,6 +351,10 @@ impl Now<'_> {
         [&self.committed, &self.proposed].into_iter().flatten().map(|generation| &**generation)
     }
 
+    fn exports(&self, pe: u64) -> bool {
+        self.generations().any(|generation| generation.members().any(|(p, _)| p.id == pe && !p.exports.is_empty()))
+    }
+
     /// Nothing of an earlier attempt counts: everything may be deleted.
     fn is_clean_slate(&self) -> bool {
         self.status.generation.is_none() && self.status.proposal.is_none()
@@ -382,9 +425,14 @@ impl Now<'_> {
             assert!(self.has_pe(pe.spec.id), "PE {} is left", pe.spec.id);
         }
         for service in self.server.list::<Service>() {
-            let id = service.labels()[names::LABEL_PE].parse().unwrap();
+            let Some(id) = service.labels().get(names::LABEL_PE) else { continue };
+            let id = id.parse().unwrap();
             let is_going = service.metadata.deletion_timestamp.is_some();
             assert!(is_going || self.has_pe(id), "Service of PE {id} is left");
+        }
+        for export in self.server.list::<Export>() {
+            let is_going = export.metadata.deletion_timestamp.is_some();
+            assert!(is_going || self.exports(export.spec.pe_id), "export of PE {} is left", export.spec.pe_id);
         }
         let used: BTreeSet<String> = self.generations().flat_map(texts_of).collect();
         for map in self.server.list::<ConfigMap>() {
@@ -408,8 +456,19 @@ impl Now<'_> {
             }
         } else if let Some(service) = call.object::<Service>() {
             self.is_ours::<Service>(call);
-            let id = service.labels()[names::LABEL_PE].parse().unwrap();
-            assert!(self.has_pe(id), "Service {name} is applied before a plan that has it is stored");
+            let is_known = match service.labels().get(names::LABEL_PE) {
+                Some(id) => self.has_pe(id.parse().unwrap()),
+                None => self.generations().any(|generation| !generation.plan.consistent_regions.is_empty()),
+            };
+            assert!(is_known, "Service {name} is applied before a plan that has it is stored");
+        } else if let Some(export) = call.object::<Export>() {
+            self.is_ours::<Export>(call);
+            assert!(self.exports(export.spec.pe_id), "{name} is applied before a plan that has it is stored");
+        } else if let Some(region) = call.object::<ConsistentRegion>() {
+            self.is_ours::<ConsistentRegion>(call);
+            let generation = if self.committed.is_some() { &self.committed } else { &self.proposed };
+            let period = generation.as_ref().map(|generation| u64::from(generation.widths()["R"]) * 1_000);
+            assert_eq!(region.spec.period_milliseconds, period, "{name} is changed before the commit");
         } else if let Some(pool) = call.object::<HostPool>() {
             self.is_ours::<HostPool>(call);
             let is_it = |g: &Generation| g.plan.host_pools.iter().any(|p| p.tags == pool.spec.tags);
@@ -445,6 +504,10 @@ impl Now<'_> {
         if kind == "Service" && is_it(self.uid_of::<Service>(&call.key)) {
             let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);
             assert!(!self.generations().any(is_in_use), "Service {name} is in use");
+        }
+        if kind == "Export" && is_it(self.uid_of::<Export>(&call.key)) {
+            let exports = |(p, _): (&Planned, _)| !p.exports.is_empty() && names::export(JOB, p.id, 0) == name;
+            assert!(!self.generations().any(|g| g.members().any(exports)), "{name} is in use");
         }
         if kind == "ConfigMap" && is_it(self.uid_of::<ConfigMap>(&call.key)) {
             let newest =

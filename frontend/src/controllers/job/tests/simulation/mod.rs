@@ -34,6 +34,8 @@ pub(super) const REGIONS: [&str; 2] = ["R", "S"];
 /// The job.
 pub(super) const JOB: &str = "job";
 const NAMESPACE: &str = "n";
+/// Waits in a row after which nothing has happened for longer than anything takes.
+const IDLE_WAITS: u32 = 20;
 
 pub(super) fn key() -> Key {
     Key::new(NAMESPACE, JOB)
@@ -167,15 +169,20 @@ impl JobSimulation {
 
     /// Everything runs until nothing happens any more.
     pub(super) fn settle(&mut self) {
+        let mut waits = 0;
         for _ in 0..1_000 {
             let before = (self.server.version(), self.leader.tasks());
             let outcome = self.reconcile();
             let worked = self.work();
             let moved = self.run_pods() | self.collect();
             if worked || moved || before != (self.server.version(), self.leader.tasks()) {
+                waits = 0;
                 continue;
             }
+            waits += 1;
             match outcome {
+                // The Secret of a job is looked at again and again.
+                Some(Outcome::Again(_)) if waits > IDLE_WAITS => return,
                 // What is waited for comes with time alone.
                 Some(Outcome::Again(delay)) => self.server.advance(delay.max(Duration::from_millis(1))),
                 None | Some(Outcome::Conflict) => self.wait(1),

@@ -45,6 +45,9 @@ impl FrontendProcess {
         feeds.processing_elements.deliver(changes[1]);
         feeds.parallel_regions.deliver(changes[2]);
         feeds.host_pools.deliver(changes[3]);
+        feeds.exports.deliver(changes[3]);
+        feeds.imports.deliver(changes[3]);
+        feeds.consistent_regions.deliver(changes[3]);
         feeds.services.deliver(changes[4]);
         feeds.config_maps.deliver(changes[5]);
         feeds.pods.deliver(usize::MAX);

@@ -1,5 +1,6 @@
 //! The source of bundles and the fusion service. Their application has two regions with a PE for each channel, a
-//! source, a sink, and two PEs that no width restarts.
+//! source, a sink that imports streams, and two PEs that no width restarts, in a consistent region. The channels of one
+//! region export streams.
 
 use super::REGIONS;
 use crate::bundles::{self, Application};
@@ -17,8 +18,8 @@ use std::time::Duration;
 use streams_api::BundleReference;
 use streams_kubernetes_fake::Server;
 use streams_proto::fusion::v1::{
-    Fate, HostPool, ParallelRegion, Plan, PortLabel, ProcessingElement, RenderRequest, ResizeRequest, ResizeResponse,
-    SubmitRequest, SubmitResponse,
+    ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Plan, PortLabel, ProcessingElement,
+    RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
 };
 
 /// PEs that every generation has: source, sink, one that no width concerns, and one whose text changes with every
@@ -140,6 +141,12 @@ impl Services {
             layout: serde_json::to_vec(&layout).unwrap().into(),
             parallel_regions: regions.collect(),
             host_pools: vec![pool],
+            consistent_regions: vec![ConsistentRegion {
+                pe_ids: vec![NOT_RESTARTABLE, SAME_TO_OBSERVERS],
+                trigger: "periodic".to_owned(),
+                period: layout.widths["R"].into(),
+                ..ConsistentRegion::default()
+            }],
             processing_elements: texts.collect::<BTreeSet<_>>().into_iter().map(pe).collect(),
             ..Plan::default()
         })
@@ -198,6 +205,8 @@ impl Layout {
             operators: vec![name.to_owned()],
             restartable: id != NOT_RESTARTABLE,
             port_labels: vec![label],
+            exports: if now.observable.starts_with("R[") { vec![Export::default()] } else { Vec::new() },
+            imports: if id == SINK { vec![Import::default()] } else { Vec::new() },
             ..ProcessingElement::default()
         }
     }

@@ -1,15 +1,16 @@
 //! Users, and the PE controller.
 
 use super::{JOB, JobSimulation, NAMESPACE, REGIONS, key};
+use crate::controllers::job::decide::Child;
 use crate::controllers::job::resources::parse_milli;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use std::collections::BTreeMap;
 use streams_api::{
-    HostPool, Job, JobSpec, ParallelRegion, PePhase, ProcessingElement, RequestedWidth, RequestedWidths,
-    SubmissionValue, condition, names,
+    ConsistentRegion, Export, HostPool, Import, Job, JobSpec, ParallelRegion, PeOptions, PePhase, ProcessingElement,
+    RequestedWidth, RequestedWidths, SubmissionValue, TransportSecurity, condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
@@ -24,6 +25,7 @@ pub(in super::super) enum UserDeletion {
     Service(u64),
     Region(u64),
     HostPool(u64),
+    Interface(Child),
     JobConfigMap,
     /// All ConfigMaps with texts.
     Texts,
@@ -116,6 +118,14 @@ impl JobSimulation {
         self.server.edit(&key(), |job: &mut Job| change(&mut job.spec));
     }
 
+    /// A user wants PEs to encrypt their connections, or not.
+    pub(in super::super) fn secure(&self, is_secure: bool) {
+        let transport_security_type = if is_secure { TransportSecurity::Tls12 } else { TransportSecurity::None };
+        self.change_spec(|spec| {
+            spec.processing_element = Some(PeOptions { transport_security_type, ..PeOptions::default() });
+        });
+    }
+
     /// A user gives the job this much CPU, in thousandths.
     pub(in super::super) fn give(&self, milli: u32) {
         let cpu = [("cpu".to_owned(), Quantity(format!("{milli}m")))];
@@ -146,6 +156,7 @@ impl JobSimulation {
             UserDeletion::Service(id) => self.delete_one::<Service>(&names::processing_element(JOB, *id)),
             UserDeletion::Region(index) => self.delete_one::<ParallelRegion>(&names::parallel_region(JOB, *index)),
             UserDeletion::HostPool(index) => self.delete_one::<HostPool>(&names::host_pool(JOB, *index)),
+            UserDeletion::Interface(child) => self.delete_interface(*child),
             UserDeletion::JobConfigMap => self.delete_one::<ConfigMap>(&names::job_config_map(JOB)),
             UserDeletion::Texts => self.texts().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
             UserDeletion::ConfigMap(name) => self.delete_one::<ConfigMap>(name),
@@ -158,6 +169,21 @@ impl JobSimulation {
             UserDeletion::Job => self.delete_one::<Job>(JOB),
         }
         self.note_wanted();
+    }
+
+    fn delete_interface(&self, child: Child) {
+        match child {
+            Child::Export(port) => self.delete_one::<Export>(&names::export(JOB, port.pe, port.id)),
+            Child::Import(port) => self.delete_one::<Import>(&names::import(JOB, port.pe, port.id)),
+            Child::ConsistentRegion(index) => {
+                self.delete_one::<ConsistentRegion>(&names::consistent_region(JOB, index));
+            }
+            Child::TransportSecret => self.delete_one::<Secret>(&names::transport_secret(JOB)),
+            other => {
+                assert_eq!(other, Child::ConsistentRegionService);
+                self.delete_one::<Service>(&names::consistent_region_service(JOB));
+            }
+        }
     }
 
     fn delete_one<K>(&self, name: &str)

@@ -1,0 +1,77 @@
+//! Writes and deletes exports, imports, consistent regions and their Service.
+//!
+//! Knows: the API server. Must not know: the reasons of a decision.
+
+use super::act::Actor;
+use super::child::Child;
+use super::generation::Generation;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::PropagationPolicy;
+use streams_api::{ConsistentRegion, Export, Import, names};
+use streams_kubernetes::Error;
+use streams_kubernetes::cluster::Cluster;
+
+impl<C: Cluster> Actor<'_, C> {
+    /// Brings an export, an import, a consistent region or their Service to what this generation wants of it.
+    pub(super) async fn apply_interface(&self, child: Child, generation: &Generation) -> Result<(), Error> {
+        let builder = self.snapshot.builder();
+        let mirrors = &self.reconciler.mirrors;
+        let (job, plan) = (&*self.snapshot.key.name, &generation.plan);
+        let key = |name: &str| self.snapshot.key.sibling(name);
+        let pe = |id: u64| generation.members().map(|(pe, _)| pe).find(|pe| pe.id == id);
+        match child {
+            Child::Export(port) => {
+                let planned = pe(port.pe).and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
+                let Some(planned) = planned else { return Ok(()) };
+                let existing = mirrors.exports.get(&key(&names::export(job, port.pe, port.id)));
+                let existing = existing.as_ref().map(|existing| &existing.metadata);
+                self.put(&builder.export(plan, port, planned), existing).await
+            }
+            Child::Import(port) => {
+                let planned = pe(port.pe).and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
+                let Some(planned) = planned else { return Ok(()) };
+                let existing = mirrors.imports.get(&key(&names::import(job, port.pe, port.id)));
+                let existing = existing.as_ref().map(|existing| &existing.metadata);
+                self.put(&builder.import(plan, port, planned), existing).await
+            }
+            Child::ConsistentRegion(index) => {
+                let planned = plan.consistent_regions.iter().find(|region| region.index == index);
+                let Some(planned) = planned else { return Ok(()) };
+                let existing = mirrors.consistent_regions.get(&key(&names::consistent_region(job, index)));
+                let existing = existing.as_ref().map(|existing| &existing.metadata);
+                self.put(&builder.consistent_region(plan, planned), existing).await
+            }
+            _ => {
+                let name = names::consistent_region_service(job);
+                let existing = mirrors.services.get(&key(&name)).map(|existing| existing.metadata.clone());
+                let existing = self.look::<Service>(&name, existing).await?;
+                self.put(&builder.consistent_region_service(plan), existing.as_ref()).await
+            }
+        }
+    }
+
+    /// Deletes one of them. Nothing depends on it.
+    pub(super) async fn delete_interface(&self, child: Child) -> Result<(), Error> {
+        let job = &*self.snapshot.key.name;
+        let mirrors = &self.reconciler.mirrors;
+        let at_once = PropagationPolicy::Background;
+        match child {
+            Child::Export(port) => {
+                let name = names::export(job, port.pe, port.id);
+                self.delete_one::<Export, _>(&mirrors.exports, &name, at_once).await
+            }
+            Child::Import(port) => {
+                let name = names::import(job, port.pe, port.id);
+                self.delete_one::<Import, _>(&mirrors.imports, &name, at_once).await
+            }
+            Child::ConsistentRegion(index) => {
+                let name = names::consistent_region(job, index);
+                self.delete_one::<ConsistentRegion, _>(&mirrors.consistent_regions, &name, at_once).await
+            }
+            _ => {
+                let name = names::consistent_region_service(job);
+                self.delete_one::<Service, _>(&mirrors.services, &name, at_once).await
+            }
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! What a job exports, imports and checkpoints together, as objects (rule job-47).
+//!
+//! Pure and deterministic, as all of [`children`](super::children). The objects follow from the plan alone. Nothing
+//! acts on them yet: what connects streams and drives consistent regions finds here what it needs of the plan.
+
+use super::child::{Child, Port};
+use super::children::{ChildBuilder, NAME_MAX, OBJECT_BYTES};
+use super::generation::Generation;
+use super::transport;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use prost::Message;
+use std::collections::BTreeMap;
+use streams_api::consistent_region::LISTED_MEMBERS_MAX;
+use streams_api::{
+    CongestionPolicy, ConsistentRegion, ConsistentRegionSpec, Export, ExportSpec, ExportType, ExportedStream, Import,
+    ImportSpec, ImportedStreams, NameBasedImport, PropertyBasedImport, RegionTrigger, StreamProperty,
+    TransportSecurity, condition, names,
+};
+use streams_kubernetes::Error;
+use streams_kubernetes::writer::hash;
+use streams_proto::fusion::v1::{
+    ConsistentRegion as PlannedRegion, Export as PlannedExport, Fate, Import as PlannedImport, Plan,
+};
+
+/// Port of the consistent regions' API, and of its metrics: what the runtime uses.
+const API_PORT: i32 = 10_000;
+const METRICS_PORT: i32 = 9_696;
+/// Longest expression or value (schema).
+const EXPRESSION_MAX: usize = 65_536;
+/// Most items of a list or map (schema).
+const ITEMS_MAX: usize = 1_024;
+
+/// Hashes of the desired objects of a generation.
+///
+/// # Errors
+/// An object cannot be written as JSON, which is not possible for these types.
+pub(crate) fn interfaces(builder: ChildBuilder<'_>, generation: &Generation) -> Result<BTreeMap<Child, String>, Error> {
+    let mut interfaces = BTreeMap::new();
+    let plan = &generation.plan;
+    for (pe, _) in generation.members() {
+        for port in &pe.exports {
+            let key = Port { pe: pe.id, id: port.port_id };
+            interfaces.insert(Child::Export(key), hash(&builder.export(plan, key, port))?);
+        }
+        for port in &pe.imports {
+            let key = Port { pe: pe.id, id: port.port_id };
+            interfaces.insert(Child::Import(key), hash(&builder.import(plan, key, port))?);
+        }
+    }
+    for region in &plan.consistent_regions {
+        interfaces.insert(Child::ConsistentRegion(region.index), hash(&builder.consistent_region(plan, region))?);
+    }
+    if !plan.consistent_regions.is_empty() {
+        interfaces.insert(Child::ConsistentRegionService, hash(&builder.consistent_region_service(plan))?);
+    }
+    if generation.settled.transport != TransportSecurity::None {
+        interfaces.insert(Child::TransportSecret, transport::GOOD.to_owned());
+    }
+    Ok(interfaces)
+}
+
+impl ChildBuilder<'_> {
+    /// An exported stream.
+    pub(crate) fn export(&self, plan: &Plan, port: Port, export: &PlannedExport) -> Export {
+        let property = |property: &streams_proto::fusion::v1::export::Property| StreamProperty {
+            name: property.name.clone(),
+            property_type: property.r#type.clone(),
+            values: property.values.clone(),
+        };
+        let (application_name, application_scope) = self.application(plan);
+        let spec = ExportSpec {
+            job_name: self.job().to_owned(),
+            job_id: self.job_id,
+            application_name,
+            application_scope,
+            pe_id: port.pe,
+            port_id: port.id,
+            export_type: if export.name.is_some() { ExportType::ByName } else { ExportType::ByProperties },
+            stream: ExportedStream {
+                export_oper_name: export.export_operator_name.clone(),
+                name: export.name.clone(),
+                properties: export.properties.iter().map(property).collect(),
+                allow_filter: export.allow_filter,
+                congestion_policy: match export.congestion_policy.as_str() {
+                    "dropConnection" => CongestionPolicy::DropConnection,
+                    _ => CongestionPolicy::Wait,
+                },
+            },
+        };
+        let name = names::export(self.job(), port.pe, port.id);
+        let mut object = Export::new(&name, spec);
+        object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object
+    }
+
+    /// A subscription.
+    pub(crate) fn import(&self, plan: &Plan, port: Port, import: &PlannedImport) -> Import {
+        let by_name = import.by_name.iter().map(|by_name| {
+            let import = NameBasedImport {
+                application_name: by_name.application_name.clone(),
+                application_scope: by_name.application_scope.clone(),
+                stream_name: by_name.stream_name.clone(),
+                import_oper_name: by_name.import_operator_name.clone(),
+            };
+            (by_name.key.to_string(), import)
+        });
+        let by_properties = import.by_properties.as_ref().map(|by_properties| PropertyBasedImport {
+            subscription: by_properties.subscription.clone(),
+            application_scope: by_properties.application_scope.clone(),
+            import_oper_name: by_properties.import_operator_name.clone(),
+            index: by_properties.index,
+        });
+        let (application_name, application_scope) = self.application(plan);
+        let spec = ImportSpec {
+            job_name: self.job().to_owned(),
+            job_id: self.job_id,
+            application_name,
+            application_scope,
+            pe_id: port.pe,
+            port_id: port.id,
+            port_index: port.id,
+            streams: ImportedStreams {
+                name_based_imports: by_name.collect(),
+                property_based_import: by_properties,
+                filter: import.filter.clone(),
+            },
+        };
+        let name = names::import(self.job(), port.pe, port.id);
+        let mut object = Import::new(&name, spec);
+        object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object
+    }
+
+    /// A consistent region.
+    pub(crate) fn consistent_region(&self, plan: &Plan, region: &PlannedRegion) -> ConsistentRegion {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let listed = |of: fn(&streams_proto::fusion::v1::consistent_region::Member) -> bool| -> Vec<String> {
+            let members = region.members.iter().filter(|member| of(member)).take(LISTED_MEMBERS_MAX);
+            members.map(|member| condition::cut(&member.operator, NAME_MAX).to_owned()).collect()
+        };
+        let is_periodic = region.trigger == "periodic";
+        let spec = ConsistentRegionSpec {
+            job_name: self.job().to_owned(),
+            job_id: self.job_id,
+            index: region.index,
+            logical_index: region.logical_index,
+            trigger: if is_periodic { RegionTrigger::Periodic } else { RegionTrigger::OperatorDriven },
+            period_milliseconds: is_periodic.then(|| milliseconds(region.period)),
+            drain_timeout_milliseconds: milliseconds(region.drain_timeout),
+            reset_timeout_milliseconds: milliseconds(region.reset_timeout),
+            max_consecutive_reset_attempts: region.max_consecutive_reset_attempts,
+            pe_ids: region.pe_ids.clone(),
+            operator_count: count(region.members.len()),
+            start_operator_count: count(region.members.iter().filter(|member| member.is_start).count()),
+            start_operators: listed(|member| member.is_start),
+            trigger_operators: listed(|member| member.is_trigger),
+        };
+        let name = names::consistent_region(self.job(), region.index);
+        let mut object = ConsistentRegion::new(&name, spec);
+        object.metadata = self.described(plan, name, names::job_labels(self.job()));
+        object
+    }
+
+    /// The Service that PEs of consistent regions talk to. It selects no pods: whoever drives the regions says where it
+    /// is.
+    pub(crate) fn consistent_region_service(&self, plan: &Plan) -> Service {
+        let port = |name: &str, port: i32| ServicePort {
+            name: Some(name.to_owned()),
+            protocol: Some("TCP".to_owned()),
+            port,
+            ..ServicePort::default()
+        };
+        let mut labels = names::job_labels(self.job());
+        labels.insert(names::LABEL_SERVICE.to_owned(), names::SERVICE_CONSISTENT_REGIONS.to_owned());
+        Service {
+            metadata: self.described(plan, names::consistent_region_service(self.job()), labels),
+            spec: Some(ServiceSpec {
+                cluster_ip: Some("None".to_owned()),
+                ports: Some(vec![port("sys-api", API_PORT), port("sys-metrics", METRICS_PORT)]),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }
+    }
+}
+
+/// Seconds as the plan has them, in whole milliseconds.
+fn milliseconds(seconds: f64) -> u64 {
+    // A cast of a float ends at the bounds of the integer.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates, and nothing is negative")]
+    let milliseconds = (seconds * 1000.0).round() as u64;
+    milliseconds
+}
+
+/// What of a plan does not fit the objects, in words.
+pub(crate) fn oversized(plan: &Plan) -> Option<String> {
+    let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
+    let of_exports = live().flat_map(|pe| pe.exports.iter().map(move |export| (pe.id, export)));
+    for (pe, export) in of_exports {
+        let values = export.properties.iter().flat_map(|property| &property.values);
+        let fits = export.export_operator_name.len() <= NAME_MAX
+            && export.name.as_ref().is_none_or(|name| name.len() <= NAME_MAX)
+            && export.properties.len() <= ITEMS_MAX
+            && export.properties.iter().all(|p| p.name.len() <= NAME_MAX && p.values.len() <= ITEMS_MAX)
+            && values.into_iter().all(|value| value.len() <= EXPRESSION_MAX)
+            && export.encoded_len() <= OBJECT_BYTES / 2;
+        if !fits {
+            return Some(format!("what output port {} of PE {pe} exports does not fit one object", export.port_id));
+        }
+    }
+    let of_imports = live().flat_map(|pe| pe.imports.iter().map(move |import| (pe.id, import)));
+    for (pe, import) in of_imports {
+        let names = import.by_name.iter().flat_map(|by_name| {
+            [&by_name.application_name, &by_name.application_scope, &by_name.stream_name, &by_name.import_operator_name]
+        });
+        let by_properties = import.by_properties.iter();
+        let more = by_properties.clone().flat_map(|by| [&by.application_scope, &by.import_operator_name]);
+        let expressions = import.filter.iter().chain(by_properties.map(|by| &by.subscription));
+        let fits = import.by_name.len() <= ITEMS_MAX
+            && names.chain(more).all(|name| name.len() <= NAME_MAX)
+            && expressions.into_iter().all(|expression| expression.len() <= EXPRESSION_MAX)
+            && import.encoded_len() <= OBJECT_BYTES / 2;
+        if !fits {
+            return Some(format!("what input port {} of PE {pe} imports does not fit one object", import.port_id));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use serde_json::json;
+    use streams_api::{BundleReference, JobSpec};
+    use streams_proto::fusion::v1::consistent_region::Member;
+    use streams_proto::fusion::v1::export::Property;
+    use streams_proto::fusion::v1::import::{ByName, ByProperties};
+    use streams_proto::fusion::v1::{HostPool, ProcessingElement};
+
+    fn export() -> PlannedExport {
+        PlannedExport {
+            port_id: 2,
+            export_operator_name: "Out".to_owned(),
+            allow_filter: true,
+            congestion_policy: "dropConnection".to_owned(),
+            by_properties: true,
+            properties: vec![Property {
+                name: "topic".to_owned(),
+                r#type: "rstring".to_owned(),
+                values: vec!["\"tech\"".to_owned()],
+            }],
+            ..PlannedExport::default()
+        }
+    }
+
+    fn import() -> PlannedImport {
+        PlannedImport {
+            port_id: 1,
+            filter: Some("i > 3".to_owned()),
+            by_name: vec![ByName {
+                key: 0,
+                application_name: "a::B".to_owned(),
+                application_scope: "Default".to_owned(),
+                stream_name: "s".to_owned(),
+                import_operator_name: "In".to_owned(),
+            }],
+            by_properties: Some(ByProperties {
+                subscription: "topic == \"tech\"".to_owned(),
+                application_scope: "Default".to_owned(),
+                import_operator_name: "In2".to_owned(),
+                index: 4,
+            }),
+            ..PlannedImport::default()
+        }
+    }
+
+    fn region() -> PlannedRegion {
+        let member =
+            |operator: &str, is_start, is_trigger| Member { operator: operator.to_owned(), is_start, is_trigger };
+        PlannedRegion {
+            index: 1,
+            logical_index: 0,
+            trigger: "periodic".to_owned(),
+            period: 1.5,
+            drain_timeout: 180.0,
+            reset_timeout: 60.25,
+            max_consecutive_reset_attempts: 5,
+            pe_ids: vec![0, 3],
+            members: vec![member("A", true, false), member("B", false, false), member("C", true, true)],
+        }
+    }
+
+    fn plan() -> Plan {
+        Plan { application_name: "demo::Main".to_owned(), application_scope: "Mine".to_owned(), ..Plan::default() }
+    }
+
+    fn built<T: serde::Serialize>(build: impl FnOnce(ChildBuilder<'_>) -> T) -> serde_json::Value {
+        let owner = OwnerReference { name: "flow".to_owned(), uid: "u".to_owned(), ..OwnerReference::default() };
+        let spec = JobSpec::of(BundleReference::default());
+        let builder = ChildBuilder { owner: &owner, job_id: 7, spec: &spec, sab_name: "a.sab" };
+        serde_json::to_value(build(builder)).unwrap()
+    }
+
+    #[test]
+    fn exports_imports_and_regions_say_what_the_plan_says() {
+        let common = json!({
+            "jobName": "flow", "jobId": 7, "applicationName": "demo::Main", "applicationScope": "Mine",
+        });
+        let with = |more: serde_json::Value| {
+            let mut all = common.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all
+        };
+        let object = built(|builder| builder.export(&plan(), Port { pe: 3, id: 2 }, &export()));
+        let stream = json!({
+            "exportOperName": "Out", "allowFilter": true, "congestionPolicy": "dropConnection",
+            "properties": [{"name": "topic", "type": "rstring", "values": ["\"tech\""]}],
+        });
+        assert_eq!(object["spec"], with(json!({"peId": 3, "portId": 2, "type": "ByProperties", "stream": stream})));
+        assert_eq!(object["metadata"]["name"], "flow-3-2");
+        let annotations = json!({
+            names::ANNOTATION_APPLICATION_NAME: "demo::Main", names::ANNOTATION_APPLICATION_SCOPE: "Mine",
+        });
+        assert_eq!(object["metadata"]["annotations"], annotations);
+
+        let object = built(|builder| builder.import(&plan(), Port { pe: 3, id: 1 }, &import()));
+        let by_name = json!({
+            "applicationName": "a::B", "applicationScope": "Default", "streamName": "s", "importOperName": "In",
+        });
+        let by_properties = json!({
+            "subscription": "topic == \"tech\"", "applicationScope": "Default", "importOperName": "In2", "index": 4,
+        });
+        let streams =
+            json!({"nameBasedImports": {"0": by_name}, "propertyBasedImport": by_properties, "filter": "i > 3"});
+        assert_eq!(object["spec"], with(json!({"peId": 3, "portId": 1, "portIndex": 1, "streams": streams})));
+
+        let object = built(|builder| builder.consistent_region(&plan(), &region()));
+        let expected = json!({
+            "jobName": "flow", "jobId": 7, "index": 1, "logicalIndex": 0, "trigger": "periodic",
+            "periodMilliseconds": 1500, "drainTimeoutMilliseconds": 180_000, "resetTimeoutMilliseconds": 60_250,
+            "maxConsecutiveResetAttempts": 5, "peIds": [0, 3], "operatorCount": 3, "startOperatorCount": 2,
+            "startOperators": ["A", "C"], "triggerOperators": ["C"],
+        });
+        assert_eq!(object["spec"], expected);
+        assert_eq!(object["metadata"]["name"], "flow-cr1");
+    }
+
+    #[test]
+    fn a_region_that_an_operator_drives_has_no_period() {
+        let driven = PlannedRegion { trigger: "operator driven".to_owned(), period: 0.0, ..region() };
+        let object = built(|builder| builder.consistent_region(&plan(), &driven));
+        assert_eq!(
+            (&object["spec"]["trigger"], &object["spec"]["periodMilliseconds"]),
+            (&json!("operatorDriven"), &json!(null))
+        );
+    }
+
+    #[test]
+    fn the_service_of_regions_has_the_name_and_ports_that_the_runtime_knows() {
+        let service = built(|builder| builder.consistent_region_service(&plan()));
+        assert_eq!(service["metadata"]["name"], "streams-flow-consistentregion-api");
+        let ports = json!([
+            {"name": "sys-api", "protocol": "TCP", "port": 10_000},
+            {"name": "sys-metrics", "protocol": "TCP", "port": 9_696},
+        ]);
+        assert_eq!(service["spec"], json!({"clusterIP": "None", "ports": ports}));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_schema_is_told_before_anything_is_written() {
+        let with = |change: fn(&mut PlannedExport, &mut PlannedImport)| {
+            let (mut export, mut import) = (export(), import());
+            change(&mut export, &mut import);
+            let pe = ProcessingElement {
+                id: 3,
+                exports: vec![export],
+                imports: vec![import],
+                fate: Fate::Added.into(),
+                ..ProcessingElement::default()
+            };
+            Plan { processing_elements: vec![pe], host_pools: vec![HostPool::default()], ..plan() }
+        };
+        // change -> part of the message
+        let table: [(fn(&mut PlannedExport, &mut PlannedImport), Option<&str>); 7] = [
+            (|_, _| (), None),
+            (|export, _| export.name = Some("n".repeat(1_025)), Some("output port 2 of PE 3")),
+            (|export, _| export.properties = vec![Property::default(); 1_025], Some("output port 2")),
+            (|export, _| export.properties[0].values = vec!["v".repeat(60_000); 10], Some("output port 2")),
+            (|_, import| import.filter = Some("f".repeat(65_537)), Some("input port 1 of PE 3")),
+            (|_, import| import.by_name = vec![ByName::default(); 1_025], Some("input port 1")),
+            (|_, import| import.by_name[0].stream_name = "s".repeat(1_025), Some("input port 1")),
+        ];
+        for (change, expected) in table {
+            let message = oversized(&with(change));
+            assert_eq!(message.is_some(), expected.is_some(), "{message:?}");
+            assert!(message.unwrap_or_default().contains(expected.unwrap_or_default()));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Checks a plan before it is stored.
+//!
+//! Pure. Knows: what Kubernetes takes, and what whoever runs the frontend allows. Must not know: how plans are made.
+
+use super::error::WorkError;
+use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
+use crate::controllers::job::interfaces::oversized;
+use crate::controllers::job::port_labels;
+use crate::settings::JobSettings;
+use streams_proto::fusion::v1::{Fate, Plan, Warning};
+
+/// Longest name of a job with consistent regions: a Service is named after it (rule name-7).
+const CONSISTENT_JOB_NAME_MAX: usize = 34;
+/// Longest name part of a label key.
+const LABEL_NAME_MAX: usize = 63;
+/// The version of an ADL that only an option lets through.
+const OLD_ADL: &str = "v4000";
+
+/// What must not be submitted, what Kubernetes would refuse later, and what users should know (rule job-22). `name` is
+/// that of the job.
+pub(super) fn check(
+    name: &str,
+    plan: &Plan,
+    settings: &JobSettings,
+    is_submission: bool,
+) -> Result<Vec<Warning>, WorkError> {
+    let mut warnings = Vec::new();
+    let mut warn = |reason: &str, message: String| warnings.push(Warning { reason: reason.to_owned(), message });
+    if plan.adl_version == OLD_ADL && is_submission && !settings.allow_adl_v4000 {
+        let message = "the application is described by an ADL of version v4000, which the runtime may not understand: \
+                       compile it with a newer compiler, or have the frontend started with --allow-adl-v4000";
+        return Err(WorkError::permanent("AdlVersionRefused", message));
+    }
+    if !plan.consistent_regions.is_empty() {
+        if name.len() > CONSISTENT_JOB_NAME_MAX {
+            let message =
+                format!("the name of a job with consistent regions may have {CONSISTENT_JOB_NAME_MAX} characters");
+            return Err(WorkError::permanent("NameTooLong", message));
+        }
+        warn("NotServed", "consistent regions are not driven yet: their PEs wait".to_owned());
+    }
+    let live = || plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed);
+    if live().any(|pe| !pe.imports.is_empty() || !pe.exports.is_empty()) {
+        warn("NotServed", "imports and exports are not connected yet".to_owned());
+    }
+    for pe in live() {
+        if let Some(label) = pe.port_labels.iter().find(|label| label.port_id > PORT_ID_MAX) {
+            let message =
+                format!("PE {} has port id {}, which makes no port number; use more PEs", pe.id, label.port_id);
+            return Err(WorkError::permanent("PortOutOfRange", message));
+        }
+    }
+    for pool in &plan.host_pools {
+        if let Some(tag) = pool.tags.iter().find(|tag| !is_label_name(tag)) {
+            let message = format!("tag {tag:?} of host pool {} makes no label of a node", pool.name);
+            return Err(WorkError::permanent("HostTagInvalid", message));
+        }
+        if let Some(size) = pool.size.filter(|_| pool.hosts.is_empty()) {
+            warn("HostPoolSizeNotEnforced", format!("host pool {} may have more than its {size} hosts", pool.name));
+        }
+    }
+    if let Some(message) = oversized(plan) {
+        return Err(WorkError::permanent("TooLarge", message));
+    }
+    let max_generation_mib = settings.max_generation_mib;
+    let bytes: u64 = live().map(|pe| pe.size).sum();
+    if bytes > max_generation_mib.saturating_mul(1 << 20) {
+        let message = format!("the job has {bytes} bytes of AADL, more than {max_generation_mib} MiB; use more PEs");
+        return Err(WorkError::permanent("TooLarge", message));
+    }
+    let labels = port_labels::render(Some(plan), None).len();
+    if labels > OBJECT_BYTES {
+        let message = format!("the port labels of the job take {labels} bytes, more than one ConfigMap; use fewer PEs");
+        return Err(WorkError::permanent("TooLarge", message));
+    }
+    Ok(warnings)
+}
+
+/// Whether `hostpool.streams.ibm.com/<tag>` is a label key (rule placement-4).
+fn is_label_name(tag: &str) -> bool {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let at_the_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    tag.len() <= LABEL_NAME_MAX
+        && tag.chars().all(inside)
+        && at_the_end(tag.chars().next())
+        && at_the_end(tag.chars().next_back())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement};
+
+    fn planned_pe() -> ProcessingElement {
+        let port_labels = vec![PortLabel::default()];
+        ProcessingElement { fate: Fate::Added.into(), port_labels, size: 100, ..ProcessingElement::default() }
+    }
+
+    #[test]
+    fn what_kubernetes_would_refuse_later_is_refused_now() {
+        let plan = |change: fn(&mut Plan)| {
+            let mut plan = Plan { processing_elements: vec![planned_pe()], ..Plan::default() };
+            change(&mut plan);
+            plan
+        };
+        let settings = JobSettings { max_generation_mib: 1, ..JobSettings::default() };
+        let long = "j".repeat(35);
+        // job, plan -> reason of the refusal, reasons of the warnings
+        let table: [(&str, Plan, Result<&[&str], &str>); 9] = [
+            ("j", plan(|_| ()), Ok(&[])),
+            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_536), Err("PortOutOfRange")),
+            ("j", plan(|p| p.processing_elements[0].port_labels[0].port_id = 55_535), Ok(&[])),
+            ("j", plan(|p| p.processing_elements[0].size = 2 << 20), Err("TooLarge")),
+            ("j", plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Ok(&["NotServed"])),
+            (&long, plan(|p| p.consistent_regions.push(ConsistentRegion::default())), Err("NameTooLong")),
+            ("j", plan(|p| p.processing_elements[0].exports.push(Export::default())), Ok(&["NotServed"])),
+            (
+                "j",
+                plan(|p| p.host_pools.push(HostPool { tags: vec!["a b".to_owned()], ..HostPool::default() })),
+                Err("HostTagInvalid"),
+            ),
+            (
+                "j",
+                plan(|p| p.host_pools.push(HostPool { size: Some(2), ..HostPool::default() })),
+                Ok(&["HostPoolSizeNotEnforced"]),
+            ),
+        ];
+        for (name, plan, expected) in table {
+            match check(name, &plan, &settings, true) {
+                Ok(warnings) => {
+                    let reasons: Vec<_> = warnings.iter().map(|warning| warning.reason.as_str()).collect();
+                    assert_eq!(Ok(reasons.as_slice()), expected, "{plan:?}");
+                }
+                Err(error) => {
+                    assert!(!error.retry);
+                    assert_eq!(Err(error.reason.as_str()), expected, "{plan:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_are_parts_of_label_keys() {
+        for (tag, expected) in
+            [("a", true), ("A-b_c.9", true), ("", false), ("-a", false), ("a.", false), ("a/b", false)]
+        {
+            assert_eq!(is_label_name(tag), expected, "{tag}");
+        }
+        assert!(is_label_name(&"a".repeat(63)) && !is_label_name(&"a".repeat(64)));
+    }
+
+    #[test]
+    fn an_old_adl_is_submitted_only_where_an_option_allows_it() {
+        // version, option, submission -> taken
+        let table = [
+            ("v4200", false, true, true),
+            ("v4000", false, true, false),
+            ("v4000", true, true, true),
+            // It runs already.
+            ("v4000", false, false, true),
+            // The compiler is older than the field.
+            ("", false, true, true),
+        ];
+        for (version, allow_adl_v4000, is_submission, expected) in table {
+            let plan = Plan { adl_version: version.to_owned(), ..Plan::default() };
+            let settings = JobSettings { allow_adl_v4000, ..JobSettings::default() };
+            match check("j", &plan, &settings, is_submission) {
+                Ok(_) => assert!(expected, "{version} {allow_adl_v4000} {is_submission}"),
+                Err(error) => {
+                    assert!(!expected && !error.retry && error.reason == "AdlVersionRefused", "{error:?}");
+                }
+            }
+        }
+    }
+}

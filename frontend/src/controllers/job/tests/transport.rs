@@ -1,0 +1,159 @@
+//! The certificates of a job over its life.
+
+use super::simulation::{JobSimulation, UserDeletion, key};
+use crate::controllers::job::decide::Child;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
+use streams_api::{Job, TransportSecurity, condition, names};
+
+const DAY: u64 = 86_400;
+
+fn secure() -> JobSimulation {
+    let mut simulation = JobSimulation::new();
+    simulation.secure(true);
+    simulation.settle();
+    simulation.check_at_rest();
+    simulation
+}
+
+fn secret(simulation: &JobSimulation) -> Option<Secret> {
+    simulation.server.get(&key().sibling(&names::transport_secret(&key().name)))
+}
+
+/// Authority, end and uid of the Secret.
+fn seen(simulation: &JobSimulation) -> (String, Timestamp, String) {
+    let transport = simulation.status().transport.unwrap();
+    let uid = secret(simulation).unwrap().metadata.uid.unwrap();
+    (transport.authority.unwrap(), transport.not_after.unwrap().0, uid)
+}
+
+fn reasons(simulation: &JobSimulation) -> BTreeSet<String> {
+    simulation.server.announced().into_iter().map(|announced| announced.notice.reason.into_owned()).collect()
+}
+
+#[test]
+fn a_certificate_is_renewed_in_time_by_the_same_authority_and_kept_over_resizes() {
+    let mut simulation = secure();
+    let first = seen(&simulation);
+    simulation.resize(0, 4);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(seen(&simulation), first, "a resize leaves it alone");
+    simulation.wait(19 * DAY);
+    simulation.settle();
+    assert_eq!(seen(&simulation), first);
+    simulation.wait(DAY);
+    simulation.settle();
+    simulation.check_at_rest();
+    let second = seen(&simulation);
+    assert!(second.0 == first.0 && second.2 == first.2 && second.1 > first.1, "{first:?} {second:?}");
+    assert!(reasons(&simulation).contains("TransportCertificateRenewed"));
+    // Another validity comes into force at once.
+    simulation.change_spec(|spec| spec.transport_certificate_validity_in_days = 2);
+    simulation.settle();
+    let third = seen(&simulation);
+    assert!(third.0 == first.0 && third.1 < second.1, "{second:?} {third:?}");
+    assert!(!reasons(&simulation).contains("TransportAuthorityReplaced"));
+}
+
+#[test]
+fn the_leader_wakes_by_itself_when_the_certificate_is_due() {
+    let simulation = secure();
+    let due = simulation.status().transport.unwrap().renew_at.unwrap().0;
+    let observed = simulation.leader.observed();
+    let wake = simulation.leader.decided().1.wake_at.unwrap();
+    assert!(wake > observed.now && wake <= due, "{wake} {due}");
+}
+
+#[test]
+fn what_somebody_does_to_the_secret_is_repaired_within_a_minute() {
+    let damage: [fn(&JobSimulation); 3] = [
+        |simulation| simulation.delete(&UserDeletion::Interface(Child::TransportSecret)),
+        |simulation| edit_secret(simulation, |secret| secret.data = None),
+        |simulation| {
+            edit_secret(simulation, |secret| {
+                let key = k8s_openapi::ByteString(b"another".to_vec());
+                secret.data.as_mut().unwrap().insert(names::TRANSPORT_KEY.to_owned(), key);
+            });
+        },
+    ];
+    for damage in damage {
+        let mut simulation = secure();
+        let before = seen(&simulation);
+        damage(&simulation);
+        simulation.collect();
+        let began = simulation.server.now();
+        while seen_authority(&simulation) == before.0 {
+            assert!(simulation.server.now().duration_since(began).as_secs() <= 65, "it takes too long");
+            simulation.wait(5);
+            simulation.reconcile();
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_ne!(seen(&simulation).0, before.0, "the authority was lost");
+        assert!(reasons(&simulation).contains("TransportAuthorityReplaced"));
+    }
+}
+
+fn seen_authority(simulation: &JobSimulation) -> String {
+    simulation.status().transport.and_then(|transport| transport.authority).unwrap_or_default()
+}
+
+fn edit_secret(simulation: &JobSimulation, edit: impl FnOnce(&mut Secret)) {
+    simulation.server.edit(&key().sibling(&names::transport_secret(&key().name)), edit);
+}
+
+#[test]
+fn no_status_event_or_annotation_has_a_part_of_a_key() {
+    let simulation = secure();
+    let data = secret(&simulation).unwrap().data.unwrap();
+    let mut said = serde_json::to_string(&simulation.server.get::<Job>(&key()).unwrap()).unwrap();
+    said.push_str(&serde_json::to_string(&secret(&simulation).unwrap().metadata).unwrap());
+    said.push_str(&format!("{:?}", simulation.server.announced()));
+    for name in [names::TRANSPORT_KEY, "authority.key"] {
+        let pem = String::from_utf8(data[name].0.clone()).unwrap();
+        let line = pem.lines().nth(1).unwrap();
+        assert!(line.len() > 32 && !said.contains(&line[..32]), "{name}");
+    }
+}
+
+#[test]
+fn another_choice_before_the_first_generation_leaves_nothing_behind() {
+    let mut simulation = JobSimulation::new();
+    simulation.secure(true);
+    simulation.until(|simulation| secret(simulation).is_some());
+    simulation.secure(false);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(secret(&simulation).is_none() && simulation.generation().settled.transport == TransportSecurity::None);
+}
+
+#[test]
+fn a_running_job_keeps_what_it_was_submitted_with() {
+    let mut simulation = secure();
+    // The schema refuses it.
+    simulation.secure(false);
+    simulation.settle();
+    simulation.check_at_rest();
+    let warning = condition::get(&simulation.status().conditions, condition::WARNING).cloned().unwrap();
+    assert!(warning.message.contains("transportSecurityType"), "{warning:?}");
+    let of_pes: BTreeSet<_> =
+        simulation.pes().values().map(|pe| pe.spec.options.transport_security_type.name()).collect();
+    assert_eq!(of_pes.into_iter().collect::<Vec<_>>(), ["TLSv1.2"]);
+}
+
+#[test]
+fn a_secret_of_somebody_else_is_left_alone_and_told() {
+    let simulation = JobSimulation::new();
+    let mut foreign = Secret::default();
+    foreign.metadata.name = Some(names::transport_secret(&key().name));
+    foreign.metadata.namespace = Some(key().namespace.to_string());
+    simulation.server.create(&foreign);
+    let mut simulation = simulation;
+    simulation.secure(true);
+    simulation.until(|simulation| {
+        condition::get(&simulation.status().conditions, condition::SUBMITTED).is_some_and(|c| c.reason == "NameTaken")
+    });
+    assert!(secret(&simulation).unwrap().data.is_none());
+}

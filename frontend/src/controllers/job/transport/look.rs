@@ -1,0 +1,50 @@
+//! Looks at the Secret, if it is of concern and was not looked at just now.
+
+use super::{Sighting, Transport};
+use crate::controllers::job::reconciler::JobReconciler;
+use k8s_openapi::api::core::v1::Secret;
+use streams_api::{Job, JobStatus, TransportSecurity, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::ownership::is_controlled_by;
+
+/// What is known of the Secret of a job; `None` if the job has none and never had one. `settled` is what the job was
+/// submitted with, if it was.
+pub(in crate::controllers::job) async fn look<C: Cluster>(
+    reconciler: &JobReconciler<C>,
+    key: &Key,
+    job: &Job,
+    status: &JobStatus,
+    settled: Option<TransportSecurity>,
+) -> Option<Transport> {
+    let wanted = settled.unwrap_or(job.spec.pe_options().transport_security_type) != TransportSecurity::None;
+    if !wanted && status.transport.is_none() {
+        return None;
+    }
+    let days = job.spec.transport_certificate_validity_in_days;
+    let sighting = sighting(reconciler, key, job).await;
+    Some(Transport { wanted, days, sighting })
+}
+
+async fn sighting<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Option<Sighting> {
+    let now = reconciler.cluster.now();
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    let known = reconciler.memory.with(key, uid, |entry| entry.transport.clone());
+    if let Some(known) = known.filter(|known| known.is_recent(now)) {
+        return Some(known);
+    }
+    let name = names::transport_secret(&key.name);
+    match reconciler.cluster.get::<Secret>(&key.sibling(&name)).await {
+        Ok(secret) => {
+            let ours = secret.as_ref().filter(|secret| is_controlled_by(&secret.metadata, job));
+            let seen = Sighting::of(ours, now);
+            reconciler.memory.with(key, uid, |entry| entry.transport = Some(seen.clone()));
+            Some(seen)
+        }
+        Err(error) => {
+            // Whoever is to write it fails, too, and the job says why.
+            tracing::debug!(job = %key, %error, "the Secret for transport security cannot be read");
+            None
+        }
+    }
+}

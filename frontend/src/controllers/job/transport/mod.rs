@@ -1,0 +1,137 @@
+//! The Secret with which the PEs of a job secure their connections (rule job-48).
+//!
+//! It has a certificate and its key for all PEs, signed by a certificate authority that the job has for itself, and the
+//! key of that authority. The Secret is only ever read, not watched: the reconciler looks at it when it does not know
+//! it, every minute after that, and when the certificate is due.
+//!
+//! * [`certificate`] — pure but for chance: makes certificates, and says what is wrong with some;
+//! * [`secret`] — where the Secret keeps them;
+//! * [`look`] — looks at it;
+//! * this file — what is observed of it.
+//!
+//! Knows: Secrets, time. Must not know: pods, plans. Invariant: no key is logged, printed, or in an error.
+
+pub(crate) mod certificate;
+pub(crate) mod look;
+pub(crate) mod secret;
+
+use self::certificate::Certificates;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// How long what was seen of the Secret counts.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
+/// What stands for the hash of a Secret that is as it should be.
+pub(crate) const GOOD: &str = "good";
+
+/// What is known of the Secret of a job that it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Transport {
+    /// Whether the job is to have the Secret.
+    pub(crate) wanted: bool,
+    /// For how many days its certificate is to be valid.
+    pub(crate) days: u32,
+    /// What was seen of it; `None` if it could not be looked at.
+    pub(crate) sighting: Option<Sighting>,
+}
+
+impl Transport {
+    /// When something is to be done.
+    pub(crate) fn next(&self) -> Option<Timestamp> {
+        self.sighting.as_ref().map(|sighting| sighting.next(self.days))
+    }
+}
+
+/// What was seen of the Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    /// When.
+    pub(crate) at: Timestamp,
+    /// The Secret; `None` if there is none.
+    pub(crate) secret: Option<SeenSecret>,
+}
+
+/// What was seen of a Secret of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SeenSecret {
+    /// Somebody is deleting it.
+    pub(crate) deleting: bool,
+    /// What its certificates say; `None` if they cannot be used.
+    pub(crate) certificates: Option<Certificates>,
+}
+
+impl Sighting {
+    /// What is seen of the Secret now; it must be the job's own.
+    pub(crate) fn of(secret: Option<&Secret>, at: Timestamp) -> Self {
+        let secret = secret.map(|secret| SeenSecret {
+            deleting: secret.metadata.deletion_timestamp.is_some(),
+            certificates: secret::material(secret).and_then(|material| certificate::inspect(&material).ok()),
+        });
+        Self { at, secret }
+    }
+
+    /// Whether it still counts.
+    pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
+        now < self.until()
+    }
+
+    /// When it has to be looked at again, although nothing happens.
+    pub(crate) fn until(&self) -> Timestamp {
+        self.at.checked_add(LOOK_AGAIN).unwrap_or(Timestamp::MAX)
+    }
+
+    /// When something is to be done: the certificate is due, or the Secret has to be looked at again.
+    pub(crate) fn next(&self, days: u32) -> Timestamp {
+        let due = self.certificates().map(|certificates| certificates.renew_at(days));
+        due.map_or(self.until(), |due| due.min(self.until()))
+    }
+
+    /// What usable certificates say.
+    pub(crate) fn certificates(&self) -> Option<&Certificates> {
+        self.secret.as_ref()?.certificates.as_ref()
+    }
+
+    /// Whether the Secret is as it should be, with a certificate that is valid for so many days; `None`: there is none.
+    pub(crate) fn is_good(&self, days: u32, now: Timestamp) -> Option<bool> {
+        let secret = self.secret.as_ref()?;
+        Some(secret.certificates.as_ref().is_some_and(|certificates| now < certificates.renew_at(days)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::certificate::{Names, issue};
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+    use streams_kubernetes::Key;
+
+    fn at(days: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + days * 86_400).unwrap()
+    }
+
+    #[test]
+    fn a_secret_is_good_until_two_thirds_of_the_validity_are_over() {
+        let job = Key::new("n", "flow");
+        let material = issue(Names::of(&job), 30, at(0)).unwrap();
+        let mut secret = secret::secret(&job.name, &OwnerReference::default(), &material);
+        let good = |days: u32, now: Timestamp| {
+            let sighting = Sighting::of(Some(&secret), now);
+            sighting.is_good(days, now).unwrap()
+        };
+        // wanted validity in days, now in days -> good
+        let table = [(30, 0, true), (30, 19, true), (30, 20, false), (30, 31, false), (31, 0, false), (7, 0, false)];
+        for (days, now, expected) in table {
+            assert_eq!(good(days, at(now)), expected, "{days} {now}");
+        }
+        let sighting = Sighting::of(Some(&secret), at(0));
+        assert_eq!(sighting.next(30), sighting.until());
+        assert!(sighting.is_recent(at(0)) && !sighting.is_recent(at(1)));
+
+        secret.metadata.deletion_timestamp = Some(Time(at(0)));
+        assert!(Sighting::of(Some(&secret), at(0)).secret.unwrap().deleting);
+        secret.data = None;
+        let empty = Sighting::of(Some(&secret), at(0));
+        assert_eq!(empty.is_good(30, at(0)), Some(false));
+        assert_eq!(Sighting::of(None, at(0)).is_good(30, at(0)), None);
+    }
+}
