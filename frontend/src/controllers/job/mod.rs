@@ -24,7 +24,7 @@
 //! | [`port_labels`] | pure: the file of port labels |
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
 //! | [`transport`] | certificates of PEs, and the Secret that has them |
-//! | [`act_interfaces`], [`act_transport`] | writes of particular children |
+//! | [`act_interfaces`], [`act_transport`], [`observe_transport`] | writes of particular children; a look at a Secret |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
@@ -82,6 +82,7 @@ pub(crate) mod job_id;
 pub(crate) mod long_work;
 pub(crate) mod memory;
 pub(crate) mod observe;
+mod observe_transport;
 pub(crate) mod observed;
 mod off_thread;
 pub(crate) mod port_labels;

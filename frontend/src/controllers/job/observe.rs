@@ -6,13 +6,13 @@ use super::chunks::Document;
 use super::desired::desired_generation;
 use super::generation::{Generation, Settled};
 use super::in_force::in_force;
+use super::observe_transport::look;
 use super::observed::{
     Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe, PodState,
 };
 use super::off_thread::off_thread;
 use super::reconciler::JobReconciler;
 use super::tasks::Failure;
-use super::transport::look::look;
 use super::transport::{GOOD, Transport};
 use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};

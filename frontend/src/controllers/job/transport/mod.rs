@@ -6,13 +6,11 @@
 //!
 //! * [`certificate`] — pure but for chance: makes certificates, and says what is wrong with some;
 //! * [`secret`] — where the Secret keeps them;
-//! * [`look`] — looks at it;
 //! * this file — what is observed of it.
 //!
 //! Knows: Secrets, time. Must not know: pods, plans. Invariant: no key is logged, printed, or in an error.
 
 pub(crate) mod certificate;
-pub(crate) mod look;
 pub(crate) mod secret;
 
 use self::certificate::Certificates;

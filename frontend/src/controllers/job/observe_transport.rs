@@ -1,7 +1,7 @@
-//! Looks at the Secret, if it is of concern and was not looked at just now.
+//! Looks at the Secret for transport security, if it is of concern and was not looked at just now (rule job-48).
 
-use super::{Sighting, Transport};
-use crate::controllers::job::reconciler::JobReconciler;
+use super::reconciler::JobReconciler;
+use super::transport::{Sighting, Transport};
 use k8s_openapi::api::core::v1::Secret;
 use streams_api::{Job, JobStatus, TransportSecurity, names};
 use streams_kubernetes::Key;
@@ -10,7 +10,7 @@ use streams_kubernetes::ownership::is_controlled_by;
 
 /// What is known of the Secret of a job; `None` if the job has none and never had one. `settled` is what the job was
 /// submitted with, if it was.
-pub(in crate::controllers::job) async fn look<C: Cluster>(
+pub(super) async fn look<C: Cluster>(
     reconciler: &JobReconciler<C>,
     key: &Key,
     job: &Job,
