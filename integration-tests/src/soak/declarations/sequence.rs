@@ -127,12 +127,18 @@ pub(super) fn alone(fields: &[Field]) -> Vec<Sequence> {
         };
         let set = |value: &Value| set(field, value.clone(), Vec::new());
         let null = Value::Null;
+        // A merge patch leaves what else is in a map.
+        let corrected = |value: &Value| -> Vec<Step> {
+            let emptied = (field.is_inner() && value.is_object()).then(|| set(&null));
+            emptied.into_iter().chain([set(value)]).collect()
+        };
         let first = values.good.first().unwrap_or(&null);
         // Edits: what the schema refuses changes nothing, so that one correction is enough for all.
         let mut edits = vec![create(base_for(&values.context))];
         edits.extend(values.bad.iter().filter(|bad| bad.refused).map(|bad| spoil(field, bad)));
         for bad in values.bad.iter().filter(|bad| !bad.refused) {
-            edits.extend([spoil(field, bad), set(first)]);
+            edits.push(spoil(field, bad));
+            edits.extend(corrected(first));
         }
         edits.extend(values.good.iter().map(set));
         add("edited", edits);
@@ -146,7 +152,8 @@ pub(super) fn alone(fields: &[Field]) -> Vec<Sequence> {
         add("from the beginning, and removed", beginnings);
         for (number, bad) in values.bad.iter().filter(|bad| !bad.refused).enumerate() {
             let spec = with(&values.context, field, &bad.value);
-            let steps = vec![Step::Create { spec, words: bad.words.clone(), refused: false }, set(first)];
+            let mut steps = vec![Step::Create { spec, words: bad.words.clone(), refused: false }];
+            steps.extend(corrected(first));
             add(&format!("invalid from the beginning, {number}"), steps);
         }
     }
