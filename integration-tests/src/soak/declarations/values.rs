@@ -168,6 +168,8 @@ fn table(field: &Field) -> Option<Values> {
             values(json!({}), [json!("own.sab"), json!("other.sab")], [])
         }
         "processingElement.buildType" => values(json!({}), [json!("release"), json!("debug")], []),
+        // What is suspended is not ready, and says so.
+        "suspend" => values(json!({}), [json!(false)], [(json!(true), "suspended")]),
         "submissionTimeOutInSeconds" => values(json!({}), [json!(600), json!(86_400)], []),
         _ => return None,
     };
@@ -255,7 +257,8 @@ fn quantities(name: &str) -> Values {
             (json!({"cpu": "a lot"}), word),
             (json!({"memory": "-1"}), word),
             (json!({"cpus": 1}), word),
-            (json!({"example.com/device": 1_000}), "example.com/device"),
+            // Without a limit the API server refuses the pod, and names the resources; with one no node has it.
+            (json!({"example.com/device": 1_000}), if word == "limits" { "example.com/device" } else { "resources" }),
         ],
     )
 }
@@ -293,7 +296,11 @@ fn checkpoints(name: &str) -> Values {
 }
 
 /// Fields without an effect that a run could see, and why.
-pub(super) const WITHOUT_EFFECT: [(&str, &str); 9] = [
+pub(super) const WITHOUT_EFFECT: [(&str, &str); 10] = [
+    (
+        "suspend",
+        "`false` says the default explicitly; what `true` does is judged as something that keeps a job from being ready",
+    ),
     ("bundle.pullPolicy", "what a second submission asks of a server: tests `bundles`"),
     ("bundle.secret", "goes by https only: tests `bundles`"),
     ("fusion.automatic", "says the default explicitly"),
