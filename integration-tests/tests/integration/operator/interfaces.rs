@@ -135,7 +135,7 @@ async fn they_say_what_the_application_says_and_come_back() -> Result<()> {
             let is_told = said.iter().all(|conditions| {
                 condition::get(conditions, condition::READY).is_some_and(|ready| ready.reason == "NotServed")
             });
-            ensure!(said.len() == 5 && is_told, "{said:?}");
+            ensure!(said.len() == exports.len() + imports.len() + 1 && is_told, "{said:?}");
             Ok(())
         })
         .await?;
@@ -169,7 +169,7 @@ async fn they_come_and_go_with_the_channels() -> Result<()> {
         let api = job.api::<Service>();
         ensure!(api.get_opt(&names::consistent_region_service(JOB)).await?.is_none(), "nobody needs the Service");
         let (exports, imports) = (uids::<Export>(&job).await?, uids::<Import>(&job).await?);
-        ensure!((exports.len(), imports.len()) == (2, 2), "{exports:?} {imports:?}");
+        ensure!(!exports.is_empty() && imports.len() == 2, "{exports:?} {imports:?}");
 
         let with_width = async |width: usize| {
             job.set_width(LANE, u32::try_from(width)?).await?;
@@ -178,7 +178,8 @@ async fn they_come_and_go_with_the_channels() -> Result<()> {
                 let lanes = pes_with(&job, ".Clean").await?;
                 ensure!(lanes.len() == width, "{lanes:?}");
                 let ports: BTreeSet<_> = exports.iter().map(|export| export.spec.pe_id).collect();
-                ensure!(ports == lanes && exports.len() == width, "{ports:?}");
+                // A stream that is split as well is exported at each of its ports.
+                ensure!(ports == lanes, "{ports:?}");
                 let ports: BTreeSet<_> = imports.iter().map(|import| import.spec.pe_id).collect();
                 ensure!(ports == lanes && imports.len() == width, "{ports:?}");
                 // The subscription has the number of lanes in it.

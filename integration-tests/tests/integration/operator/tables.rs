@@ -40,7 +40,7 @@ async fn every_kind_has_its_columns() -> Result<()> {
         let wide = it.kubectl(&["get", "stj,stp,stpr", "--output=wide"]).await?;
         let wide = headers(&wide).into_iter().map(|columns| columns[columns.len() - 4..].join(" ")).collect::<Vec<_>>();
         let expected =
-            ["BUNDLE ID FUSION SUBMITTED", "GENERATION POD RESTARTS CONTENT", "READY AGE GENERATION REJECTED"];
+            ["BUNDLE ID FUSION SUBMITTED", "APPLICATION POD RESTARTS CONTENT", "READY AGE GENERATION REJECTED"];
         ensure!(wide == expected, "{wide:?}");
         Ok(())
     })

@@ -51,11 +51,12 @@ async fn transport(job: &ObservedJob) -> Result<TransportStatus> {
     job.status().await?.transport.context("the status says nothing of certificates")
 }
 
-/// Waits until the status says something else than `before`.
+/// Waits until the status speaks of another certificate than `before`.
 async fn changed(job: &ObservedJob, what: &str, before: &TransportStatus) -> Result<TransportStatus> {
     eventually(what, WITHIN, || async {
         let now = transport(job).await?;
-        ensure!(now.not_after.is_some() && now != *before, "it is still {now:?}");
+        let is_other = (&now.authority, now.not_after.as_ref()) != (&before.authority, before.not_after.as_ref());
+        ensure!(now.not_after.is_some() && is_other, "it is still {now:?}");
         Ok(now)
     })
     .await
