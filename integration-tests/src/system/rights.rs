@@ -23,6 +23,7 @@ const SYSTEM: &str = "streams-system";
 const FRONTEND: &str = "streams-frontend";
 const LEASE: &str = "streams-frontend-lease";
 const BUNDLE_SECRETS: &str = "streams-frontend-bundle-secrets";
+const TRANSPORT_SECRETS: &str = "streams-frontend-transport-secrets";
 const FIELD_MANAGER: &str = "streams-integration-tests";
 
 /// The rights of the frontend, given in a cluster.
@@ -66,28 +67,44 @@ impl FrontendRights {
     }
 }
 
-/// Lets the frontend read Secrets of private bundles in `namespace`, as the manifest tells its readers to.
-///
-/// # Errors
-/// When the API server refuses it.
-pub async fn allow_bundle_secrets(client: &Client, namespace: &str) -> Result<()> {
-    let binding = RoleBinding {
-        metadata: ObjectMeta { name: Some("streams-bundle-secrets".to_owned()), ..ObjectMeta::default() },
-        role_ref: RoleRef {
-            api_group: ClusterRole::group(&()).into_owned(),
-            kind: ClusterRole::kind(&()).into_owned(),
-            name: BUNDLE_SECRETS.to_owned(),
-        },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".to_owned(),
-            name: FRONTEND.to_owned(),
-            namespace: Some(SYSTEM.to_owned()),
-            ..Subject::default()
-        }]),
-    };
-    let api = Api::<RoleBinding>::namespaced(client.clone(), namespace);
-    api.create(&PostParams::default(), &binding).await.context("cannot bind the role")?;
-    Ok(())
+/// Secrets that the frontend has to be permitted to use in the namespaces of jobs that need it: roles of the manifest
+/// that it binds nowhere.
+#[derive(Debug, Clone, Copy)]
+pub enum Secrets {
+    /// Reading the tokens of private bundles.
+    OfBundles,
+    /// Reading and writing certificates for transport security.
+    OfTransport,
+}
+
+impl Secrets {
+    /// Permits it in `namespace`, as the manifest tells its readers to.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn permit(self, client: &Client, namespace: &str) -> Result<()> {
+        let role = match self {
+            Self::OfBundles => BUNDLE_SECRETS,
+            Self::OfTransport => TRANSPORT_SECRETS,
+        };
+        let binding = RoleBinding {
+            metadata: ObjectMeta { name: Some(role.to_owned()), ..ObjectMeta::default() },
+            role_ref: RoleRef {
+                api_group: ClusterRole::group(&()).into_owned(),
+                kind: ClusterRole::kind(&()).into_owned(),
+                name: role.to_owned(),
+            },
+            subjects: Some(vec![Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: FRONTEND.to_owned(),
+                namespace: Some(SYSTEM.to_owned()),
+                ..Subject::default()
+            }]),
+        };
+        let api = Api::<RoleBinding>::namespaced(client.clone(), namespace);
+        api.create(&PostParams::default(), &binding).await.with_context(|| format!("cannot bind {role}"))?;
+        Ok(())
+    }
 }
 
 /// Applies an object of a manifest, in `namespace` if it belongs in one.

@@ -5,7 +5,7 @@ use super::sequence::{self, Propagation};
 use super::values::{BROKEN, COPY, EXISTING, SERVER};
 use crate::sample;
 use crate::system::picture::{self, Picture};
-use crate::system::rights::allow_bundle_secrets;
+use crate::system::rights::Secrets;
 use anyhow::{Context as _, Result, ensure};
 use axum::Router;
 use axum::http::{StatusCode, Uri};
@@ -67,7 +67,8 @@ impl World {
     /// A namespace with Secrets and a volume claim.
     pub(super) async fn namespace(&self) -> Result<String> {
         let namespace = self.control_plane.namespace("declared").await?;
-        allow_bundle_secrets(&self.client, &namespace).await?;
+        Secrets::OfBundles.permit(&self.client, &namespace).await?;
+        Secrets::OfTransport.permit(&self.client, &namespace).await?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
         for secret in sequence::secrets() {
             secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;

@@ -7,7 +7,7 @@ use crate::support::control_plane;
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, Widths};
 use integration_tests::system::job::ObservedJob;
-use integration_tests::system::rights::allow_bundle_secrets;
+use integration_tests::system::rights::Secrets;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
@@ -45,7 +45,7 @@ async fn a_private_bundle_stays_private() -> Result<()> {
     let other = control_plane().await?.namespace("bundles-other").await?;
     let arguments = ["--allow-bundle-address", "127.0.0.1/32", "--namespace", &other];
     with_options("bundles", &arguments, &[("SSL_CERT_FILE", &certificate)], async |it| {
-        allow_bundle_secrets(&it.client, &it.namespace).await?;
+        Secrets::OfBundles.permit(&it.client, &it.namespace).await?;
         let secrets: Api<Secret> = Api::namespaced(it.client.clone(), &it.namespace);
         for (name, hosts) in [("listed", Some(server.host())), ("unlisted", None)] {
             let data = [("token", Some(TOKEN.to_owned())), ("hosts", hosts)];

@@ -4,6 +4,7 @@ use super::fixture::{JOB, Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
+use integration_tests::system::rights::Secrets;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -14,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{RootCertStore, ServerConfig};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use streams_api::{Job, TransportStatus, names};
+use streams_api::{Job, TransportStatus, condition, names};
 use streams_control_plane::wait::eventually;
 
 /// The files that PEs see.
@@ -97,6 +98,15 @@ async fn pes_have_a_certificate_that_is_kept_renewed_and_restored() -> Result<()
         let mut job = it.sample(JOB);
         job.spec.processing_element = Some(serde_json::from_value(json!({"transportSecurityType": "TLSv1.2"}))?);
         let job = ObservedJob::create(&it.client, &job).await?;
+        // Whoever runs the cluster has to permit it.
+        eventually("the job says that the Secret cannot be written", WITHIN, || async {
+            let status = job.status().await?;
+            let submitted = condition::get(&status.conditions, condition::SUBMITTED).context("no condition")?;
+            ensure!(submitted.reason == "Forbidden" && submitted.message.contains("secrets"), "{submitted:?}");
+            Ok(())
+        })
+        .await?;
+        Secrets::OfTransport.permit(&it.client, &it.namespace).await?;
         job.settled(Widths::default(), WITHIN).await?;
         for pod in job.list::<Pod>().await? {
             is_as_the_runtime_expects(&pod).with_context(|| pod.name_any())?;
