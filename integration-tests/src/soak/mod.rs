@@ -3,6 +3,7 @@
 //! * [`resizes`] — resizes regions all the time while processes and pods die, and checks the jobs in between;
 //! * [`crash_points`] — kills a frontend at every write, and lets every call fail in every way;
 //! * [`declarations`] — writes every field of a spec, good and bad, in sequences, and judges what comes of it;
+//! * `deployed` — the services as they are deployed, for runs in many namespaces;
 //! * [`faults`] — the faults that `resizes` injects;
 //! * [`figures`] — durations and percentiles;
 //! * [`load`] — many jobs and large ones at once beside a bare client, and tenants beside each other;
@@ -15,6 +16,7 @@
 mod commit;
 pub mod crash_points;
 pub mod declarations;
+mod deployed;
 pub mod faults;
 pub mod figures;
 pub mod load;

@@ -32,17 +32,11 @@ pub fn resizes(options: &SoakOptions, ended: &EndedRun) -> Result<String> {
     writeln!(page, "Result: {result}.\n")?;
     let faults =
         options.fault_every.map_or_else(|| "none".to_owned(), |every| format!("one every {every:?} in the mean"));
-    let rows = [
-        ("command", format!("`{}`", command(options))),
-        ("commit", outcome.commit.clone()),
-        ("machine", machine()),
-        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
-        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
-        ("duration", format!("{} s", outcome.took.as_secs())),
+    let more = vec![
         ("jobs, frontends, replicas of the fusion service", format!("{}, {}, 2", options.jobs, options.frontends)),
         ("faults", faults),
     ];
-    table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
+    run(&mut page, &command(options), &outcome.commit, outcome.took, more)?;
 
     page.push_str("\n## What was done\n\n");
     let [kept, restarted, added, removed] = outcome.pods;
@@ -100,6 +94,28 @@ fn seconds(duration: Duration) -> String {
     format!("{:.2}", duration.as_secs_f64())
 }
 
+/// What every page says of its run, and `more`.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn run(
+    page: &mut String,
+    command: &str,
+    commit: &str,
+    took: Duration,
+    more: Vec<(&str, String)>,
+) -> Result<()> {
+    let of_all = [
+        ("command", format!("`{command}`")),
+        ("commit", commit.to_owned()),
+        ("machine", machine()),
+        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
+        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
+        ("duration", format!("{} s", took.as_secs())),
+    ];
+    table(page, ["", ""], of_all.into_iter().chain(more).map(|(name, value)| [name.to_owned(), value]))
+}
+
 /// A table in Markdown.
 pub(super) fn table<const N: usize>(
     page: &mut String,
@@ -128,7 +144,7 @@ fn command(options: &SoakOptions) -> String {
 }
 
 /// Processors, memory and system.
-pub(super) fn machine() -> String {
+fn machine() -> String {
     let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let read = |path: &str, field: &str| {
         let text = std::fs::read_to_string(path).ok()?;

@@ -1,7 +1,7 @@
 //! The page about a run: each operation, its writes, the points, and how many of them passed.
 
 use super::{Blow, CrashPointOptions, CrashPointOutcome, Operation, Watches};
-use crate::soak::report::{machine, table};
+use crate::soak::report::{run, table};
 use anyhow::Result;
 use std::fmt::Write as _;
 
@@ -26,17 +26,8 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
         Watches::Late(milliseconds) => format!("everything that they tell comes {milliseconds} ms late"),
         Watches::BreakOff(after) => format!("each breaks off after {after} pieces"),
     };
-    let rows = [
-        ("command", format!("`{command}`")),
-        ("commit", outcome.commit.clone()),
-        ("machine", machine()),
-        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
-        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
-        ("duration", format!("{} s", outcome.took.as_secs())),
-        ("watches", watches),
-        ("points planned", outcome.planned.to_string()),
-    ];
-    table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
+    let more = vec![("watches", watches), ("points planned", outcome.planned.to_string())];
+    run(&mut page, command, &outcome.commit, outcome.took, more)?;
 
     page.push_str(
         "\n## Operations\n\n*Writes* and *calls* are those of an undisturbed run. A point is not reached when the operation takes fewer calls this \

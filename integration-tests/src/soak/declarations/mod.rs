@@ -24,8 +24,8 @@ use self::sequence::Sequence;
 pub use self::trial::Failure;
 use self::values::WITHOUT_EFFECT;
 use self::world::World;
-use crate::system::rights::FrontendRights;
-use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
+use super::deployed::as_deployed;
+use crate::system::Programs;
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -103,18 +103,7 @@ pub async fn run(
         &streams_control_plane::Options { crds: crds::crds()?, nodes: 4, ..streams_control_plane::Options::default() },
     )
     .await?;
-    let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
-    let rights = FrontendRights::give(&control_plane).await?;
-    rights.lease_in(&control_plane.client().await?, "default").await?;
-    let system_options = SystemOptions {
-        kubeconfig: rights.kubeconfig().to_owned(),
-        namespace: None,
-        fusion_replicas: 2,
-        frontend_replicas: 1,
-        frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
-        environment: Vec::new(),
-    };
-    let system = System::start(supervisor, &programs, &system_options).await?;
+    let system = as_deployed(supervisor, &programs, &control_plane).await?;
     let world = World::new(control_plane, system.bundles()).await?;
     progress.done();
 

@@ -1,7 +1,7 @@
 //! The page about a run: what was tried, by which oracle what failed, and how to run that again.
 
 use super::{DeclarationOptions, DeclarationOutcome, Oracle};
-use crate::soak::report::{machine, table};
+use crate::soak::report::{run, table};
 use anyhow::Result;
 use std::fmt::Write as _;
 
@@ -21,15 +21,7 @@ pub fn page(options: &DeclarationOptions, outcome: &DeclarationOutcome) -> Resul
         (failed, broken) => format!("**{failed} sequences failed**, {broken} could not be run"),
     };
     writeln!(page, "Result: {result}.\n")?;
-    let rows = [
-        ("command", format!("`{}`", command(options))),
-        ("commit", outcome.commit.clone()),
-        ("machine", machine()),
-        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
-        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
-        ("duration", format!("{} s", outcome.took.as_secs())),
-    ];
-    table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
+    run(&mut page, &command(options), &outcome.commit, outcome.took, Vec::new())?;
 
     page.push_str("\n## What was tried\n\n");
     let ([alone, random, effects], [planned, all_effects]) = (outcome.run, outcome.planned);

@@ -12,9 +12,9 @@ mod phases;
 pub mod report;
 
 use self::phases::{Measured, Tenants};
+use super::deployed::as_deployed;
 use crate::sample;
-use crate::system::rights::FrontendRights;
-use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
+use crate::system::Programs;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use streams_api::crds;
@@ -103,7 +103,7 @@ pub async fn run(
     let everything = async {
         for shape in options.shapes.iter().copied() {
             let measured = async {
-                let system = system(supervisor, &programs, &control_plane).await?;
+                let system = as_deployed(supervisor, &programs, &control_plane).await?;
                 phases::measure(&control_plane, system, options, shape).await
             };
             match measured.await {
@@ -113,7 +113,7 @@ pub async fn run(
         }
         if options.resizes > 0 {
             let measured = async {
-                let system = system(supervisor, &programs, &control_plane).await?;
+                let system = as_deployed(supervisor, &programs, &control_plane).await?;
                 phases::tenants(&control_plane, &system, options).await
             };
             match measured.await {
@@ -129,24 +129,6 @@ pub async fn run(
     outcome.took = start.elapsed();
     control_plane.stop().await?;
     Ok(outcome)
-}
-
-/// One frontend for all namespaces, as it is deployed.
-async fn system(supervisor: &Supervisor, programs: &Programs, control_plane: &ControlPlane) -> Result<System> {
-    let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
-    let rights = FrontendRights::give(control_plane).await?;
-    rights.lease_in(&control_plane.client().await?, "default").await?;
-    let options = SystemOptions {
-        kubeconfig: rights.kubeconfig().to_owned(),
-        namespace: None,
-        fusion_replicas: 2,
-        frontend_replicas: 1,
-        frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
-        environment: Vec::new(),
-    };
-    let system = System::start(supervisor, programs, &options).await?;
-    sample::write_bundle(system.bundles())?;
-    Ok(system)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use super::phases::Measured;
 use super::{LoadOptions, LoadOutcome};
-use crate::soak::report::{machine, table};
+use crate::soak::report::{run, table};
 use anyhow::Result;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,17 +20,11 @@ pub fn page(command: &str, options: &LoadOptions, outcome: &LoadOutcome) -> Resu
          The *bare client* then writes the same objects (Job, ConfigMaps, regions, Service, PE and pod of each PE) into other namespaces, knows nothing, \
          and waits for nothing but its own calls; the scheduler and kwok do the same work for both. All of it shares the processors of one machine.\n\n",
     );
-    let rows = [
-        ("command", format!("`{command}`")),
-        ("commit", outcome.commit.clone()),
-        ("machine", machine()),
-        ("build", format!("profile {}", crate::cargo::profile().unwrap_or_else(|| "unknown".to_owned()))),
-        ("date", jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()),
-        ("duration", format!("{} s", outcome.took.as_secs())),
+    let more = vec![
         ("calls of the bare client at a time", options.at_once.to_string()),
         ("what ran beside", options.beside.clone()),
     ];
-    table(&mut page, ["", ""], rows.into_iter().map(|(name, value)| [name.to_owned(), value]))?;
+    run(&mut page, command, &outcome.commit, outcome.took, more)?;
     for failure in &outcome.failures {
         writeln!(page, "\n**Failed**: {failure}")?;
     }

@@ -1,0 +1,34 @@
+//! The services as they are deployed: one frontend for all namespaces, with the rights of its manifest.
+
+use crate::sample;
+use crate::system::rights::FrontendRights;
+use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
+use anyhow::Result;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::process::Supervisor;
+
+/// Starts them, with the bundle of the sample application. Bundles may come from loopback, where runs have their
+/// servers.
+///
+/// # Errors
+/// When one of them does not start.
+pub(super) async fn as_deployed(
+    supervisor: &Supervisor,
+    programs: &Programs,
+    control_plane: &ControlPlane,
+) -> Result<System> {
+    let own = ["--allow-http-bundles", "--allow-bundle-address", "127.0.0.1/32", "--lease-namespace", "default"];
+    let rights = FrontendRights::give(control_plane).await?;
+    rights.lease_in(&control_plane.client().await?, "default").await?;
+    let options = SystemOptions {
+        kubeconfig: rights.kubeconfig().to_owned(),
+        namespace: None,
+        fusion_replicas: 2,
+        frontend_replicas: 1,
+        frontend_arguments: LONG_LEASE.iter().chain(&own).map(|&argument| argument.to_owned()).collect(),
+        environment: Vec::new(),
+    };
+    let system = System::start(supervisor, programs, &options).await?;
+    sample::write_bundle(system.bundles())?;
+    Ok(system)
+}
