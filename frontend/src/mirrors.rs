@@ -9,6 +9,7 @@
 
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use std::sync::Arc;
@@ -27,10 +28,10 @@ const OF_PE: Index = Index { name: "pe", group: pe_of_meta };
 
 /// Finds the objects of a job and of a PE in a mirror with [`INDEXES`].
 pub trait ByOwner<K> {
-    /// The objects whose label names this job, by name.
+    /// The objects that this job controls, or whose label names it, by name.
     fn of_job(&self, job: &Key) -> Vec<Arc<K>>;
 
-    /// The objects whose labels name this PE (`<job>-<peId>`), by name.
+    /// The objects that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
     fn of_pe(&self, pe: &Key) -> Vec<Arc<K>>;
 }
 
@@ -44,29 +45,40 @@ impl<K: Mirrored> ByOwner<K> for Watch<K> {
     }
 }
 
-/// The job that the labels of an object name.
+/// The job that controls an object, or that its labels name.
 pub fn job_of<K: Resource>(object: &K) -> Option<Key> {
     job_of_meta(object.meta())
 }
 
-/// The PE that the labels of an object name.
+/// The PE that controls an object, or that its labels name.
 pub fn pe_of<K: Resource>(object: &K) -> Option<Key> {
     pe_of_meta(object.meta())
 }
 
+/// The job that controls the object; if none does, the one that its label names. Labels can be taken away.
 fn job_of_meta(meta: &ObjectMeta) -> Option<Key> {
-    let job = meta.labels.as_ref()?.get(names::LABEL_JOB)?;
+    let job = controller_of::<Job>(meta).or_else(|| meta.labels.as_ref()?.get(names::LABEL_JOB).map(String::as_str))?;
     Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), job))
 }
 
+/// The name of the object of this kind that controls the object.
+fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&str> {
+    let mut controllers = meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
+    let is_of_kind = |owner: &&OwnerReference| owner.kind == K::kind(&()) && owner.api_version == K::api_version(&());
+    controllers.find(is_of_kind).map(|owner| owner.name.as_str())
+}
+
 fn pe_of_meta(meta: &ObjectMeta) -> Option<Key> {
+    if let Some(pe) = controller_of::<ProcessingElement>(meta) {
+        return Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), pe));
+    }
     let job = job_of_meta(meta)?;
     let pe = meta.labels.as_ref()?.get(names::LABEL_PE)?;
     Some(job.sibling(&format!("{}-{pe}", job.name)))
 }
 
 /// Label selector of everything that belongs to a job.
-fn of_streams() -> String {
+pub(crate) fn of_streams() -> String {
     format!("{}={}", names::LABEL_APP, names::APP)
 }
 

@@ -98,6 +98,15 @@ pub struct JobSettings {
     #[arg(long, env = "STREAMS_ALLOW_ADL_V4000")]
     pub allow_adl_v4000: bool,
 
+    /// How often every object is looked at again although nothing has happened to it, about
+    #[arg(long, env = "STREAMS_RESYNC_SECONDS", default_value = "600", value_name = "SECONDS", value_parser = seconds)]
+    pub resync_seconds: Duration,
+
+    /// Objects of jobs that nobody has changed which are rewritten in a second, after another version of the frontend
+    #[arg(long, env = "STREAMS_REWRITES_PER_SECOND", default_value = "20", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rewrites_per_second: u32,
+
     /// AADL text that is written for one generation, at most
     #[arg(long, env = "STREAMS_MAX_GENERATION_MIB", default_value = "4096", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -120,6 +129,8 @@ impl Default for JobSettings {
             download_workers: 4,
             long_workers: 4,
             allow_adl_v4000: false,
+            resync_seconds: Duration::from_secs(600),
+            rewrites_per_second: 20,
             max_generation_mib: 4096,
             adl_cache_mib: 64,
         }

@@ -25,6 +25,8 @@ pub const RESIZE_DELAYED: &str = "ResizeDelayed";
 pub const SUSPENDED: &str = "Suspended";
 /// The job runs without some of its PEs.
 pub const DEGRADED: &str = "Degraded";
+/// Somebody else changes what the operator sets, as often as it is restored.
+pub const CONTENDED: &str = "Contended";
 /// Something a user should know although it stops nothing.
 pub const WARNING: &str = "Warning";
 /// The pod was made from other options than the PE has now.

@@ -38,6 +38,8 @@ pub const PART_AADL: &str = "aadl";
 pub const ANNOTATION_RESTART_REQUESTED: &str = "streams.ibm.com/restart-requested";
 /// Annotation with the hash of the desired state that was applied last.
 pub const ANNOTATION_APPLIED_HASH: &str = "streams.ibm.com/applied-hash";
+/// Annotation of PEs and host pools: hash of what pods are replaced for. Who else changes that does not know the hash.
+pub const ANNOTATION_START_HASH: &str = "streams.ibm.com/start-hash";
 /// Annotation with the SHA-256 of a PE's AADL text.
 pub const ANNOTATION_CONTENT_ID: &str = "streams.ibm.com/content-id";
 /// Annotation with the hash of what a running PE can observe of its AADL.

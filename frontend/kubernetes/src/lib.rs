@@ -7,6 +7,7 @@
 //! | [`error`] | errors of calls, one for each way to react | rule call-4 |
 //! | [`writer`] | writes: apply, create or match, compare-and-swap of a status, deletion | rules call-8 to call-11 |
 //! | [`ownership`] | before a write: which object controls the object, and whether it may be written to | rule call-8 |
+//! | [`drift`] | what others changed of the fields that a controller sets | rule call-19 |
 //! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups | rules call-5 and call-6 |
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key | rule call-7 |
 //! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
@@ -19,6 +20,7 @@
 
 pub mod client;
 pub mod cluster;
+pub mod drift;
 pub mod error;
 pub mod events;
 mod key;

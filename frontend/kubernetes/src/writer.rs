@@ -7,11 +7,14 @@
 use super::cluster::{Cluster, Conflicts, Manager, Object};
 use super::error::{is_already_exists, is_conflict, is_not_found, written};
 use super::ownership::{controller, ensure_writable, owner_for_people};
-use super::{Error, Key};
-use kube::ResourceExt;
+use super::{Error, Key, drift};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 /// What [`Writer::apply`] did.
@@ -37,30 +40,98 @@ pub struct Writer<'a, C> {
 impl<C: Cluster> Writer<'_, C> {
     /// Makes the fields that `desired` sets what `desired` says, by server-side apply.
     ///
-    /// The annotation `applied_hash` keeps the hash of what was applied last. `existing` is the metadata of the object
-    /// as far as it is known (from a mirror); if it says that the same desired state was applied last, nothing is sent.
+    /// The annotation `applied_hash` keeps the hash of what was applied last. `existing` is the object as a mirror
+    /// shows it; if it says that the same desired state was applied last, and has it ([`drift`]), nothing is sent.
     ///
     /// # Errors
-    /// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Refused`];
-    /// failures of the call.
-    pub async fn apply<K: Object>(
+    /// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Conflict`]:
+    /// somebody wrote the object while ports were removed from it; [`Error::Refused`]; failures of the call.
+    pub async fn apply<K: Object, M: Resource + Serialize>(
         &self,
         applied_hash: &str,
         desired: &K,
-        existing: Option<&ObjectMeta>,
+        existing: Option<&M>,
     ) -> Result<Applied<K>, Error> {
-        let hash = hash(desired)?;
+        let hashed = with_hash(applied_hash, desired)?;
         if let Some(existing) = existing {
-            ensure_writable::<K>(existing, controller(desired.meta()))?;
-            let applied = existing.annotations.as_ref().and_then(|annotations| annotations.get(applied_hash));
-            if applied == Some(&hash) {
+            ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
+            if drift::difference(self.manager, &hashed, existing)?.is_none() {
                 return Ok(Applied::Unchanged);
             }
+            if drift::removal_of_surplus(desired, existing)?.is_some() {
+                self.remove_surplus(desired).await?;
+            }
         }
-        let mut desired = desired.clone();
-        desired.annotations_mut().insert(applied_hash.to_owned(), hash);
-        let result = self.cluster.apply(self.namespace, self.manager, &desired, Conflicts::Force).await;
-        result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(&desired, error))
+        self.force(&hashed).await
+    }
+
+    /// Creates the object; if there is one of its name, which the mirror does not show because somebody took its label,
+    /// applies it as [`Writer::apply`] does. One call, if there is none.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`].
+    pub async fn create_or_apply<K: Object>(&self, applied_hash: &str, desired: &K) -> Result<Applied<K>, Error> {
+        let hashed = with_hash(applied_hash, desired)?;
+        match self.cluster.create(self.namespace, self.manager, &hashed).await {
+            Ok(created) => Ok(Applied::Written(Box::new(created))),
+            Err(error) if is_already_exists(&error) => {
+                let key = Key::new(self.namespace, &desired.name_any());
+                let Some(existing) = self.cluster.get::<K>(&key).await? else {
+                    return Err(Error::Conflict { kind: K::kind(&()).into_owned(), name: desired.name_any() });
+                };
+                ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
+                if drift::removal_of_surplus(desired, &existing)?.is_some() {
+                    self.remove_surplus(desired).await?;
+                }
+                self.force(&hashed).await
+            }
+            Err(error) => Err(written(&hashed, error)),
+        }
+    }
+
+    async fn force<K: Object>(&self, desired: &K) -> Result<Applied<K>, Error> {
+        let result = self.cluster.apply(self.namespace, self.manager, desired, Conflicts::Force).await;
+        result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(desired, error))
+    }
+
+    /// Removes what an apply would leave in lists that are to have exactly the desired items, by what the API server
+    /// has now. It comes before the apply, which would be refused while two ports have one name.
+    async fn remove_surplus<K: Object>(&self, desired: &K) -> Result<(), Error> {
+        let key = Key::new(self.namespace, &desired.name_any());
+        let Some(existing) = self.cluster.get::<K>(&key).await? else { return Ok(()) };
+        ensure_writable::<K>(existing.meta(), controller(desired.meta()))?;
+        let Some(mut patch) = drift::removal_of_surplus(desired, &existing)? else { return Ok(()) };
+        let meta = existing.meta();
+        patch["metadata"] = json!({"uid": meta.uid, "resourceVersion": meta.resource_version});
+        self.cluster.merge::<K>(self.manager, &key, &patch).await.map_err(|error| written(desired, error))?;
+        Ok(())
+    }
+
+    /// Makes these fields of an object that exists what `fields` says, whatever else its other fields are; it is not
+    /// created. `existing` is the object as a mirror shows it; if somebody has written it since, nothing is written.
+    ///
+    /// # Errors
+    /// As [`Writer::apply`]; [`Error::Conflict`]: it was changed, or is gone.
+    pub async fn restore<K: Object>(
+        &self,
+        owner: &OwnerReference,
+        mut fields: Value,
+        existing: &ObjectMeta,
+    ) -> Result<K, Error> {
+        ensure_writable::<K>(existing, Some(owner))?;
+        // A merge patch replaces a list as a whole.
+        let others = existing.owner_references.iter().flatten().filter(|reference| reference.uid != owner.uid);
+        let owners: Vec<&OwnerReference> = others.chain([owner]).collect();
+        fields["metadata"]["ownerReferences"] = json!(owners);
+        fields["metadata"]["uid"] = json!(existing.uid);
+        fields["metadata"]["resourceVersion"] = json!(existing.resource_version);
+        let name = existing.name.clone().unwrap_or_default();
+        let key = Key::new(self.namespace, &name);
+        self.cluster.merge::<K>(self.manager, &key, &fields).await.map_err(|error| {
+            let gone = is_not_found(&error) || is_conflict(&error);
+            let kind = K::kind(&()).into_owned();
+            if gone { Error::Conflict { kind, name } } else { Error::Call(error) }
+        })
     }
 
     /// Creates the object, or finds that there is one of its name that `matches`: then an earlier attempt had
@@ -90,6 +161,40 @@ impl<C: Cluster> Writer<'_, C> {
             }
             Err(error) => Err(written(object, error)),
         }
+    }
+
+    /// Creates an immutable ConfigMap. If there is one of its name with the same content, whoever wrote it, that one is
+    /// kept, and what others changed of its metadata is restored. One with other content is deleted and made again.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::Terminating`]: it is not written to; [`Error::Conflict`]: it vanished meanwhile;
+    /// [`Error::Refused`]; failures of the calls.
+    pub async fn create_or_replace(&self, desired: &ConfigMap) -> Result<(), Error> {
+        match self.cluster.create(self.namespace, self.manager, desired).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_already_exists(&error) => {}
+            Err(error) => return Err(written(desired, error)),
+        }
+        let key = Key::new(self.namespace, &desired.name_any());
+        let Some(existing) = self.cluster.get::<ConfigMap>(&key).await? else {
+            return Err(Error::Conflict { kind: ConfigMap::kind(&()).into_owned(), name: desired.name_any() });
+        };
+        ensure_writable::<ConfigMap>(existing.meta(), controller(desired.meta()))?;
+        let content = |map: &ConfigMap| {
+            let (data, binary) = (map.data.clone(), map.binary_data.clone());
+            (data.unwrap_or_default(), binary.unwrap_or_default(), map.immutable == Some(true))
+        };
+        if content(&existing) != content(desired) {
+            let uid = existing.uid();
+            self.delete::<ConfigMap>(&desired.name_any(), uid.as_deref(), PropagationPolicy::Background).await?;
+            let created = self.cluster.create(self.namespace, self.manager, desired).await;
+            return created.map(|_| ()).map_err(|error| written(desired, error));
+        }
+        if drift::difference(self.manager, desired, &existing)?.is_some() {
+            // From now on the content belongs to this manager as well: it was seen to be right.
+            self.force(desired).await?;
+        }
+        Ok(())
     }
 
     /// Writes the whole status of `object`, unless somebody wrote the object since `object` was read: the
@@ -130,6 +235,14 @@ impl<C: Cluster> Writer<'_, C> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The object with the hash of what it was without.
+fn with_hash<K: Object>(applied_hash: &str, desired: &K) -> Result<K, Error> {
+    let hash = hash(desired)?;
+    let mut hashed = desired.clone();
+    hashed.annotations_mut().insert(applied_hash.to_owned(), hash);
+    Ok(hashed)
 }
 
 /// SHA-256 of the object as JSON, lower-case hexadecimal. Maps of the types are sorted, so equal objects have equal

@@ -8,6 +8,9 @@
 //! | [`host_pool`] | writes the status of host pools |
 //! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
+//! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
+//! | [`resync`] | looks at every object again from time to time |
+//! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`reconciler`] | the trait that all of them implement |
 //!
 //! Changes of objects wake a controller. It observes the mirrors, decides by a pure function, and acts. It does not
@@ -21,6 +24,9 @@ pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
+pub(crate) mod remembered;
+mod resync;
+pub(crate) mod start_hash;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod unserved;
@@ -34,6 +40,7 @@ use crate::bundles::Fetcher;
 use crate::fusion;
 use crate::mirrors::Mirrors;
 use crate::settings::{JobSettings, PodSettings};
+use futures::future;
 use kube::Client;
 use std::future::Future;
 use std::sync::Arc;
@@ -118,18 +125,23 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
             pools.close();
         }
     };
+    let resync = {
+        let (interval, stop) = (jobs.resync_seconds, || stop.clone());
+        let (of_jobs, of_pes) = (job_controller.queue().clone(), processing_elements.queue().clone());
+        let (of_regions, of_pools) = (region_queue.clone(), pool_queue.clone());
+        future::join4(
+            resync::run(mirrors.jobs.clone(), of_jobs, interval, stop()),
+            resync::run(mirrors.processing_elements.clone(), of_pes, interval, stop()),
+            resync::run(mirrors.parallel_regions.clone(), of_regions, interval, stop()),
+            resync::run(mirrors.host_pools.clone(), of_pools, interval, stop()),
+        )
+    };
     let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
     let of_pools = each(pool_queue, workers, host_pool::HostPoolReconciler { cluster, mirrors });
     let unserved = async { tokio::join!(exports, imports, consistent_regions) };
-    tokio::join!(
-        close,
-        job_controller.run(stop.clone()),
-        of_regions,
-        of_pools,
-        unserved,
-        processing_elements.run(stop)
-    );
+    let of_jobs = job_controller.run(stop.clone());
+    tokio::join!(close, resync, of_jobs, of_regions, of_pools, unserved, processing_elements.run(stop));
 }
 
 /// The controller of a kind that nothing acts on yet, until `stop`.

@@ -2,7 +2,7 @@
 
 use super::{each, end_in_time};
 use crate::controllers::reconciler::{Next, Reconciler};
-use crate::mirrors::Mirrors;
+use crate::mirrors::{Mirrors, of_streams};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use std::future::pending;
 use std::time::Duration;
@@ -38,6 +38,8 @@ impl LateMirrors {
 
     /// Fills these mirrors. A controller may have subscribed to them before.
     pub(crate) fn fill(server: &Server, mirrors: Mirrors) -> Self {
+        let of_streams = of_streams();
+        let selector = Some(of_streams.as_str());
         Self {
             jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
             processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
@@ -46,9 +48,9 @@ impl LateMirrors {
             exports: Mirror::new(server, &mirrors.exports, trimmed::custom_resource),
             imports: Mirror::new(server, &mirrors.imports, trimmed::custom_resource),
             consistent_regions: Mirror::new(server, &mirrors.consistent_regions, trimmed::custom_resource),
-            pods: Mirror::new(server, &mirrors.pods, trimmed::pod),
-            services: Mirror::new(server, &mirrors.services, trimmed::service),
-            config_maps: Mirror::new(server, &mirrors.config_maps, trimmed::config_map),
+            pods: Mirror::selecting(server, &mirrors.pods, trimmed::pod, selector),
+            services: Mirror::selecting(server, &mirrors.services, trimmed::service, selector),
+            config_maps: Mirror::selecting(server, &mirrors.config_maps, trimmed::config_map, selector),
             mirrors,
         }
     }

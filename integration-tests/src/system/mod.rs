@@ -18,6 +18,7 @@ pub mod rights;
 pub mod snapshot;
 
 use anyhow::{Context as _, Result};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -150,11 +151,39 @@ impl Frontend {
     /// # Errors
     /// When it does not answer, or has no such figure.
     pub async fn metric(&self, name: &str) -> Result<f64> {
-        let url = format!("http://{}/metrics", self.http);
-        let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
-        let text = client.get(url).send().await?.error_for_status()?.text().await?;
+        let text = self.metrics().await?;
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.with_context(|| format!("there is no figure {name}"))?.parse().context("not a number")
+    }
+}
+
+impl Frontend {
+    /// Calls to the API server until now, by verb and resource.
+    ///
+    /// # Errors
+    /// When it does not answer, or counts in another form.
+    pub async fn calls(&self) -> Result<BTreeMap<(String, String), u64>> {
+        let mut calls = BTreeMap::new();
+        for line in self.metrics().await?.lines() {
+            let Some((labels, count)) =
+                line.split_once("kubernetes_calls_total{").and_then(|(_, rest)| rest.split_once("} "))
+            else {
+                continue;
+            };
+            let label = |name: &str| {
+                let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+                Some(rest.split_once('"')?.0.to_owned())
+            };
+            let key = (label("verb").context("no verb")?, label("resource").context("no resource")?);
+            *calls.entry(key).or_insert(0) += count.parse::<u64>().context("no number of calls")?;
+        }
+        Ok(calls)
+    }
+
+    async fn metrics(&self) -> Result<String> {
+        let url = format!("http://{}/metrics", self.http);
+        let client = reqwest::Client::builder().no_proxy().timeout(ANSWERS_WITHIN).build()?;
+        Ok(client.get(url).send().await?.error_for_status()?.text().await?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Fields of objects, and who owns them.
 
 use crate::kind::{Kind, ListType};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields of `metadata` that only the system writes, or that name the object; nobody owns them.
@@ -74,6 +74,32 @@ impl Owners {
         self.0.retain(|_, paths| !paths.is_empty());
     }
 
+    /// What the object says of them in `metadata.managedFields`.
+    pub(crate) fn shown(&self) -> Value {
+        let entry = |(writer, paths): (&Writer, &BTreeSet<Path>)| {
+            let mut fields = Value::Object(Map::new());
+            for path in paths {
+                let mut place = &mut fields;
+                for step in path {
+                    let name = match step {
+                        Segment::Field(name) => format!("f:{name}"),
+                        Segment::Item(item) => format!("k:{item}"),
+                    };
+                    place = &mut place[name];
+                    if place.is_null() {
+                        *place = Value::Object(Map::new());
+                    }
+                }
+            }
+            let operation = if writer.applies { "Apply" } else { "Update" };
+            json!({
+                "manager": writer.manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": fields,
+            })
+        };
+        self.0.iter().map(entry).collect()
+    }
+
     /// The writer has changed an object: it owns what it changed, and nobody owns what is gone.
     pub(crate) fn change(&mut self, writer: Writer, kind: &Kind, before: &Value, after: &Value) {
         let (before, after) = (leaves(kind, before), leaves(kind, after));
@@ -120,7 +146,7 @@ fn field(name: &str) -> Segment {
 fn collect(kind: &Kind, path: Path, value: &Value, found: &mut BTreeMap<Path, Value>) {
     let step = |step: Segment| path.iter().cloned().chain([step]).collect::<Path>();
     match value {
-        Value::Object(fields) if !fields.is_empty() => {
+        Value::Object(fields) if !fields.is_empty() && !is_atomic(kind, &path) => {
             for (name, value) in fields {
                 collect(kind, step(field(name)), value, found);
             }
@@ -142,14 +168,22 @@ fn collect(kind: &Kind, path: Path, value: &Value, found: &mut BTreeMap<Path, Va
 }
 
 fn list_type(kind: &Kind, path: &Path) -> ListType {
-    let names: Vec<&str> = path
-        .iter()
-        .map(|step| match step {
+    kind.list_type(&names(path))
+}
+
+fn is_atomic(kind: &Kind, path: &Path) -> bool {
+    kind.is_atomic(&names(path))
+}
+
+fn names(path: &Path) -> Vec<&str> {
+    let mut names = Vec::new();
+    for step in path {
+        names.push(match step {
             Segment::Field(name) => name.as_str(),
             Segment::Item(_) => "*",
-        })
-        .collect();
-    kind.list_type(&names)
+        });
+    }
+    names
 }
 
 /// What tells an item of a list from the others.
@@ -170,6 +204,7 @@ fn key(list: ListType, item: &Value) -> String {
 /// Makes the fields of `config` in `object` what they are in `config`.
 pub(crate) fn merge(kind: &Kind, path: &mut Path, object: &mut Value, config: &Value) {
     match (object, config) {
+        (object, config) if is_atomic(kind, path) => object.clone_from(config),
         (Value::Object(object), Value::Object(config)) => {
             for (name, value) in config {
                 path.push(field(name));

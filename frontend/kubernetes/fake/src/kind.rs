@@ -60,6 +60,16 @@ impl Kind {
         self.name == "Pod"
     }
 
+    /// Whether the map at this place is a value.
+    pub(crate) fn is_atomic(&self, path: &[&str]) -> bool {
+        self.name == "Service" && path == ["spec", "selector"]
+    }
+
+    /// Whether objects show who owns which fields. Nobody asks that of others.
+    pub(crate) fn shows_managers(&self) -> bool {
+        self.name == "ConfigMap"
+    }
+
     /// How the list at this place is merged.
     pub(crate) fn list_type(&self, path: &[&str]) -> ListType {
         match (self.name.as_str(), path) {

@@ -28,7 +28,8 @@
 //! manager owns with another value is a conflict (409), unless the apply forces it; then the field changes its owner. A
 //! field that a manager has applied and applies no more is removed, unless another manager owns it, too. Creating,
 //! replacing and patching take over the fields that they change. Lists are values as a whole, except owner references
-//! (by uid), finalizers (a set), conditions (by type) and ports of Services (by number and protocol).
+//! (by uid), finalizers (a set), conditions (by type) and ports of Services (by number and protocol). The selector of a
+//! Service is a value as a whole. Who owns what is shown by `metadata.managedFields`, of ConfigMaps only.
 //!
 //! *Deletion.* An object with finalizers gets a deletion timestamp and stays until the last finalizer is removed; none
 //! can be added then. A pod that runs on a node gets a deletion timestamp, in the future by its grace period, and stays

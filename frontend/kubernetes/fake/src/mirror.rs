@@ -1,6 +1,7 @@
 //! What fills a mirror in place of a watch: as late as a test wants.
 
 use crate::kind::Kind;
+use crate::select;
 use crate::server::Server;
 use crate::state::LogEntry;
 use kube::core::error_boundary::InvalidObject;
@@ -14,19 +15,33 @@ pub struct Mirror<K: Mirrored> {
     server: Server,
     watch: Watch<K>,
     read: Box<dyn Fn(Value) -> K + Send + Sync>,
+    /// Selects by labels; an object that is not selected (any more) is not there.
+    selector: Option<String>,
     delivered: usize,
 }
 
 impl<K: Mirrored> Mirror<K> {
     /// Fills the mirror with the objects that there are now; what happens from now on waits for [`Mirror::deliver`].
     /// `read` makes of an object what is kept of it (one of [`trimmed`](streams_kubernetes::watch::trimmed)).
-    #[allow(clippy::panic, reason = "a mistake of the test: it wrote an object that cannot be read")]
     pub fn new<W: Wire>(server: &Server, watch: &Watch<K>, read: fn(W) -> Result<K, Box<InvalidObject>>) -> Self {
+        Self::selecting(server, watch, read, None)
+    }
+
+    /// The same of the objects that a label selector selects.
+    #[allow(clippy::panic, reason = "a mistake of the test: it wrote an object that cannot be read")]
+    pub fn selecting<W: Wire>(
+        server: &Server,
+        watch: &Watch<K>,
+        read: fn(W) -> Result<K, Box<InvalidObject>>,
+        selector: Option<&str>,
+    ) -> Self {
+        let selector = selector.map(str::to_owned);
         let read = move |object: Value| {
             let wire = serde_json::from_value(object).unwrap_or_else(|error| panic!("{error}"));
             read(wire).unwrap_or_else(|error| panic!("{error}"))
         };
-        let mut mirror = Self { server: server.clone(), watch: watch.clone(), read: Box::new(read), delivered: 0 };
+        let (server, watch) = (server.clone(), watch.clone());
+        let mut mirror = Self { server, watch, read: Box::new(read), selector, delivered: 0 };
         mirror.fill();
         mirror
     }
@@ -38,7 +53,7 @@ impl<K: Mirrored> Mirror<K> {
             let state = self.server.state();
             self.delivered = state.changes(&kind).len();
             let of_kind = state.objects.iter().filter(|(id, _)| id.kind == kind);
-            of_kind.map(|(_, stored)| stored.object.clone()).collect()
+            of_kind.map(|(_, stored)| stored.object.clone()).filter(|object| self.selects(object)).collect()
         };
         let objects: Vec<K> = objects.into_iter().map(&self.read).collect();
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
@@ -64,10 +79,15 @@ impl<K: Mirrored> Mirror<K> {
         let count = changes.len();
         for change in changes {
             match change {
-                LogEntry::Written(object) => self.watch.insert((self.read)(object)),
+                LogEntry::Written(object) if self.selects(&object) => self.watch.insert((self.read)(object)),
+                LogEntry::Written(object) => self.watch.remove(&Key::of(&(self.read)(object))),
                 LogEntry::Removed(object) => self.watch.remove(&Key::of(&(self.read)(object))),
             }
         }
         count
+    }
+
+    fn selects(&self, object: &Value) -> bool {
+        self.selector.as_ref().is_none_or(|selector| select::by_labels(selector, object))
     }
 }

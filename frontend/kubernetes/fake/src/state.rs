@@ -77,6 +77,9 @@ impl State {
         }
         self.version += 1;
         after.object["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
+        if id.kind.shows_managers() {
+            after.object["metadata"]["managedFields"] = after.owners.shown();
+        }
         let written = after.object.clone();
         if is_finished(&written) {
             self.objects.remove(id);

@@ -147,6 +147,12 @@ impl<K: QueueKey> Queue<K> {
         self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied().unwrap_or(0)
     }
 
+    /// Keys of which something is kept: that they wait, are delayed, or have failed.
+    pub fn remembered(&self) -> usize {
+        let failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+        failures + self.state().remembered()
+    }
+
     /// Keys that wait, without the delayed ones.
     pub fn depth(&self) -> usize {
         self.state().depth()

@@ -194,6 +194,11 @@ impl<K: Clone + Ord + Hash> State<K> {
         self.queued.len()
     }
 
+    /// Keys of which something is kept.
+    pub(super) fn remembered(&self) -> usize {
+        self.queued.len() + self.in_progress.len() + self.asked_for_again.len() + self.delayed.len()
+    }
+
     /// Something waits, now or until a time.
     pub(super) fn has_more(&self) -> bool {
         !self.queued.is_empty() || !self.by_due_time.is_empty()

@@ -3,10 +3,13 @@
 //! There is a function for each kind. It removes the fields that no controller reads.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Pod, PodSpec, PodStatus, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use kube::core::error_boundary::InvalidObject;
 use kube::core::{DeserializeGuard, ObjectMeta, PartialObjectMeta};
+use serde_json::Value;
 
-/// A ConfigMap without its data, which is large and of no interest to a mirror.
+/// A ConfigMap without its data, which is large. Who has written it last is kept
+/// ([`drift`](crate::drift) tells by it whether somebody else did).
 pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 
 /// `kubectl apply` keeps a copy of the whole object here.
@@ -35,8 +38,18 @@ pub fn custom_resource<K: kube::Resource>(wire: DeserializeGuard<K>) -> Result<K
 /// # Errors
 /// None.
 pub fn config_map(mut wire: ConfigMapMeta) -> Result<ConfigMapMeta, Box<InvalidObject>> {
+    let writers = wire.metadata.managed_fields.take();
     trim(&mut wire.metadata);
+    wire.metadata.managed_fields = writers.map(|writers| writers.into_iter().filter_map(of_content).collect());
     Ok(wire)
+}
+
+/// Of the fields that a client manages, those of a ConfigMap's content.
+fn of_content(writer: ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
+    let Value::Object(mut fields) = writer.fields_v1?.0 else { return None };
+    fields.retain(|name, _| matches!(name.as_str(), "f:data" | "f:binaryData" | "f:immutable"));
+    let fields_v1 = (!fields.is_empty()).then_some(FieldsV1(Value::Object(fields)))?;
+    Some(ManagedFieldsEntry { manager: writer.manager, fields_v1: Some(fields_v1), ..ManagedFieldsEntry::default() })
 }
 
 /// A Service, without its status.

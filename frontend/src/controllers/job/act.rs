@@ -11,19 +11,24 @@ use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
 use super::describe::{describe, is_significant};
+use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::{Entry, Pause, elapsed};
-use super::observe::JobSnapshot;
 use super::observed::{DesiredGeneration, JobObservation, Loaded};
+use super::own_writes::{OwnWrite, version};
 use super::reconciler::JobReconciler;
+use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, events, job_id, long_work, transition};
 use crate::controllers::reconciler::Next;
 use crate::mirrors::ByOwner as _;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PropagationPolicy;
-use kube::core::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,10 +39,14 @@ use streams_kubernetes::error::written;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::watch::{Mirrored, Watch};
-use streams_kubernetes::writer::Writer;
+use streams_kubernetes::writer::{Applied, Writer};
 
 /// Most actions that run at the same time.
 const CONCURRENT: usize = 16;
+/// Most writes of one turn, and most deletions; other jobs have their turns then (rule call-7).
+const SHARE: usize = 256;
+/// When objects may be rewritten again for which there was no more room in this second.
+const NEXT_SECOND: Duration = Duration::from_secs(1);
 /// Least time between two writes of the status that change counters only.
 const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -76,7 +85,7 @@ fn failure_of(error: &Error) -> Option<Failure> {
         Error::Call(_) => "ApiServer",
     };
     Some(Failure {
-        remedy: Remedy::Retry(k8s_openapi::jiff::Timestamp::MAX),
+        remedy: Remedy::Retry(Timestamp::MAX),
         reason: reason.to_owned(),
         message: error.to_string(),
         stage: None,
@@ -115,13 +124,18 @@ impl<C: Cluster> Actor<'_, C> {
     /// Carries out all actions, several at the same time. A failed action does not stop the others, but in a namespace
     /// that is being deleted: there, nothing but deletions is tried until a pause is over.
     async fn work(&self, actions: &[JobAction]) -> Result<Next, Error> {
-        let (deletions, others): (Vec<_>, Vec<_>) =
+        let (mut deletions, others): (Vec<_>, Vec<_>) =
             actions.iter().partition(|action| matches!(action, JobAction::Delete(..)));
         let now = self.reconciler.cluster.now();
         let before = self.remember(|entry| entry.pause);
         let is_paused = before.is_some_and(|pause| pause.left(now).is_some());
-        let others = if is_paused { Vec::new() } else { others };
+        let mut others = if is_paused { Vec::new() } else { others };
         let wrote = !others.is_empty();
+        // The rest comes with the next turn, after those of other jobs.
+        let is_cut = others.len() > SHARE || deletions.len() > SHARE;
+        others.truncate(SHARE);
+        deletions.truncate(SHARE);
+        let is_put_off = self.put_off_rewrites(&mut others, now);
         let (deleted, written) =
             future::join(self.several(deletions, CONCURRENT), self.until_refused(others, before)).await;
         let mut failed = None;
@@ -149,8 +163,26 @@ impl<C: Cluster> Actor<'_, C> {
             (Some(error), ..) => Err(error),
             (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
             (None, Some(left), Next::Rest(Outcome::Done)) => Ok(Next::Rest(Outcome::Again(left))),
+            (None, _, Next::Rest(_)) if is_cut => Ok(Next::Rest(Outcome::Again(Duration::ZERO))),
+            (None, _, Next::Rest(_)) if is_put_off => Ok(Next::Rest(Outcome::Again(NEXT_SECOND))),
             (None, _, described) => Ok(described),
         }
+    }
+
+    /// Leaves out objects that are rewritten for this version of the frontend, as many as are too many in this second
+    /// (rule job-45). Returns whether there were any.
+    fn put_off_rewrites(&self, actions: &mut Vec<&JobAction>, now: Timestamp) -> bool {
+        if self.observed.rewrites.is_none() {
+            return false;
+        }
+        let before = actions.len();
+        actions.retain(|action| match action {
+            JobAction::Apply(child, _) if self.observed.children.has_undrifted(&Owned::Child(*child)) => {
+                self.reconciler.rewrites.take(now)
+            }
+            _ => true,
+        });
+        actions.len() < before
     }
 
     /// Carries these actions out, so many at the same time.
@@ -206,8 +238,13 @@ impl<C: Cluster> Actor<'_, C> {
                 Ok(())
             }
             JobAction::StoreAgain(stored) => self.store_again(*stored).await,
+            JobAction::RestoreMetadata(name) => self.restore_metadata(name).await,
             JobAction::Apply(child, of) => match self.generation(*of) {
-                Some((generation, wanted)) => self.apply(*child, generation, wanted).await,
+                Some((generation, wanted)) => {
+                    self.apply(*child, generation, wanted).await?;
+                    self.note_restoration(&Owned::Child(*child));
+                    Ok(())
+                }
                 None => Ok(()),
             },
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
@@ -266,29 +303,39 @@ impl<C: Cluster> Actor<'_, C> {
         let key = |name: &str| self.snapshot.key.sibling(name);
         match child {
             Child::ProcessingElement(id) => {
-                let Some((pe, origin)) = generation.members().find(|(pe, _)| pe.id == id) else { return Ok(()) };
+                let Some((pe, origin)) = generation.member(id) else { return Ok(()) };
                 let text = wanted.processing_elements.get(&id).and_then(|pe| pe.choose(&self.observed.children));
                 let Some((version, _)) = text else { return Ok(()) };
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.processing_elements.get(&key(&name));
-                self.put(&desired, existing.as_ref().map(|existing| &existing.metadata)).await
+                let refers_to = Some((desired.spec.generation, desired.spec.config_map.name.clone()));
+                self.put(child, refers_to, &desired, existing.as_deref()).await
             }
             Child::Service(id) => {
-                let Some((pe, _)) = generation.members().find(|(pe, _)| pe.id == id) else { return Ok(()) };
+                let Some((pe, _)) = generation.member(id) else { return Ok(()) };
                 let desired: Service = builder.service(&generation.plan, pe);
                 let name = names::processing_element(&self.snapshot.key.name, id);
-                let existing = mirrors.services.get(&key(&name)).map(|existing| existing.metadata.clone());
-                let existing = self.look::<Service>(&name, existing).await?;
-                self.put(&desired, existing.as_ref()).await
+                self.put_labelled(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
             }
             Child::Region(index) => {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
                     return Ok(());
                 };
                 let desired: ParallelRegion = builder.region(&generation.plan, region);
+                let name = names::parallel_region(&self.snapshot.key.name, index);
+                let existing = mirrors.parallel_regions.get(&key(&name));
+                let existing = existing.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job));
+                if let Some(existing) = existing {
+                    let fields = region_fields(&builder, &generation.plan, region, false);
+                    let owner = &self.snapshot.owner;
+                    let restored = self.writer().restore::<ParallelRegion>(owner, fields, &existing.metadata).await;
+                    return restored.map(|_| ());
+                }
                 let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
-                self.writer().create_or_match(&desired, same).await.map(|_| ())
+                let created = self.writer().create_or_match(&desired, same).await?;
+                self.note_write(child, None, &Applied::Written(Box::new(created)));
+                Ok(())
             }
             Child::HostPool(index) => {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
@@ -296,14 +343,12 @@ impl<C: Cluster> Actor<'_, C> {
                 };
                 let desired: HostPool = builder.host_pool(generation, pool);
                 let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
-                self.put(&desired, existing.as_ref().map(|existing| &existing.metadata)).await
+                self.put(child, None, &desired, existing.as_deref()).await
             }
             Child::JobConfigMap => {
                 let desired = self.snapshot.config_map();
                 let name = names::job_config_map(&self.snapshot.key.name);
-                let existing = mirrors.config_maps.get(&key(&name)).map(|existing| existing.metadata.clone());
-                let existing = self.look::<ConfigMap>(&name, existing).await?;
-                self.put(&desired, existing.as_ref()).await
+                self.put_labelled(child, &desired, mirrors.config_maps.get(&key(&name)).as_deref()).await
             }
             Child::Export(_) | Child::Import(_) | Child::ConsistentRegion(_) | Child::ConsistentRegionService => {
                 self.apply_interface(child, generation).await
@@ -312,21 +357,64 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// The metadata of an object whose mirror is filtered by a label: an object that the mirror lacks may exist and
-    /// have another controller.
-    pub(super) async fn look<K: Object>(
+    /// Applies a child. `refers_to`: of a PE, its generation and the ConfigMap that it refers to.
+    pub(super) async fn put<K: Object, M: Resource + Serialize>(
         &self,
-        name: &str,
-        mirrored: Option<ObjectMeta>,
-    ) -> Result<Option<ObjectMeta>, Error> {
-        match mirrored {
-            Some(mirrored) => Ok(Some(mirrored)),
-            None => Ok(self.reconciler.cluster.get_metadata::<K>(&self.snapshot.key.sibling(name)).await?),
-        }
+        child: Child,
+        refers_to: Option<(u64, String)>,
+        desired: &K,
+        existing: Option<&M>,
+    ) -> Result<(), Error> {
+        let applied = self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
+        self.note_write(child, refers_to, &applied);
+        Ok(())
     }
 
-    pub(super) async fn put<K: Object>(&self, desired: &K, existing: Option<&ObjectMeta>) -> Result<(), Error> {
-        self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await.map(|_| ())
+    /// The mirror may take a while to show what was written.
+    fn note_write<K: Object>(&self, child: Child, refers_to: Option<(u64, String)>, applied: &Applied<K>) {
+        let Applied::Written(object) = applied else { return };
+        let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
+        let at = self.reconciler.cluster.now();
+        let write = OwnWrite { version: version(object.meta()), at, applied: hash, refers_to };
+        self.remember(|entry| entry.own_writes.note(Owned::Child(child), write));
+    }
+
+    /// [`Actor::put`] of an object whose mirror is filtered by a label: an object that the mirror lacks may exist, and
+    /// have another controller, or have lost its label.
+    pub(super) async fn put_labelled<K: Object, M: Resource + Serialize>(
+        &self,
+        child: Child,
+        desired: &K,
+        mirrored: Option<&M>,
+    ) -> Result<(), Error> {
+        if mirrored.is_some() {
+            return self.put(child, None, desired, mirrored).await;
+        }
+        let applied = self.writer().create_or_apply(names::ANNOTATION_APPLIED_HASH, desired).await?;
+        self.note_write(child, None, &applied);
+        Ok(())
+    }
+
+    /// Restores what of the ConfigMap with a text or a chunk can be written: its labels and annotations.
+    async fn restore_metadata(&self, name: &str) -> Result<(), Error> {
+        let mirrored = self.reconciler.mirrors.config_maps.get(&self.snapshot.key.sibling(name));
+        let (Some(mirrored), Some(desired)) = (mirrored, drift::config_map(self.snapshot, name)) else { return Ok(()) };
+        let fields = json!({
+            "metadata": {"labels": desired.metadata.labels, "annotations": desired.metadata.annotations},
+        });
+        let restored = self.writer().restore::<ConfigMap>(&self.snapshot.owner, fields, &mirrored.metadata).await;
+        restored.map(|_| self.note_restoration(&Owned::ConfigMap(name.to_owned())))
+    }
+
+    /// The object was applied; if because somebody had changed it, that is remembered.
+    fn note_restoration(&self, owned: &Owned) {
+        let Some(drift) = self.observed.children.drift(owned) else {
+            return;
+        };
+        let object = owned.of_job(&self.snapshot.key.name);
+        tracing::info!(job = %self.snapshot.key, %object, field = drift.field, "somebody had changed it; restored");
+        let now = self.reconciler.cluster.now();
+        self.remember(|entry| entry.restorations.entry(owned.clone()).or_default().note(&drift.field, now));
     }
 
     async fn delete(&self, object: &Owned, propagation: Propagation) -> Result<(), Error> {

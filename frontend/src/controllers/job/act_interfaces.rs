@@ -18,34 +18,30 @@ impl<C: Cluster> Actor<'_, C> {
         let mirrors = &self.reconciler.mirrors;
         let (job, plan) = (&*self.snapshot.key.name, &generation.plan);
         let key = |name: &str| self.snapshot.key.sibling(name);
-        let pe = |id: u64| generation.members().map(|(pe, _)| pe).find(|pe| pe.id == id);
+        let pe = |id: u64| generation.member(id).map(|(pe, _)| pe);
         match child {
             Child::Export(port) => {
                 let planned = pe(port.pe).and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
                 let Some(planned) = planned else { return Ok(()) };
                 let existing = mirrors.exports.get(&key(&names::export(job, port.pe, port.id)));
-                let existing = existing.as_ref().map(|existing| &existing.metadata);
-                self.put(&builder.export(plan, port, planned), existing).await
+                self.put(child, None, &builder.export(plan, port, planned), existing.as_deref()).await
             }
             Child::Import(port) => {
                 let planned = pe(port.pe).and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
                 let Some(planned) = planned else { return Ok(()) };
                 let existing = mirrors.imports.get(&key(&names::import(job, port.pe, port.id)));
-                let existing = existing.as_ref().map(|existing| &existing.metadata);
-                self.put(&builder.import(plan, port, planned), existing).await
+                self.put(child, None, &builder.import(plan, port, planned), existing.as_deref()).await
             }
             Child::ConsistentRegion(index) => {
                 let planned = plan.consistent_regions.iter().find(|region| region.index == index);
                 let Some(planned) = planned else { return Ok(()) };
                 let existing = mirrors.consistent_regions.get(&key(&names::consistent_region(job, index)));
-                let existing = existing.as_ref().map(|existing| &existing.metadata);
-                self.put(&builder.consistent_region(plan, planned), existing).await
+                self.put(child, None, &builder.consistent_region(plan, planned), existing.as_deref()).await
             }
             _ => {
                 let name = names::consistent_region_service(job);
-                let existing = mirrors.services.get(&key(&name)).map(|existing| existing.metadata.clone());
-                let existing = self.look::<Service>(&name, existing).await?;
-                self.put(&builder.consistent_region_service(plan), existing.as_ref()).await
+                let existing = mirrors.services.get(&key(&name));
+                self.put_labelled(child, &builder.consistent_region_service(plan), existing.as_deref()).await
             }
         }
     }

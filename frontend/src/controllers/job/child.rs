@@ -1,13 +1,13 @@
 //! The keys of the objects of a job that the controller applies.
 
 /// The key of an object of the job that the controller applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Child {
     /// A PE, by id. It refers to the text that [`DesiredPe::choose`](super::observed::DesiredPe::choose) gives.
     ProcessingElement(u64),
     /// The Service of a PE, by its id.
     Service(u64),
-    /// A region, by index. It is only ever created, never changed.
+    /// A region, by index. It is created; afterwards only what others changed of it is restored, never its width.
     Region(u64),
     /// A host pool, by index.
     HostPool(u64),
@@ -26,7 +26,7 @@ pub(crate) enum Child {
 }
 
 /// A port of a PE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Port {
     /// Id of the PE.
     pub(crate) pe: u64,

@@ -16,6 +16,7 @@
 use super::compilation::default_resources;
 use super::generation::{Generation, Origin};
 use super::{port_labels, resources};
+use crate::controllers::start_hash::Starts;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -136,13 +137,14 @@ impl ChildBuilder<'_> {
             environment: pe.environment.clone(),
             options: self.options(generation.shares()),
         };
+        let mut annotations = start_hash(&spec);
+        if !origin.trace_parent.is_empty() {
+            annotations.insert(names::ANNOTATION_TRACE_PARENT.to_owned(), origin.trace_parent.clone());
+        }
         let mut object = ProcessingElement::new(&names::processing_element(self.job(), pe.id), spec);
         let name = names::processing_element(self.job(), pe.id);
         object.metadata = self.described(&generation.plan, name, names::pe_labels(self.job(), pe.id));
-        if !origin.trace_parent.is_empty() {
-            let trace = (names::ANNOTATION_TRACE_PARENT.to_owned(), origin.trace_parent.clone());
-            object.metadata.annotations.get_or_insert_default().extend([trace]);
-        }
+        object.metadata.annotations.get_or_insert_default().extend(annotations);
         object
     }
 
@@ -219,8 +221,10 @@ impl ChildBuilder<'_> {
             hosts: pool.hosts.iter().map(|host| nodes.get(host).unwrap_or(host).clone()).collect(),
             tags: pool.tags.clone(),
         };
+        let annotations = start_hash(&spec);
         let mut object = HostPool::new(&name, spec);
         object.metadata = self.described(&generation.plan, name, names::job_labels(self.job()));
+        object.metadata.annotations.get_or_insert_default().extend(annotations);
         object
     }
 
@@ -248,6 +252,11 @@ impl ChildBuilder<'_> {
         };
         ConfigMap { metadata, immutable: Some(true), data, binary_data }
     }
+}
+
+/// The annotation by which a change by somebody else shows, of what pods are replaced for.
+fn start_hash(spec: &impl Starts) -> BTreeMap<String, String> {
+    BTreeMap::from([(names::ANNOTATION_START_HASH.to_owned(), spec.start_hash())])
 }
 
 /// A text in the form in which a ConfigMap holds it.
@@ -374,7 +383,7 @@ mod tests {
             "metadata": {
                 "name": "flow-3",
                 "annotations": {
-                    "streams.ibm.com/traceparent": "t",
+                    "streams.ibm.com/start-hash": object.spec.start_hash(), "streams.ibm.com/traceparent": "t",
                     "streams.ibm.com/application-name": "demo::Main",
                     "streams.ibm.com/application-scope": "Default",
                 },
@@ -406,6 +415,7 @@ mod tests {
         assert_eq!(newest.spec.config_map, AadlConfigMap { name: "flow-3-cdcdcdcdcd".to_owned(), compressed: true });
         newest.spec.content_id.clone_from(&origin.spec.content_id);
         newest.spec.config_map.clone_from(&origin.spec.config_map);
+        newest.metadata.annotations.clone_from(&origin.metadata.annotations);
         assert_eq!(newest, origin);
     }
 

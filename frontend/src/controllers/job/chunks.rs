@@ -88,6 +88,25 @@ pub(crate) fn cut(content: &[u8]) -> io::Result<Cut> {
     Ok(Cut { sha256: digest(content), parts })
 }
 
+/// A chunk without its content: what is known of it by its document.
+pub(crate) fn shape(document: &Document, owner: &OwnerReference, sha256: &str, index: u32, count: u32) -> ConfigMap {
+    let job = owner.name.as_str();
+    let mut labels = names::job_labels(job);
+    labels.insert(names::LABEL_PART.to_owned(), document.part().to_owned());
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(document.chunk_name(job, sha256, index)),
+            labels: Some(labels),
+            annotations: Some(annotations(sha256, index, count)),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        binary_data: Some(BTreeMap::from([(KEY.to_owned(), ByteString::default())])),
+        data: None,
+    }
+}
+
 impl Cut {
     /// Number of chunks, at least 1.
     pub(crate) fn count(&self) -> u32 {
@@ -96,22 +115,11 @@ impl Cut {
 
     /// The chunks as objects, in order.
     pub(crate) fn config_maps(&self, document: &Document, owner: &OwnerReference) -> Vec<ConfigMap> {
-        let job = owner.name.as_str();
-        let mut labels = names::job_labels(job);
-        labels.insert(names::LABEL_PART.to_owned(), document.part().to_owned());
         (0..self.count())
             .zip(&self.parts)
             .map(|(index, bytes)| ConfigMap {
-                metadata: ObjectMeta {
-                    name: Some(document.chunk_name(job, &self.sha256, index)),
-                    labels: Some(labels.clone()),
-                    annotations: Some(annotations(&self.sha256, index, self.count())),
-                    owner_references: Some(vec![owner.clone()]),
-                    ..ObjectMeta::default()
-                },
-                immutable: Some(true),
                 binary_data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes.clone()))])),
-                data: None,
+                ..shape(document, owner, &self.sha256, index, self.count())
             })
             .collect()
     }

@@ -40,6 +40,11 @@ impl JobController {
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 
+    /// Keys that are to be looked at.
+    pub(crate) fn queue(&self) -> &Queue<Key> {
+        &self.queue
+    }
+
     /// Runs until `stop`, then finishes the reconciles that are under way. Long work that is under way is dropped; the
     /// next leader does it again. The mirrors must be filled before.
     pub(crate) async fn run(self, stop: CancellationToken) {

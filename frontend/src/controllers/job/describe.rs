@@ -28,6 +28,9 @@ const BUNDLE_TROUBLE: [&str; 7] = [
     "SecretUnreadable",
 ];
 
+/// Contended objects that a message lists.
+const CONTENDED_LISTED: usize = 10;
+
 /// Describes the job in `status`, whose other fields steps have recorded.
 ///
 /// `after_step`: `status` has a step that was just taken, and `observed` is from before the step.
@@ -77,6 +80,7 @@ pub(crate) fn describe(
     say.degraded(report);
     say.resize_rejected();
     say.resize_delayed(report);
+    say.contended();
     say.warning();
     status
 }
@@ -403,6 +407,22 @@ impl Conditions<'_> {
         };
         let message = format!("it takes longer than {} s: {what}", limit.as_secs());
         self.set_or_remove(condition::RESIZE_DELAYED, late.then_some(("TimedOut", message.as_str())));
+    }
+
+    /// Objects that somebody else changes as often as they are restored (rule call-19).
+    fn contended(&mut self) {
+        let contended = &self.observed.contended;
+        let fields = contended
+            .iter()
+            .take(CONTENDED_LISTED)
+            .map(|contended| format!("{} of {}", contended.field, contended.object));
+        let mut message =
+            format!("somebody else changes what the operator sets: {}", fields.collect::<Vec<_>>().join(", "));
+        if contended.len() > CONTENDED_LISTED {
+            message.push_str(", ...");
+        }
+        let wrong = (!contended.is_empty()).then_some(("ChangedByOthers", message.as_str()));
+        self.set_or_remove(condition::CONTENDED, wrong);
     }
 
     fn warning(&mut self) {

@@ -7,9 +7,7 @@ use super::off_thread::off_thread;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::PropagationPolicy;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::error::written;
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
 
@@ -39,35 +37,10 @@ pub(crate) async fn write<C: Cluster>(
 ) -> Result<Cut, WriteError> {
     let cut = off_thread(move || cut(&content)).await??;
     for chunk in cut.config_maps(document, owner) {
-        write_chunk(writer, &chunk).await?;
+        // One of its name has other bytes if another version of the compressor wrote it and did not finish.
+        writer.create_or_replace(&chunk).await?;
     }
     Ok(cut)
-}
-
-/// Writes one chunk. If one of its name has other bytes, because another version of the compressor wrote it and did not
-/// finish, it is replaced.
-async fn write_chunk<C: Cluster>(writer: &Writer<'_, C>, chunk: &ConfigMap) -> Result<(), Error> {
-    let same = |existing: &ConfigMap| existing.binary_data == chunk.binary_data;
-    match writer.create_or_match(chunk, same).await {
-        Ok(_) => Ok(()),
-        Err(Error::Foreign { kind, name, owner }) => {
-            let existing = writer.cluster.get_metadata::<ConfigMap>(&Key::new(writer.namespace, &name)).await?;
-            let ours = existing.as_ref().is_some_and(|existing| {
-                let controllers = existing.owner_references.iter().flatten();
-                controllers.filter(|reference| reference.controller == Some(true)).any(|reference| {
-                    chunk.metadata.owner_references.iter().flatten().any(|owner| owner.uid == reference.uid)
-                })
-            });
-            if !ours {
-                return Err(Error::Foreign { kind, name, owner });
-            }
-            let uid = existing.and_then(|existing| existing.uid);
-            writer.delete::<ConfigMap>(&name, uid.as_deref(), PropagationPolicy::Background).await?;
-            let created = writer.cluster.create(writer.namespace, writer.manager, chunk).await;
-            created.map(|_| ()).map_err(|error| written(chunk, error))
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Reads a document of at most `limit` bytes, or returns why it is not complete.

@@ -82,7 +82,12 @@ pub(crate) fn between(
     if was_suspended && !condition::is_true(&after.conditions, condition::SUSPENDED) {
         events.push(Notice::normal("Resumed", "the pods of the job start again"));
     }
-    for (kind, reason) in [(condition::DEGRADED, "Degraded"), (condition::RESIZE_DELAYED, "ResizeDelayed")] {
+    let told = [
+        (condition::DEGRADED, "Degraded"),
+        (condition::RESIZE_DELAYED, "ResizeDelayed"),
+        (condition::CONTENDED, "Contended"),
+    ];
+    for (kind, reason) in told {
         if became_true(kind) {
             events.push(Notice::warning(reason, message(kind)));
         }

@@ -150,6 +150,14 @@ impl Generation {
         members(&self.plan).filter_map(|pe| Some((pe, self.origins.get(&pe.id)?)))
     }
 
+    /// The PE with this id and its origin, if the generation has it.
+    pub(crate) fn member(&self, id: u64) -> Option<(&ProcessingElement, &Origin)> {
+        let pes = &self.plan.processing_elements;
+        let sorted = pes.binary_search_by_key(&id, |pe| pe.id).ok().and_then(|at| pes.get(at));
+        let pe = sorted.filter(|pe| pe.fate() != Fate::Removed);
+        pe.and_then(|pe| Some((pe, self.origins.get(&id)?))).or_else(|| self.members().find(|(pe, _)| pe.id == id))
+    }
+
     /// How many equal parts there are of job-wide resources: one for each PE (rule pod-4).
     pub(crate) fn shares(&self) -> NonZeroU32 {
         let pes = u32::try_from(self.origins.len()).unwrap_or(u32::MAX);

@@ -5,18 +5,26 @@
 //!
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
 
+use super::drift::Agreed;
 use super::generation::Generation;
-use super::observed::DesiredGeneration;
+use super::observed::{Contention, DesiredGeneration};
+use super::own_writes::{OwnWrites, version};
+use super::owned::Owned;
+use super::restorations::Restorations;
 use super::tasks::{Failure, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
+use crate::controllers::remembered::Remembered;
+use crate::mirrors::Mirrors;
 use bytes::Bytes;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use moka::sync::Cache;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec};
 use streams_kubernetes::Key;
+use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
@@ -28,13 +36,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memory of all jobs.
 pub(crate) struct Memory {
-    jobs: Mutex<HashMap<Key, Entry>>,
+    jobs: Remembered<Entry>,
     adls: Cache<String, Bytes>,
 }
 
 /// The memory of one job.
 pub(crate) struct Entry {
-    uid: String,
     /// The state of long work.
     pub(crate) tasks: Tasks,
     /// Cancels the long work that is under way, by kind.
@@ -65,6 +72,15 @@ pub(crate) struct Entry {
     pub(crate) described: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
+    /// Objects that were written and that the mirrors do not show yet.
+    pub(crate) own_writes: OwnWrites,
+    /// Objects that have what was applied; only of the job's objects that there are.
+    pub(crate) agreed: Agreed,
+    /// Objects that were restored not long ago.
+    pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
+    /// first; `Some(None)` once it is another one.
+    pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
 }
 
 /// How long nothing is created in a namespace that is being deleted (rule job-37).
@@ -111,9 +127,8 @@ impl Failures {
 }
 
 impl Entry {
-    fn new(uid: &str) -> Self {
+    fn new() -> Self {
         Self {
-            uid: uid.to_owned(),
             tasks: Tasks::idle(),
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
@@ -128,7 +143,21 @@ impl Entry {
             unrecorded_work: Duration::ZERO,
             described: None,
             pause: None,
+            own_writes: OwnWrites::default(),
+            agreed: Agreed::new(),
+            restorations: BTreeMap::new(),
+            inherited: None,
         }
+    }
+
+    /// Objects that others change as often as they are restored.
+    pub(crate) fn contended(&self, job: &Key) -> Vec<Contention> {
+        let contended = self.restorations.iter().filter_map(|(owned, restorations)| {
+            let until = restorations.contended_until()?;
+            let object = owned.of_job(&job.name).to_string();
+            Some(Contention { object, field: restorations.field.clone(), until })
+        });
+        contended.collect()
     }
 
     /// Forgets all plans but these, and one that was just compiled.
@@ -157,9 +186,18 @@ impl Entry {
         self.written.keys().cloned().collect()
     }
 
-    /// When the first of the ConfigMaps that were just written stops counting as existing.
+    /// When the first of what was just written stops counting as existing.
     pub(crate) fn written_until(&self) -> Option<Timestamp> {
-        self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX))
+        let texts = self.written.values().min().map(|at| at.checked_add(WRITTEN).unwrap_or(Timestamp::MAX));
+        texts.into_iter().chain(self.own_writes.until()).min()
+    }
+
+    /// An object of the job has left its mirror.
+    fn departed(&mut self, owned: &Owned) {
+        self.own_writes.forget(owned);
+        if let Owned::ConfigMap(name) = owned {
+            self.written.remove(name);
+        }
     }
 }
 
@@ -172,48 +210,71 @@ impl Drop for Entry {
 }
 
 impl Memory {
-    /// A memory that keeps this many bytes of ADL.
-    pub(crate) fn new(adl_bytes: u64) -> Self {
+    /// A memory that keeps this many bytes of ADL. What it has of a job ends with the job, and what it has of an object
+    /// of the job ends with that object.
+    pub(crate) fn new(adl_bytes: u64, mirrors: &Mirrors) -> Self {
         let adls = Cache::builder()
             .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
             .max_capacity(adl_bytes)
             .build();
-        Self { jobs: Mutex::new(HashMap::new()), adls }
+        let memory = Self { jobs: Remembered::default(), adls };
+        memory.jobs.end_with(&mirrors.jobs);
+        memory.end_writes(&mirrors.processing_elements);
+        memory.end_writes(&mirrors.services);
+        memory.end_writes(&mirrors.parallel_regions);
+        memory.end_writes(&mirrors.host_pools);
+        memory.end_writes(&mirrors.exports);
+        memory.end_writes(&mirrors.imports);
+        memory.end_writes(&mirrors.consistent_regions);
+        memory.end_writes(&mirrors.config_maps);
+        memory
     }
 
-    fn jobs(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
-        // No panic under the lock leaves a half-written entry.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on what is kept of an object ends when it leaves this mirror.
+    fn end_writes<K: Mirrored>(&self, mirror: &Watch<K>) {
+        let jobs = self.jobs.clone();
+        mirror.subscribe_to_departures(move |object, _| {
+            let owners = object.meta().owner_references.iter().flatten();
+            for owner in owners.filter(|owner| owner.controller == Some(true)) {
+                let job = Key::of(object).sibling(&owner.name);
+                let Some(owned) = Owned::of_name::<K>(&owner.name, &object.name_any()) else { continue };
+                jobs.find(&job, &owner.uid, |entry| entry.departed(&owned));
+            }
+        });
     }
 
-    /// Gives access to the memory of the job with this uid. Drops that of an earlier job of the same name.
+    /// Gives access to the memory of the job with this uid. Only reconciles of this job may use it: what they keep of a
+    /// job that leaves meanwhile is forgotten by the reconcile that follows.
     pub(crate) fn with<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> T {
-        let mut jobs = self.jobs();
-        let entry = jobs.entry(key.clone()).or_insert_with(|| Entry::new(uid));
-        if entry.uid != uid {
-            *entry = Entry::new(uid);
-        }
-        look(entry)
+        self.jobs.with(key, uid, Entry::new, look)
     }
 
     /// Gives access to the memory of a job, if there is one.
     pub(crate) fn find<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.jobs().get_mut(key).filter(|entry| entry.uid == uid).map(look)
+        self.jobs.find(key, uid, look)
     }
 
     /// The job is gone.
     pub(crate) fn forget(&self, key: &Key) {
-        self.jobs().remove(key);
+        self.jobs.forget_all_of(key);
+    }
+
+    /// Jobs of which something is kept. ADL has a bound of its own.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let Self { jobs, adls: _ } = self;
+        jobs.len()
     }
 
     /// The newer of two states of the job: that of the mirror, and the answer to the last write.
     pub(crate) fn latest(&self, key: &Key, mirrored: Arc<Job>) -> Arc<Job> {
         let uid = mirrored.metadata.uid.clone().unwrap_or_default();
-        self.with(key, &uid, |entry| {
-            let own = entry.latest.take_if(|own| version(own) <= version(&mirrored));
+        let latest = self.find(key, &uid, |entry| {
+            let own = entry.latest.take_if(|own| version(&own.metadata) <= version(&mirrored.metadata));
             drop(own);
-            entry.latest.clone().unwrap_or(mirrored)
-        })
+            entry.latest.clone()
+        });
+        latest.flatten().unwrap_or(mirrored)
     }
 
     /// The API server has this job now.
@@ -238,15 +299,15 @@ pub(crate) fn elapsed(at: Timestamp, now: Timestamp) -> Duration {
     now.duration_since(at).try_into().unwrap_or(Duration::ZERO)
 }
 
-/// Versions of one object count up: Kubernetes guarantees it since 1.35, and etcd does it anyway.
-fn version(job: &Job) -> u64 {
-    job.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use streams_api::BundleReference;
+    use streams_kubernetes::metrics::Metrics;
+
+    fn memory() -> Memory {
+        Memory::new(0, &Mirrors::new(&Metrics::new("test")))
+    }
 
     fn job(uid: &str, version: &str) -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
@@ -257,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_newer_state_of_a_job_counts() {
-        let memory = Memory::new(0);
+        let memory = memory();
         let key = Key::new("n", "flow");
         let latest = |job: Job| memory.latest(&key, Arc::new(job)).metadata.resource_version.clone().unwrap();
         assert_eq!(latest(job("a", "5")), "5");
@@ -280,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_job_ends_with_it_and_so_does_its_work() {
-        let memory = Memory::new(0);
+        let memory = memory();
         let key = Key::new("n", "flow");
         let token = CancellationToken::new();
         memory.with(&key, "a", |entry| entry.cancel.insert(TaskKind::Fetch, token.clone()));
@@ -293,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_was_just_written_counts_until_it_is_seen_or_for_a_while() {
-        let memory = Memory::new(0);
+        let memory = memory();
         let key = Key::new("n", "flow");
         let at = |second: u64| Timestamp::from_second(1_000 + i64::try_from(second).unwrap()).unwrap();
         memory.with(&key, "a", |entry| {

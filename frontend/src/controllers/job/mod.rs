@@ -15,7 +15,8 @@
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
-//! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] has their keys |
+//! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
+//! | [`drift`], [`restorations`] | pure: what others changed of the objects; how often it is restored |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
 //! | [`widths`] | pure: desired and refused widths |
@@ -25,13 +26,15 @@
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
 //! | [`transport`] | certificates of PEs, and the Secret that has them |
 //! | [`act_interfaces`], [`act_transport`], [`observe_transport`] | writes of particular children; a look at a Secret |
+//! | [`snapshot`] | what an observation was made from |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
 //! | [`documents`] | reads and writes documents in chunks |
 //! | [`job_id`] | gives out job ids |
-//! | [`memory`] | what the process remembers |
+//! | [`memory`], [`own_writes`] | what the process remembers |
+//! | [`rewrites`] | how many objects a new version of the frontend may rewrite now |
 //!
 //! The trait that the reconciler implements is [`crate::controllers::reconciler::Reconciler`].
 //!
@@ -73,6 +76,7 @@ pub(crate) mod decide;
 pub(crate) mod describe;
 pub(crate) mod desired;
 pub(crate) mod documents;
+pub(crate) mod drift;
 pub(crate) mod events;
 mod free_cpu;
 pub(crate) mod generation;
@@ -85,13 +89,18 @@ pub(crate) mod observe;
 mod observe_transport;
 pub(crate) mod observed;
 mod off_thread;
+mod own_writes;
+pub(crate) mod owned;
 pub(crate) mod port_labels;
 mod reconcile;
 mod reconciler;
 pub(crate) mod refusals;
 pub(crate) mod regions;
 pub(crate) mod resources;
+pub(crate) mod restorations;
+mod rewrites;
 pub(crate) mod services;
+pub(crate) mod snapshot;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;

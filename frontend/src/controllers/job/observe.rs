@@ -4,22 +4,28 @@ use super::child::{Child, Port};
 use super::children::ChildBuilder;
 use super::chunks::Document;
 use super::desired::desired_generation;
+use super::drift::{self, Difference, MirroredChildren, Wanted};
 use super::generation::{Generation, Settled};
 use super::in_force::in_force;
 use super::observe_transport::look;
 use super::observed::{
-    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedObject, ObservedPe, PodState,
+    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject, ObservedPe, PodState,
 };
 use super::off_thread::off_thread;
+use super::owned::Owned;
 use super::reconciler::JobReconciler;
+use super::restorations::Restorations;
+use super::snapshot::JobSnapshot;
 use super::tasks::Failure;
 use super::transport::{GOOD, Transport};
 use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
 use super::{compilation, documents};
+use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, PePhase, ProcessingElement, StoredPlan, condition, names};
@@ -30,52 +36,6 @@ use streams_kubernetes::{Error, Key};
 
 /// Largest stored plan in bytes.
 const PLAN_MAX: u64 = 512 << 20;
-
-/// The job and the generations that an observation was made from. Acting needs them.
-pub(crate) struct JobSnapshot {
-    /// Namespace and name of the job.
-    pub(crate) key: Key,
-    /// The job.
-    pub(crate) job: Arc<Job>,
-    /// Its spec with the options in force, if that is another one (rule job-39).
-    pub(crate) in_force: Option<Arc<JobSpec>>,
-    /// The reference that children have to it.
-    pub(crate) owner: OwnerReference,
-    /// The committed generation.
-    pub(crate) committed: Option<Arc<Generation>>,
-    /// The generation that is being prepared.
-    pub(crate) proposed: Option<Arc<Generation>>,
-}
-
-impl JobSnapshot {
-    /// The spec that children are made from.
-    fn spec(&self) -> &JobSpec {
-        self.in_force.as_deref().unwrap_or(&self.job.spec)
-    }
-
-    /// Builds the children of the job.
-    pub(crate) fn builder(&self) -> ChildBuilder<'_> {
-        let status = self.job.status.as_ref();
-        ChildBuilder {
-            owner: &self.owner,
-            job_id: status.and_then(|status| status.job_id).unwrap_or_default(),
-            spec: self.spec(),
-            sab_name: status.and_then(|status| status.adl.as_ref()).map_or("", |adl| adl.sab_name.as_str()),
-        }
-    }
-
-    /// The job's ConfigMap as it should be.
-    pub(crate) fn config_map(&self) -> ConfigMap {
-        let committed = self.committed.as_deref().map(|generation| &generation.plan);
-        let proposed = self.proposed.as_deref().map(|generation| &generation.plan);
-        self.builder().config_map(committed, proposed)
-    }
-
-    /// The uid of the job.
-    pub(crate) fn uid(&self) -> &str {
-        &self.owner.uid
-    }
-}
 
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
@@ -119,22 +79,56 @@ pub(super) async fn observe<C: Cluster>(
         None => Widths::default(),
     };
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
-    let mut children = children(reconciler, key, &job);
     let now = reconciler.cluster.now();
+    let mirrored = mirrored(reconciler, key, &job);
+    let wanted = Wanted {
+        snapshot: snapshot.clone(),
+        generations: [&committed, &proposed].map(|loaded| match loaded {
+            Some(Loaded::Whole(wanted)) => Some(Arc::clone(wanted)),
+            _ => None,
+        }),
+        job_config_map: labels.clone(),
+    };
+    let differences = differences(reconciler, wanted, &mirrored).await?;
+    let mut children = children(key, &mirrored);
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
         let applied = if is_good { GOOD } else { "" }.to_owned();
-        children.interfaces.insert(Child::TransportSecret, ObservedObject { applied, deleting: seen.deleting });
+        let secret = ObservedObject { applied, deleting: seen.deleting, ..ObservedObject::default() };
+        children.interfaces.insert(Child::TransportSecret, secret);
     }
+    let is_settled =
+        status.proposal.is_none() && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
+    let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
-    let (tasks, last_failure, written_until, worked) = reconciler.memory.with(key, snapshot.uid(), |entry| {
-        for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
-            children.texts.insert(name, ObservedObject::default());
-        }
-        let worked = recorded.saturating_add(entry.unrecorded_work);
-        (entry.tasks.clone(), entry.last_failure.clone(), entry.written_until(), worked)
-    });
+    let (tasks, last_failure, written_until, worked, contended, inherited) =
+        reconciler.memory.with(key, snapshot.uid(), |entry| {
+            for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
+                children.texts.insert(name, ObservedObject::default());
+            }
+            let shown = |owned: &Owned| mirrored.version(owned);
+            entry.own_writes.add_to(&mut children, now, shown);
+            entry.restorations.retain(|_, restorations| restorations.count(now));
+            for (owned, difference) in differences {
+                let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
+                let Difference { field, of_content } = difference;
+                // What was written since is not shown yet.
+                if !entry.own_writes.has(&owned)
+                    && let Some(object) = children.object(&owned)
+                {
+                    object.drift = Some(ObservedDrift { field, not_before, of_content });
+                }
+            }
+            let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
+            if inherited.as_ref().is_some_and(|inherited| *inherited != state) {
+                *inherited = None;
+            }
+            let inherited = inherited.is_some();
+            let worked = recorded.saturating_add(entry.unrecorded_work);
+            let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
+            (entry.tasks.clone(), last_failure, entry.written_until(), worked, contended, inherited)
+        });
     let observed = JobObservation {
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
@@ -164,6 +158,8 @@ pub(super) async fn observe<C: Cluster>(
         tasks,
         written_until,
         last_failure,
+        contended,
+        rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };
     Ok((observed, snapshot))
 }
@@ -287,42 +283,82 @@ async fn want<C>(
     Ok(computed)
 }
 
-/// The objects that the job controls, as the mirrors show them.
-fn children<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Children {
+/// The objects that the job controls, as the mirrors show them. They are told by their names: labels and specs can be
+/// changed.
+fn mirrored<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> MirroredChildren {
     let mirrors = &reconciler.mirrors;
-    let ours = |meta: &ObjectMeta| is_controlled_by(meta, job);
+    let suffix = |meta: &ObjectMeta| -> Option<String> {
+        let name = meta.name.as_ref().filter(|_| is_controlled_by(meta, job))?;
+        Some(name.strip_prefix(&*key.name)?.strip_prefix('-')?.to_owned())
+    };
+    let number = |meta: &ObjectMeta| -> Option<u64> { suffix(meta)?.parse().ok() };
+    let consistent_region = |meta: &ObjectMeta| -> Option<u64> { suffix(meta)?.strip_prefix("cr")?.parse().ok() };
+    let port = |meta: &ObjectMeta| {
+        let suffix = suffix(meta)?;
+        let (pe, id) = suffix.split_once('-')?;
+        Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
+    };
+    MirroredChildren {
+        processing_elements: by_number(mirrors.processing_elements.of_job(key), number),
+        services: by_number(mirrors.services.of_job(key), number),
+        regions: by_number(mirrors.parallel_regions.of_job(key), number),
+        host_pools: by_number(mirrors.host_pools.of_job(key), number),
+        exports: by_number(mirrors.exports.of_job(key), port),
+        imports: by_number(mirrors.imports.of_job(key), port),
+        consistent_regions: by_number(mirrors.consistent_regions.of_job(key), consistent_region),
+        consistent_region_service: mirrors
+            .services
+            .get(&key.sibling(&names::consistent_region_service(&key.name)))
+            .filter(|service| is_controlled_by(&service.metadata, job)),
+        config_maps: mirrors
+            .config_maps
+            .of_job(key)
+            .into_iter()
+            .filter(|map| is_controlled_by(&map.metadata, job))
+            .collect(),
+    }
+}
+
+fn by_number<N: Ord, K: Resource>(
+    objects: Vec<Arc<K>>,
+    number: impl Fn(&ObjectMeta) -> Option<N>,
+) -> BTreeMap<N, Arc<K>> {
+    objects.into_iter().filter_map(|object| Some((number(object.meta())?, object))).collect()
+}
+
+/// What differs from what was applied, by object. Thousands of objects are compared when a process begins; not on a
+/// thread that serves others.
+async fn differences<C>(
+    reconciler: &JobReconciler<C>,
+    wanted: Wanted,
+    mirrored: &MirroredChildren,
+) -> Result<BTreeMap<Owned, Difference>, Error> {
+    let (key, uid) = (wanted.snapshot.key.clone(), wanted.snapshot.uid().to_owned());
+    let agreed = reconciler.memory.with(&key, &uid, |entry| std::mem::take(&mut entry.agreed));
+    let mirrored = mirrored.clone();
+    let compared = off_thread(move || drift::differences(&wanted, &mirrored, &agreed)).await;
+    let (found, agreed) = compared.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
+    reconciler.memory.with(&key, &uid, |entry| entry.agreed = agreed);
+    Ok(found)
+}
+
+/// What is known of the objects.
+fn children(key: &Key, mirrored: &MirroredChildren) -> Children {
     let mut children = Children::default();
-    for pe in mirrors.processing_elements.of_job(key).iter().filter(|pe| ours(&pe.metadata)) {
-        children.processing_elements.insert(pe.spec.id, processing_element(pe));
+    for (id, pe) in &mirrored.processing_elements {
+        children.processing_elements.insert(*id, processing_element(pe));
     }
-    for service in mirrors.services.of_job(key).iter().filter(|service| ours(&service.metadata)) {
-        let id = label(&service.metadata, names::LABEL_PE).and_then(|id| id.parse().ok());
-        if let Some(id) = id {
-            children.services.insert(id, object(&service.metadata));
-        } else if service.metadata.name == Some(names::consistent_region_service(&key.name)) {
-            children.interfaces.insert(Child::ConsistentRegionService, object(&service.metadata));
-        }
-    }
-    for export in mirrors.exports.of_job(key).iter().filter(|export| ours(&export.metadata)) {
-        let port = Port { pe: export.spec.pe_id, id: export.spec.port_id };
-        children.interfaces.insert(Child::Export(port), object(&export.metadata));
-    }
-    for import in mirrors.imports.of_job(key).iter().filter(|import| ours(&import.metadata)) {
-        let port = Port { pe: import.spec.pe_id, id: import.spec.port_id };
-        children.interfaces.insert(Child::Import(port), object(&import.metadata));
-    }
-    for region in mirrors.consistent_regions.of_job(key).iter().filter(|region| ours(&region.metadata)) {
-        children.interfaces.insert(Child::ConsistentRegion(region.spec.index), object(&region.metadata));
-    }
-    for region in mirrors.parallel_regions.of_job(key).iter().filter(|region| ours(&region.metadata)) {
-        children.regions.insert(region.spec.index, object(&region.metadata));
-    }
-    for pool in mirrors.host_pools.of_job(key).iter().filter(|pool| ours(&pool.metadata)) {
-        children.host_pools.insert(pool.spec.index, object(&pool.metadata));
-    }
-    for map in mirrors.config_maps.of_job(key).iter().filter(|map| ours(&map.metadata)) {
+    children.services = mirrored.services.iter().map(|(id, service)| (*id, object(&service.metadata))).collect();
+    children.regions = mirrored.regions.iter().map(|(index, region)| (*index, object(&region.metadata))).collect();
+    children.host_pools = mirrored.host_pools.iter().map(|(index, pool)| (*index, object(&pool.metadata))).collect();
+    children.interfaces = mirrored.interfaces().map(|(child, meta)| (child, object(meta))).collect();
+    for map in &mirrored.config_maps {
         let Some(name) = map.metadata.name.clone() else { continue };
         let object = object(&map.metadata);
+        if name == names::job_config_map(&key.name) {
+            children.job_config_map = Some(object);
+            continue;
+        }
         match label(&map.metadata, names::LABEL_PART) {
             Some(names::PART_AADL) => {
                 children.texts.insert(name, object);
@@ -330,7 +366,7 @@ fn children<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> Children 
             Some(names::PART_ADL | names::PART_PLAN) => {
                 children.chunks.insert(name, object);
             }
-            None if name == names::job_config_map(&key.name) => children.job_config_map = Some(object),
+            // Long work that misses it finds it.
             _ => {}
         }
     }
@@ -344,7 +380,11 @@ fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
 fn object(meta: &ObjectMeta) -> ObservedObject {
     let annotations = meta.annotations.as_ref();
     let applied = annotations.and_then(|annotations| annotations.get(names::ANNOTATION_APPLIED_HASH));
-    ObservedObject { applied: applied.cloned().unwrap_or_default(), deleting: meta.deletion_timestamp.is_some() }
+    ObservedObject {
+        applied: applied.cloned().unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+        drift: None,
+    }
 }
 
 fn processing_element(pe: &ProcessingElement) -> ObservedPe {
@@ -366,7 +406,8 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
     ObservedPe {
         object: object(&pe.metadata),
-        generation: pe.spec.generation,
+        // If somebody else has changed it, it is not known for which generation the PE was made.
+        generation: if pe.spec.is_changed_by_others(&pe.metadata) { 0 } else { pe.spec.generation },
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
         run,

@@ -5,6 +5,7 @@
 use super::child::Child;
 use super::children::TextVersion;
 use super::generation::{Settled, Target};
+use super::owned::Owned;
 use super::tasks::{Failure, Tasks};
 use super::transport::Transport;
 use super::waits::Words;
@@ -60,6 +61,22 @@ pub(crate) struct JobObservation {
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
+    /// Objects that somebody else changes again and again (rule call-19).
+    pub(crate) contended: Vec<Contention>,
+    /// Objects that may be rewritten now although the job is as it was when this process began to look after it;
+    /// `None` if the job has changed since then: then all may (rule job-45).
+    pub(crate) rewrites: Option<usize>,
+}
+
+/// An object of which somebody else changes what the controller sets, as often as it is restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contention {
+    /// Kind and name.
+    pub(crate) object: String,
+    /// The field that was restored last.
+    pub(crate) field: String,
+    /// By then it is over, unless the object has to be restored again.
+    pub(crate) until: Timestamp,
 }
 
 /// A width that is refused without asking the compiler.
@@ -176,7 +193,7 @@ impl DesiredPe {
     /// The text that the PE should refer to, among those that exist; `None` while there is none. An older text that a
     /// running PE cannot tell from the newest one is preferred: the PE object stays as it is.
     pub(crate) fn choose(&self, children: &Children) -> Option<(TextVersion, &TextReference)> {
-        let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(|object| !object.deleting);
+        let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(ObservedObject::is_whole);
         let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
         carried.into_iter().chain([(TextVersion::Newest, &self.text)]).find(|(_, text)| exists(text))
     }
@@ -203,7 +220,52 @@ pub(crate) struct Children {
     pub(crate) chunks: BTreeMap<String, ObservedObject>,
 }
 
+impl ObservedObject {
+    /// It stays, and as far as can be seen its content is what was written.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.deleting && !self.drift.as_ref().is_some_and(|drift| drift.of_content)
+    }
+}
+
 impl Children {
+    /// What somebody has changed of the object with this key.
+    pub(crate) fn drift(&self, owned: &Owned) -> Option<&ObservedDrift> {
+        self.get(owned)?.drift.as_ref()
+    }
+
+    /// There is an object with this key, and nobody has changed it.
+    pub(crate) fn has_undrifted(&self, owned: &Owned) -> bool {
+        self.get(owned).is_some_and(|object| object.drift.is_none())
+    }
+
+    fn get(&self, owned: &Owned) -> Option<&ObservedObject> {
+        match owned {
+            Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get(id).map(|pe| &pe.object),
+            Owned::Child(Child::Service(id)) => self.services.get(id),
+            Owned::Child(Child::Region(index)) => self.regions.get(index),
+            Owned::Child(Child::HostPool(index)) => self.host_pools.get(index),
+            Owned::Child(Child::JobConfigMap) => self.job_config_map.as_ref(),
+            Owned::Child(child) => self.interfaces.get(child),
+            Owned::ConfigMap(name) => self.texts.get(name).or_else(|| self.chunks.get(name)),
+        }
+    }
+
+    /// The object with this key.
+    pub(crate) fn object(&mut self, owned: &Owned) -> Option<&mut ObservedObject> {
+        match owned {
+            Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get_mut(id).map(|pe| &mut pe.object),
+            Owned::Child(Child::Service(id)) => self.services.get_mut(id),
+            Owned::Child(Child::Region(index)) => self.regions.get_mut(index),
+            Owned::Child(Child::HostPool(index)) => self.host_pools.get_mut(index),
+            Owned::Child(Child::JobConfigMap) => self.job_config_map.as_mut(),
+            Owned::Child(child) => self.interfaces.get_mut(child),
+            Owned::ConfigMap(name) => {
+                let text = self.texts.get_mut(name);
+                text.or_else(|| self.chunks.get_mut(name))
+            }
+        }
+    }
+
     /// Whether there is nothing but chunks.
     pub(crate) fn only_chunks(&self) -> bool {
         self.processing_elements.is_empty()
@@ -223,6 +285,19 @@ pub(crate) struct ObservedObject {
     pub(crate) applied: String,
     /// Somebody is deleting it.
     pub(crate) deleting: bool,
+    /// Somebody has changed what the controller set.
+    pub(crate) drift: Option<ObservedDrift>,
+}
+
+/// A field of an object that differs from what was applied (rule call-19).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObservedDrift {
+    /// The field.
+    pub(crate) field: String,
+    /// It is not restored before this time, because it was restored too often.
+    pub(crate) not_before: Option<Timestamp>,
+    /// It concerns the content of a ConfigMap, which long work writes again.
+    pub(crate) of_content: bool,
 }
 
 /// A PE object.

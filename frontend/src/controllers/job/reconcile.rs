@@ -5,9 +5,10 @@
 use super::act::act;
 use super::decide::{JobDecision, Report, decide};
 use super::memory::elapsed;
-use super::observe::{JobSnapshot, observe};
+use super::observe::observe;
 use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
+use super::snapshot::JobSnapshot;
 use crate::controllers::reconciler::{self, Next};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::{Error, Key};

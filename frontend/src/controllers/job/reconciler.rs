@@ -4,6 +4,7 @@
 
 use super::free_cpu::FreeCpu;
 use super::memory::Memory;
+use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
 use crate::controllers::owner::owner_of_job;
@@ -23,6 +24,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) fusion: Arc<dyn Fusion>,
     pub(super) settings: JobSettings,
     pub(super) memory: Memory,
+    /// Objects that are rewritten for this version of the frontend.
+    pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
     pub(super) free_cpu: FreeCpu,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
@@ -34,6 +37,26 @@ pub(super) struct JobReconciler<C> {
 impl<C> fmt::Debug for JobReconciler<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JobReconciler")
+    }
+}
+
+#[cfg(test)]
+impl<C> JobReconciler<C> {
+    /// How much each memory has. Whoever adds a field says here whether it remembers something.
+    pub(super) fn remembered(&self) -> Vec<(&'static str, usize)> {
+        let Self {
+            cluster: _,
+            mirrors: _,
+            bundles: _,
+            fusion: _,
+            settings: _,
+            memory,
+            rewrites: _,
+            free_cpu: _,
+            downloads,
+            long_work,
+        } = self;
+        vec![("jobs", memory.len()), ("downloads", downloads.remembered()), ("long work", long_work.remembered())]
     }
 }
 
@@ -56,8 +79,10 @@ impl<C: Cluster> JobReconciler<C> {
         };
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);
-        let memory = Memory::new(settings.adl_cache_mib << 20);
+        let memory = Memory::new(settings.adl_cache_mib << 20, mirrors);
         let free_cpu = FreeCpu::default();
-        Self { cluster, mirrors: mirrors.clone(), bundles, fusion, settings, memory, free_cpu, downloads, long_work }
+        let rewrites = Rewrites::new(settings.rewrites_per_second);
+        let mirrors = mirrors.clone();
+        Self { cluster, mirrors, bundles, fusion, settings, memory, rewrites, free_cpu, downloads, long_work }
     }
 }

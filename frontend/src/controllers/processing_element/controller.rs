@@ -6,11 +6,11 @@ use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
+use crate::controllers::remembered::Remembered;
 use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
 use crate::settings::{JobSettings, PodSettings};
 use kube::ResourceExt;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use streams_api::{Job, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
@@ -52,6 +52,11 @@ impl PeController {
         Self { reconciler, queue, workers: jobs.workers.into() }
     }
 
+    /// Keys that are to be looked at.
+    pub(crate) fn queue(&self) -> &Queue<Key> {
+        &self.queue
+    }
+
     /// Runs until `stop`, then finishes the reconciles that are under way. The mirrors must be filled before.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let Self { reconciler, queue, workers } = self;
@@ -85,18 +90,16 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     });
     // The status of a job changes often; its PEs depend on a small part of it only.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
-    let concerns: Mutex<HashMap<Key, RelevantState>> = Mutex::default();
+    let concerns: Remembered<Option<RelevantState>> = Remembered::default();
     mirrors.jobs.wake(queue, move |job| {
         let key = Key::of(job);
-        let mut concerns = concerns.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = if jobs.get(&key).is_none() {
-            concerns.remove(&key);
+            concerns.forget_all_of(&key);
             true
         } else {
-            let concern = RelevantState::of(job);
-            concerns.insert(key.clone(), concern.clone()) != Some(concern)
+            let (uid, concern) = (job.uid().unwrap_or_default(), Some(RelevantState::of(job)));
+            concerns.with(&key, &uid, || None, |known| std::mem::replace(known, concern.clone()) != concern)
         };
-        drop(concerns);
         let woken = if changed { pes.of_job(&key) } else { Vec::new() };
         woken.into_iter().map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
     });

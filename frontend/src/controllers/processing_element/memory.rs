@@ -2,15 +2,16 @@
 
 use super::observed::ObservedPod;
 use super::pod_status;
+use crate::controllers::remembered::Remembered;
 use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::Departure;
+use streams_kubernetes::watch::{Departure, Watch};
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
 /// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
@@ -19,14 +20,13 @@ use streams_kubernetes::watch::Departure;
 /// Without it, a pod that is gone counts as lost.
 #[derive(Debug, Default)]
 pub struct LastSeen {
-    by_pe: Mutex<HashMap<Key, SeenPod>>,
-    absences: Mutex<HashMap<Key, Absence>>,
+    by_pe: Remembered<SeenPod>,
+    absences: Remembered<Absence>,
 }
 
 /// Since when the pod of a launch is known to be absent.
 #[derive(Clone, Debug)]
 struct Absence {
-    owner: String,
     launch_count: u64,
     since: Timestamp,
 }
@@ -34,7 +34,6 @@ struct Absence {
 /// A pod as it was seen last.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
-    owner: String,
     /// Its last state.
     pub(crate) pod: ObservedPod,
     /// The API server has told of its deletion.
@@ -49,95 +48,119 @@ impl LastSeen {
         seen
     }
 
-    /// Hears of the pods of these mirrors from now on. What belongs to a PE is kept until the PE is deleted.
+    /// Hears of the pods of these mirrors from now on. What belongs to a PE is kept until the PE is deleted, and a pod
+    /// that outlives its PE, or is known before it, until it is gone itself.
     pub(crate) fn follow(self: &Arc<Self>, mirrors: &Mirrors) {
-        let seen = Arc::clone(self);
-        mirrors.pods.subscribe(move |pod| seen.note(pod, false));
-        let seen = Arc::clone(self);
-        mirrors.pods.subscribe_to_departures(move |pod, departure| seen.note(pod, departure == Departure::Deleted));
-        let seen = Arc::clone(self);
-        mirrors.processing_elements.subscribe_to_departures(move |pe, _| seen.forget(&Key::of(pe)));
+        let (seen, there) = (Arc::clone(self), mirrors.clone());
+        mirrors.pods.subscribe(move |pod| seen.note_and_forget(pod, false, &there));
+        let (seen, there) = (Arc::clone(self), mirrors.clone());
+        mirrors.pods.subscribe_to_departures(move |pod, departure| {
+            seen.note_and_forget(pod, departure == Departure::Deleted, &there);
+        });
+        self.by_pe.end_with(&mirrors.processing_elements);
+        self.absences.end_with(&mirrors.processing_elements);
+    }
+
+    /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
+    fn note_and_forget(&self, pod: &Pod, deleted: bool, there: &Mirrors) {
+        self.note(pod, deleted);
+        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
+        let has_pe = there.processing_elements.get(&pe).is_some_and(|pe| pe.uid().as_ref() == Some(&owner.uid));
+        let has_pod = there.pods.get(&Key::of(pod)).is_some_and(|there| there.uid() == pod.uid());
+        if !has_pe && !has_pod {
+            self.by_pe.forget(&pe, &owner.uid);
+        }
     }
 
     /// Remembers the state of a pod, and that its deletion was told.
     fn note(&self, pod: &Pod, deleted: bool) {
-        let mut owners = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
-        let (Some(pe), Some(owner)) = (pe_of(pod), owners.next()) else { return };
-        let mut by_pe = self.lock();
+        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         let pod = pod_status::read(pod);
-        let before = by_pe.get(&pe);
-        if before.is_some_and(|seen| seen.owner == owner.uid && seen.pod.launch_count > pod.launch_count) {
-            return;
-        }
-        let deletion_seen = deleted || before.is_some_and(|seen| seen.deletion_seen && seen.pod.uid == pod.uid);
-        by_pe.insert(pe, SeenPod { owner: owner.uid.clone(), pod, deletion_seen });
+        let new = || SeenPod { pod: pod.clone(), deletion_seen: false };
+        self.by_pe.with(&pe, &owner.uid, new, |seen| {
+            if seen.pod.launch_count > pod.launch_count {
+                return;
+            }
+            let deletion_seen = deleted || (seen.deletion_seen && seen.pod.uid == pod.uid);
+            *seen = SeenPod { pod: pod.clone(), deletion_seen };
+        });
     }
 
     /// The pod of a launch of this PE; the one with this uid if it is known.
     pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
-        let by_pe = self.lock();
-        let seen = by_pe.get(pe)?;
-        let pod = &seen.pod;
-        let is_it = seen.owner == uid && pod.launch_count == launch_count && pod_uid.is_none_or(|uid| pod.uid == uid);
-        is_it.then(|| seen.clone())
+        let seen = self.by_pe.find(pe, uid, |seen| seen.clone())?;
+        let is_it = seen.pod.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.pod.uid == uid);
+        is_it.then_some(seen)
     }
 
     /// The pod of a launch does not exist `now`. Returns since when this is known.
     pub(crate) fn absent_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
-        let mut absences = self.absences.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = absences.get(pe).filter(|known| known.owner == uid && known.launch_count == launch_count) {
-            return known.since;
-        }
-        absences.insert(pe.clone(), Absence { owner: uid.to_owned(), launch_count, since: now });
-        now
+        let new = || Absence { launch_count, since: now };
+        self.absences.with(pe, uid, new, |absence| {
+            if absence.launch_count != launch_count {
+                *absence = new();
+            }
+            absence.since
+        })
     }
 
-    /// The PE is gone.
+    /// There is no PE of this name.
     pub(crate) fn forget(&self, pe: &Key) {
-        self.lock().remove(pe);
-        self.absences.lock().unwrap_or_else(PoisonError::into_inner).remove(pe);
+        self.absences.forget_all_of(pe);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, SeenPod>> {
-        // Every change is one call.
-        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
+    /// PEs of whose pods something is kept, and of whose absent pods.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> (usize, usize) {
+        let Self { by_pe, absences } = self;
+        (by_pe.len(), absences.len())
     }
+}
+
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.owner_references().iter().find(|owner| owner.controller == Some(true))
 }
 
 /// PEs as the controller wrote them last, until the mirror has caught up. A decision by an older state would only end
 /// in a conflict.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
-    by_pe: Mutex<HashMap<Key, ProcessingElement>>,
+    by_pe: Remembered<ProcessingElement>,
 }
 
 impl OwnWrites {
+    /// A memory that forgets a PE when it leaves this mirror.
+    pub(crate) fn of(mirror: &Watch<ProcessingElement>) -> Self {
+        let own = Self::default();
+        own.by_pe.end_with(mirror);
+        own
+    }
+
     /// Remembers the PE as the API server answered the write.
     pub(crate) fn note(&self, key: &Key, pe: &ProcessingElement) {
-        self.lock().insert(key.clone(), pe.clone());
+        self.by_pe.keep(key, pe.uid().as_deref().unwrap_or_default(), pe.clone());
     }
 
     /// The newer of two states of the PE: that of the mirror, and that of the last write.
     pub(crate) fn newer(&self, key: &Key, mirrored: &ProcessingElement) -> ProcessingElement {
-        let mut by_pe = self.lock();
-        match by_pe.get(key) {
-            Some(written) if written.uid() == mirrored.uid() && version(written) > version(mirrored) => written.clone(),
-            Some(_) => {
-                by_pe.remove(key);
-                mirrored.clone()
-            }
-            None => mirrored.clone(),
+        let uid = mirrored.uid().unwrap_or_default();
+        let written = self.by_pe.find(key, &uid, |written| written.clone());
+        if let Some(written) = written.filter(|written| version(written) > version(mirrored)) {
+            return written;
         }
+        self.by_pe.forget_all_of(key);
+        mirrored.clone()
     }
 
-    /// The PE is gone.
+    /// There is no PE of this name.
     pub(crate) fn forget(&self, key: &Key) {
-        self.lock().remove(key);
+        self.by_pe.forget_all_of(key);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, ProcessingElement>> {
-        // Every change is one call.
-        self.by_pe.lock().unwrap_or_else(PoisonError::into_inner)
+    /// PEs that are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_pe.len()
     }
 }
 
@@ -191,7 +214,6 @@ mod tests {
             assert_eq!(seen.absent_since(&key, "p", launch_count, at(now)), at(since));
         }
         seen.forget(&key);
-        assert!(found("p", 4, None).is_none());
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
     }
 

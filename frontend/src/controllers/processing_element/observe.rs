@@ -4,6 +4,7 @@ use super::answers::{Answers, status};
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
+use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -91,6 +92,9 @@ impl<C: Cluster> PeReconciler<C> {
         pool: Option<&'a HostPool>,
         redis: Option<&'a str>,
     ) -> Result<pod::PodTemplate<'a>, Obstacle> {
+        if let Some(obstacle) = changed_by_others(pe, pool) {
+            return Err(obstacle);
+        }
         let name = &pe.spec.config_map.name;
         let text = self.mirrors.config_maps.get(&Key::of(pe).sibling(name));
         if text.is_none_or(|text| text.metadata.deletion_timestamp.is_some()) {
@@ -111,6 +115,18 @@ fn refusal(error: &Error) -> Obstacle {
 pub(super) fn redis_configuration(job: &Job) -> Option<&String> {
     let found = job.status.as_ref().and_then(|status| status.redis_configuration.as_ref());
     found.or_else(|| job.annotations().get(names::ANNOTATION_REDIS_CONFIGURATION))
+}
+
+/// Somebody else has changed what pods are replaced for; it is about to be restored.
+fn changed_by_others(pe: &ProcessingElement, pool: Option<&HostPool>) -> Option<Obstacle> {
+    let of_pool = pool.filter(|pool| pool.spec.is_changed_by_others(&pool.metadata));
+    let changed = match (pe.spec.is_changed_by_others(&pe.metadata), of_pool) {
+        (true, _) => "its spec".to_owned(),
+        (false, Some(pool)) => format!("host pool {}", pool.name_any()),
+        (false, None) => return None,
+    };
+    let message = format!("somebody else than the operator changed {changed}; it has to be restored first");
+    Some(Obstacle { reason: "ChangedByOthers", message })
 }
 
 /// Adds the pods that are not there yet.

@@ -43,6 +43,16 @@ impl<C> fmt::Debug for PeReconciler<C> {
     }
 }
 
+#[cfg(test)]
+impl<C> PeReconciler<C> {
+    /// How much each memory has. Whoever adds a field says here whether it remembers something.
+    pub(super) fn remembered(&self) -> Vec<(&'static str, usize)> {
+        let Self { cluster: _, mirrors: _, settings: _, min_ready: _, counters: _, last_seen, own_writes } = self;
+        let (pods, absences) = last_seen.len();
+        vec![("pods seen last", pods), ("absent pods", absences), ("own writes", own_writes.len())]
+    }
+}
+
 impl<C: Cluster> PeReconciler<C> {
     /// A reconciler of the PEs of these mirrors. `min_ready`: how long a pod must have been running until it counts as
     /// running.
@@ -61,7 +71,7 @@ impl<C: Cluster> PeReconciler<C> {
             min_ready,
             counters,
             last_seen,
-            own_writes: OwnWrites::default(),
+            own_writes: OwnWrites::of(&mirrors.processing_elements),
         }
     }
 
@@ -80,6 +90,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
         if answers.pe.is_none() {
             let Some(pe) = self.mirrors.processing_elements.get(key) else {
                 self.own_writes.forget(key);
+                self.last_seen.forget(key);
                 return Ok(None);
             };
             answers.pe = Some(self.own_writes.newer(key, &pe));

@@ -1,7 +1,7 @@
 //! Server-side apply: conflicts, owners of fields, fields that are removed.
 
 use super::Case;
-use super::SampleKind::{ConfigMap, Sample};
+use super::SampleKind::{ConfigMap, Sample, Service};
 use serde_json::{Value, json};
 
 fn map(data: Value) -> Value {
@@ -15,6 +15,20 @@ fn sample(spec: Value) -> Value {
 fn owned_by(uids: &[&str]) -> Value {
     let reference = |uid: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
     json!({"metadata": {"name": "a", "ownerReferences": uids.iter().map(reference).collect::<Vec<_>>()}})
+}
+
+/// A Service with this selector and ports, without an address.
+fn service(selector: Value, ports: Value) -> Value {
+    json!({"metadata": {"name": "a"}, "spec": {"clusterIP": "None", "selector": selector, "ports": ports}})
+}
+
+fn port(name: &str, number: u16) -> Value {
+    json!({"name": name, "port": number, "protocol": "TCP", "targetPort": number})
+}
+
+/// The managers that own data of a ConfigMap, and its keys.
+fn writers(writers: Value) -> Value {
+    json!({"metadata": {"managedFields": writers}})
 }
 
 /// The cases.
@@ -129,6 +143,52 @@ pub fn cases() -> Vec<Case> {
                 ConfigMap.apply(owned_by(&["1"])).by("one"),
                 ConfigMap.apply(owned_by(&["2"])).by("two").has(json!({"metadata": {"name": "a"}})),
                 ConfigMap.apply(json!({"metadata": {"name": "a"}})).by("one").has(owned_by(&["2"])),
+            ],
+        },
+        Case {
+            name: "the selector of a Service is a value",
+            exchanges: vec![
+                Service.apply(service(json!({"x": "1"}), json!([port("p", 1)]))).by("one"),
+                Service
+                    .merge("a", json!({"spec": {"selector": {"y": "2"}}}))
+                    .by("user")
+                    .has(json!({"spec": {"selector": {"x": "1", "y": "2"}}})),
+                Service
+                    .force(service(json!({"x": "1"}), json!([port("p", 1)])))
+                    .by("one")
+                    .has(json!({"spec": {"selector": {"x": "1", "y": null}}})),
+            ],
+        },
+        Case {
+            name: "ports that others added to a Service stay until they are removed by name",
+            exchanges: vec![
+                Service.apply(service(json!({"x": "1"}), json!([port("p", 1)]))).by("one"),
+                Service
+                    .merge("a", json!({"spec": {"ports": [port("p", 1), port("q", 2)]}}))
+                    .by("user")
+                    .has(json!({"spec": {"ports": [port("p", 1), port("q", 2)]}})),
+                Service
+                    .force(service(json!({"x": "1"}), json!([port("p", 1)])))
+                    .by("one")
+                    .has(json!({"spec": {"ports": [port("p", 1), port("q", 2)]}})),
+                Service
+                    .merge("a", json!({"spec": {"ports": [port("p", 1)]}}))
+                    .by("one")
+                    .has(json!({"spec": {"ports": [port("p", 1)]}})),
+            ],
+        },
+        Case {
+            name: "a ConfigMap says who has written its data last",
+            exchanges: vec![
+                ConfigMap.create(map(json!({"x": "1", "y": "1"}))).by("one").has(writers(json!({"one": ["x", "y"]}))),
+                ConfigMap
+                    .merge("a", json!({"data": {"x": "2"}}))
+                    .by("user")
+                    .has(writers(json!({"one": ["y"], "user": ["x"]}))),
+                ConfigMap.merge("a", json!({"data": {"y": null}})).by("user").has(writers(json!({"user": ["x"]}))),
+                ConfigMap.force(map(json!({"x": "1"}))).by("one").has(writers(json!({"one": ["x"], "user": null}))),
+                // The value that it has: both own it.
+                ConfigMap.apply(map(json!({"x": "1"}))).by("two").has(writers(json!({"one": ["x"], "two": ["x"]}))),
             ],
         },
         Case {

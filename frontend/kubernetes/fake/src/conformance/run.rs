@@ -3,10 +3,10 @@
 use super::exchange::Action;
 use super::{Answer, Case, Exchange, Sample, SampleKind};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::{Cluster, Conflicts, Manager, Object};
@@ -35,6 +35,7 @@ pub async fn run<C: Cluster>(cluster: &C, namespace: &str, case: &Case, patience
             SampleKind::ConfigMap => carry_out::<C, ConfigMap>(cluster, namespace, exchange, &mut seen, patience).await,
             SampleKind::Sample => carry_out::<C, Sample>(cluster, namespace, exchange, &mut seen, patience).await,
             SampleKind::Pod => carry_out::<C, Pod>(cluster, namespace, exchange, &mut seen, patience).await,
+            SampleKind::Service => carry_out::<C, Service>(cluster, namespace, exchange, &mut seen, patience).await,
         };
         result.with_context(|| format!("{}: exchange {}: {:?}", case.name, number + 1, exchange.action))?;
     }
@@ -114,8 +115,9 @@ fn judge(exchange: &Exchange, answer: kube::Result<Option<Value>>, seen: &mut BT
         }
         (_, Err(error)) => Err(anyhow!(error)),
         (Answer::Nothing, Ok(None)) => Ok(()),
-        (Answer::Has(fields), Ok(Some(object))) => {
+        (Answer::Has(fields), Ok(Some(mut object))) => {
             note(&object, seen)?;
+            object["metadata"]["managedFields"] = writers_of_data(&object);
             has(fields, &object, seen)
         }
         (Answer::Unchanged, Ok(Some(object))) => {
@@ -126,6 +128,17 @@ fn judge(exchange: &Exchange, answer: kube::Result<Option<Value>>, seen: &mut BT
         }
         (expected, answer) => bail!("expected {expected:?}, got {answer:?}"),
     }
+}
+
+/// The keys of a ConfigMap's data that each manager owns.
+fn writers_of_data(object: &Value) -> Value {
+    let mut writers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        let keys = entry["fieldsV1"]["f:data"].as_object().into_iter().flat_map(|keys| keys.keys());
+        let keys = keys.filter_map(|key| key.strip_prefix("f:"));
+        writers.entry(entry["manager"].as_str().unwrap_or_default()).or_default().extend(keys);
+    }
+    json!(writers)
 }
 
 fn text<'a>(object: &'a Value, name: &str) -> &'a str {

@@ -34,7 +34,7 @@ mod clean_up;
 mod prepare;
 mod roll_out;
 
-use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedObject};
+use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
@@ -44,12 +44,15 @@ use std::time::Duration;
 use streams_api::{StoredAdl, StoredPlan, condition};
 
 pub(crate) use super::child::Child;
+pub(crate) use super::owned::Owned;
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 
 /// What a generation waits for whose bundle is being fetched.
 pub(crate) const FETCHING: &str = "the bundle to be fetched";
 /// What a generation waits for that is being compiled.
 pub(crate) const COMPILING: &str = "the application to be compiled";
+/// How soon more objects are rewritten, if no more may be now.
+const REWRITES_LATER: Duration = Duration::from_secs(1);
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +124,8 @@ pub(crate) enum JobAction {
     Start(Task),
     /// Bring a child to what this generation wants of it.
     Apply(Child, WhichGeneration),
+    /// Restore labels and annotations of the ConfigMap with a text or a chunk, by name.
+    RestoreMetadata(String),
     /// Write the chunks of a document again, if its content is still known: somebody deleted some of them.
     StoreAgain(StoredDocument),
     /// Delete an object.
@@ -132,15 +137,6 @@ pub(crate) enum JobAction {
         /// The width.
         width: u32,
     },
-}
-
-/// The key of an object of the job that the controller deletes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owned {
-    /// One that the controller applies.
-    Child(Child),
-    /// A ConfigMap with a text or a chunk, by name. Long work writes it; it is never applied.
-    ConfigMap(String),
 }
 
 /// Which generation an object is applied for.
@@ -217,6 +213,8 @@ impl Report {
 struct Draft {
     actions: Vec<JobAction>,
     report: Report,
+    /// Objects that are rewritten because the frontend wants another form of them.
+    rewrites: usize,
 }
 
 impl Draft {
@@ -236,15 +234,54 @@ impl Draft {
         }
     }
 
-    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted.
-    fn ensure(&mut self, child: Child, of: WhichGeneration, current: Option<Current>) -> bool {
+    /// Applies a child unless it is up to date. Returns whether it is. Waits for a child that is being deleted. A child
+    /// that was changed by others is up to date and restored.
+    fn ensure(
+        &mut self,
+        observed: &JobObservation,
+        child: Child,
+        of: WhichGeneration,
+        current: Option<Current>,
+    ) -> bool {
         match current {
             Some(Current { deleting: true, .. }) => false,
-            Some(Current { as_wanted: true, .. }) => true,
+            Some(Current { as_wanted: true, drift, .. }) => {
+                if self.may_restore(observed, drift) {
+                    self.act(JobAction::Apply(child, of));
+                }
+                true
+            }
+            Some(_) if observed.rewrites.is_some() => {
+                self.rewrite(observed, child, of);
+                true
+            }
             Some(_) | None => {
                 self.act(JobAction::Apply(child, of));
                 false
             }
+        }
+    }
+
+    /// Whether an object is to be restored now. If it was restored too often, later.
+    fn may_restore(&mut self, observed: &JobObservation, drift: Option<&ObservedDrift>) -> bool {
+        let Some(drift) = drift else { return false };
+        match drift.not_before {
+            Some(at) if at > observed.now => {
+                self.wake(at);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Applies a child whose desired state is another one than when it was applied, although nobody has changed the
+    /// job: not too many at once (rule job-45).
+    fn rewrite(&mut self, observed: &JobObservation, child: Child, of: WhichGeneration) {
+        if observed.rewrites.is_none_or(|left| self.rewrites < left) {
+            self.rewrites += 1;
+            self.act(JobAction::Apply(child, of));
+        } else {
+            self.wake(after(observed.now, REWRITES_LATER));
         }
     }
 
@@ -287,20 +324,22 @@ impl Draft {
 }
 
 /// The present state of a child.
-struct Current {
+struct Current<'a> {
     as_wanted: bool,
     deleting: bool,
+    drift: Option<&'a ObservedDrift>,
 }
 
-impl Current {
-    /// Of an object that should have been applied with this hash.
-    fn of(object: &ObservedObject, wanted: &str) -> Self {
-        Self { as_wanted: object.applied == wanted, deleting: object.deleting }
+impl<'a> Current<'a> {
+    /// Of an object that should have been applied with this hash. One that has lost the hash was changed by somebody.
+    fn of(object: &'a ObservedObject, wanted: &str) -> Self {
+        let as_wanted = object.applied == wanted || (object.applied.is_empty() && object.drift.is_some());
+        Self { as_wanted, deleting: object.deleting, drift: object.drift.as_ref() }
     }
 
     /// Of an object that only has to exist.
-    fn existing(object: &ObservedObject) -> Self {
-        Self { as_wanted: true, deleting: object.deleting }
+    fn existing(object: &'a ObservedObject) -> Self {
+        Self { as_wanted: true, deleting: object.deleting, drift: object.drift.as_ref() }
     }
 }
 
@@ -329,7 +368,10 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
         // No change of an object tells what comes of it.
         draft.wake(observed.now);
     }
-    let Draft { actions, mut report } = draft;
+    for contention in &observed.contended {
+        draft.wake(contention.until);
+    }
+    let Draft { actions, mut report, .. } = draft;
     if report.trouble.is_none() {
         report.trouble.clone_from(&observed.last_failure);
     }

@@ -176,26 +176,27 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     let is_new = |index: &u64| running.is_none_or(|wanted| !wanted.host_pools.contains_key(index));
     for (index, hash) in proposal.host_pools.iter().filter(|(index, _)| is_new(index)) {
         let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
-        complete &= draft.ensure(Child::HostPool(*index), of, current);
+        complete &= draft.ensure(observed, Child::HostPool(*index), of, current);
     }
     let is_new = |index: &&u64| running.is_none_or(|wanted| !wanted.regions.contains_key(index));
     for index in proposal.regions.keys().filter(is_new) {
-        complete &= draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
+        complete &=
+            draft.ensure(observed, Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
     let is_new = |child: &Child| running.is_none_or(|wanted| !wanted.interfaces.contains_key(child));
     for (child, hash) in proposal.interfaces.iter().filter(|(child, _)| is_new(child)) {
         let current = children.interfaces.get(child).map(|object| Current::of(object, hash));
-        complete &= draft.ensure(*child, of, current);
+        complete &= draft.ensure(observed, *child, of, current);
     }
     let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
-    complete &= draft.ensure(Child::JobConfigMap, of, labels);
+    complete &= draft.ensure(observed, Child::JobConfigMap, of, labels);
     for (id, pe) in new_processing_elements(observed, proposal) {
         let service = children.services.get(&id).map(|object| Current::of(object, &pe.service));
-        complete &= draft.ensure(Child::Service(id), of, service);
+        complete &= draft.ensure(observed, Child::Service(id), of, service);
         let Some((_, text)) = pe.choose(children) else { continue };
         let current = children.processing_elements.get(&id);
         let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
-        complete &= draft.ensure(Child::ProcessingElement(id), of, current);
+        complete &= draft.ensure(observed, Child::ProcessingElement(id), of, current);
     }
     if complete {
         draft.report.preparing = "the commit".to_owned();
@@ -244,7 +245,7 @@ fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Ve
     let mut ids = Vec::new();
     for (id, pe) in &wanted.processing_elements {
         if pe.choose(&observed.children).is_none() {
-            if observed.children.texts.contains_key(&pe.text.config_map) {
+            if observed.children.texts.get(&pe.text.config_map).is_some_and(|text| text.deleting) {
                 return None;
             }
             ids.push(*id);

@@ -17,7 +17,7 @@ fn incomplete(observed: &JobObservation) -> Vec<StoredDocument> {
     let lacks = |document: &Document, sha256: &str, chunks: u32| {
         (0..chunks).any(|index| {
             let ending = document.chunk_name("", sha256, index);
-            !observed.children.chunks.keys().any(|name| name.ends_with(&ending))
+            !observed.children.chunks.iter().any(|(name, chunk)| name.ends_with(&ending) && chunk.is_whole())
         })
     };
     let lacks_plan =
@@ -55,18 +55,18 @@ pub(super) fn roll_out(observed: &JobObservation, draft: &mut Draft) {
     let of = WhichGeneration::Committed;
     for (index, hash) in &wanted.host_pools {
         let current = children.host_pools.get(index).map(|object| Current::of(object, hash));
-        draft.ensure(Child::HostPool(*index), of, current);
+        draft.ensure(observed, Child::HostPool(*index), of, current);
     }
     for index in wanted.regions.keys() {
-        draft.ensure(Child::Region(*index), of, children.regions.get(index).map(Current::existing));
+        draft.ensure(observed, Child::Region(*index), of, children.regions.get(index).map(Current::existing));
     }
     for (child, hash) in &wanted.interfaces {
-        draft.ensure(*child, of, children.interfaces.get(child).map(|object| Current::of(object, hash)));
+        draft.ensure(observed, *child, of, children.interfaces.get(child).map(|object| Current::of(object, hash)));
     }
     // While there is a proposal, `prepare` applies the port labels.
     if proposed(observed).is_none() {
         let labels = children.job_config_map.as_ref().map(|object| Current::of(object, &observed.job_config_map));
-        draft.ensure(Child::JobConfigMap, of, labels);
+        draft.ensure(observed, Child::JobConfigMap, of, labels);
     }
     processing_elements(observed, wanted, draft);
     draft.report.superfluous = u32::try_from(superfluous(observed).count()).unwrap_or(u32::MAX);
@@ -81,7 +81,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
     let mut outdated = Vec::new();
     for (id, pe) in &wanted.processing_elements {
         let service = children.services.get(id).map(|object| Current::of(object, &pe.service));
-        draft.ensure(Child::Service(*id), of, service);
+        draft.ensure(observed, Child::Service(*id), of, service);
         let current = children.processing_elements.get(id);
         if current.is_none() && !pe.restartable && submitted {
             // A user deleted it, and it must not be started again (rule job-27). A submission goes on until every pod
@@ -96,26 +96,39 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             continue;
         }
         let Some((_, text)) = pe.choose(children) else {
-            if !children.texts.contains_key(&pe.text.config_map) {
+            if children.texts.get(&pe.text.config_map).is_none_or(|text| !text.deleting) {
                 without_text.push(*id);
             }
             draft.report.wait(*id, is_launched, &Words::of("TextMissing", "its text is to be written again"));
             continue;
         };
-        match current {
-            Some(current) if current.object.applied == text.processing_element => match current.run {
-                PodState::Ready => draft.report.ready += 1,
-                PodState::Completed => draft.report.completed += 1,
-                PodState::Suspended if observed.suspended => draft.report.suspended += 1,
-                // Its pod is about to be asked for again.
-                PodState::Suspended => draft.report.wait(*id, is_launched, &current.says),
-                PodState::Pending => draft.report.wait(*id, is_launched, &current.says),
-                PodState::Down => draft.report.down.add(*id, &current.says),
-            },
+        let state = current.map(|pe| Current::of(&pe.object, &text.processing_element));
+        match (current, state) {
+            (Some(current), Some(state)) if state.as_wanted || observed.rewrites.is_some() => {
+                match current.run {
+                    PodState::Ready => draft.report.ready += 1,
+                    PodState::Completed => draft.report.completed += 1,
+                    PodState::Suspended if observed.suspended => draft.report.suspended += 1,
+                    // Its pod is about to be asked for again.
+                    PodState::Suspended => draft.report.wait(*id, is_launched, &current.says),
+                    PodState::Pending => draft.report.wait(*id, is_launched, &current.says),
+                    PodState::Down => draft.report.down.add(*id, &current.says),
+                }
+                if !state.as_wanted {
+                    draft.rewrite(observed, Child::ProcessingElement(*id), of);
+                } else if draft.may_restore(observed, state.drift) {
+                    outdated.push(*id);
+                }
+            }
             _ => {
                 draft.report.wait(*id, is_launched, &Words::default());
                 outdated.push(*id);
             }
+        }
+    }
+    for (name, map) in children.texts.iter().chain(&children.chunks) {
+        if map.is_whole() && draft.may_restore(observed, map.drift.as_ref()) {
+            draft.act(JobAction::RestoreMetadata(name.clone()));
         }
     }
     for id in outdated {

@@ -13,10 +13,8 @@ use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
 use crate::fusion::RenderedText;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::names;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controlled_by;
 use streams_process::telemetry;
@@ -207,12 +205,7 @@ async fn write<C: Cluster>(
     let owner = controlled_by(*job);
     let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
     let object = builder.text(pe_id, content_id, text);
-    let same = |existing: &ConfigMap| {
-        let annotations = existing.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(names::ANNOTATION_CONTENT_ID)).map(String::as_str)
-            == Some(content_id)
-    };
-    assignment.writer().create_or_match(&object, same).await?;
+    assignment.writer().create_or_replace(&object).await?;
     let name = object.metadata.name.unwrap_or_default();
     reconciler.memory.find(key, uid, |entry| entry.wrote(name, reconciler.cluster.now()));
     Ok(())

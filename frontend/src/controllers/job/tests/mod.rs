@@ -8,11 +8,15 @@
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
+//! * [`drift`] — what others change of objects;
+//! * [`memories`] — what is remembered ends;
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
+mod drift;
 mod interleavings;
 mod leaders;
+mod memories;
 mod scenarios;
 mod simulation;
 mod submissions;

@@ -147,7 +147,7 @@ fn a_quota_that_permits_no_services_fails_the_submission_once_and_lifting_it_goe
     let mut simulation = JobSimulation::new();
     let words = "services \"job-0\" is forbidden: exceeded quota: q, requested: services=1, used: services=0, limited: services=0";
     simulation.server.refuse(move |call| {
-        (call.verb == Verb::Apply && call.kind == "Service")
+        (matches!(call.verb, Verb::Create | Verb::Apply) && call.kind == "Service")
             .then(|| *Status::failure(words, "Forbidden").with_code(403).boxed())
     });
     simulation.until(|simulation| simulation.status().phase == Some(JobPhase::Failed));

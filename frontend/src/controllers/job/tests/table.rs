@@ -24,6 +24,7 @@ fn summary(action: &JobAction) -> String {
             let which = if *which == WhichGeneration::Proposed { "create" } else { "apply" };
             format!("{which} {}", name(&Owned::Child(*child)))
         }
+        JobAction::RestoreMetadata(name) => format!("restore {name}"),
         JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
         JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
         JobAction::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),

@@ -1,5 +1,6 @@
 //! The controller over a fake API server: scenarios with a crash at every call, and random walks.
 
+mod memories;
 mod properties;
 mod scenarios;
 mod simulation;

@@ -7,6 +7,7 @@ use super::services::{NOT_RESTARTABLE, Services};
 use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
 use crate::controllers::job::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
+use crate::controllers::job::port_labels;
 use crate::controllers::job::resources::parse_milli;
 use crate::controllers::job::transport::certificate::inspect;
 use crate::controllers::job::transport::secret::material;
@@ -170,7 +171,7 @@ impl JobSimulation {
 
     fn port_labels(&self) -> String {
         let map: Option<ConfigMap> = self.server.get(&Key::new(NAMESPACE, &names::job_config_map(JOB)));
-        map.and_then(|map| map.data?.into_values().next()).unwrap_or_default()
+        map.and_then(|map| map.data?.remove(port_labels::FILE)).unwrap_or_default()
     }
 
     /// The widths that are wanted now.
@@ -509,7 +510,14 @@ impl Now<'_> {
             let exports = |(p, _): (&Planned, _)| !p.exports.is_empty() && names::export(JOB, p.id, 0) == name;
             assert!(!self.generations().any(|g| g.members().any(exports)), "{name} is in use");
         }
-        if kind == "ConfigMap" && is_it(self.uid_of::<ConfigMap>(&call.key)) {
+        let made_by_others = |map: ConfigMap| {
+            let mut writers = map.managed_fields().iter().filter_map(|entry| entry.manager.as_deref());
+            writers.all(|writer| writer != "streams-job-controller")
+        };
+        if kind == "ConfigMap"
+            && is_it(self.uid_of::<ConfigMap>(&call.key))
+            && !self.server.get::<ConfigMap>(&call.key).is_some_and(made_by_others)
+        {
             let newest =
                 |g: &Generation| g.members().any(|(p, _)| names::aadl_config_map(JOB, p.id, &p.content_id) == name);
             assert!(!self.generations().any(newest), "text {name} is in use");

@@ -33,7 +33,7 @@ pub(super) use self::users::UserDeletion;
 pub(super) const REGIONS: [&str; 2] = ["R", "S"];
 /// The job.
 pub(super) const JOB: &str = "job";
-const NAMESPACE: &str = "n";
+pub(super) const NAMESPACE: &str = "n";
 /// Waits in a row after which nothing has happened for longer than anything takes.
 const IDLE_WAITS: u32 = 20;
 

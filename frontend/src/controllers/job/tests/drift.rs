@@ -1,0 +1,346 @@
+//! What others change of the objects of a job is restored, without a restart; what they add stays (rule call-19).
+
+use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
+use crate::controllers::job::rewrites::Rewrites;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, condition, names};
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::{Cluster, Manager, Object};
+
+const USER: Manager = Manager("user");
+
+fn key(name: &str) -> Key {
+    Key::new(NAMESPACE, name)
+}
+
+/// The object without what every write changes.
+fn shown<K: Object>(simulation: &JobSimulation, name: &str) -> Value {
+    let object = simulation.server.get::<K>(&key(name)).unwrap_or_else(|| panic!("{name} is gone"));
+    let mut value = serde_json::to_value(object).unwrap();
+    for field in ["resourceVersion", "generation", "managedFields", "uid", "creationTimestamp"] {
+        value["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    value.as_object_mut().unwrap().remove("status");
+    // The order of ports means nothing.
+    if let Some(ports) = value["spec"]["ports"].as_array_mut() {
+        ports.sort_by_key(Value::to_string);
+    }
+    value
+}
+
+/// Somebody patches the object.
+fn patch<K: Object>(simulation: &JobSimulation, name: &str, patch: &Value) {
+    let user = simulation.server.connect();
+    wait_for(user.merge::<K>(USER, &key(name), patch)).unwrap_or_else(|error| panic!("{patch}: {error}"));
+}
+
+/// The ways to all values that are no objects.
+fn leaves(value: &Value) -> Vec<Vec<String>> {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => fields
+            .iter()
+            .flat_map(|(name, value)| leaves(value).into_iter().map(move |rest| [vec![name.clone()], rest].concat()))
+            .collect(),
+        _ => vec![vec![]],
+    }
+}
+
+fn at<'a>(value: &'a Value, path: &[String]) -> &'a Value {
+    path.iter().fold(value, |value, name| &value[name])
+}
+
+/// A merge patch that sets the field.
+fn setting(path: &[String], value: Value) -> Value {
+    path.iter().rev().fold(value, |inner, name| json!({name: inner}))
+}
+
+/// Other values than this one, of its type.
+fn others(value: &Value) -> Vec<Value> {
+    match value {
+        Value::String(text) => vec![json!(format!("{text}-of-others"))],
+        Value::Number(number) => vec![json!(number.as_u64().unwrap_or(0) + 1)],
+        Value::Bool(value) => vec![json!(!value)],
+        Value::Array(items) => {
+            let changed = items.first().map(|first| {
+                let mut items = items.clone();
+                items[0] = match first {
+                    Value::Object(_) => {
+                        let path = leaves(first).remove(0);
+                        let mut first = first.clone();
+                        let place = path.iter().fold(&mut first, |value, name| &mut value[name]);
+                        *place = others(place).remove(0);
+                        first
+                    }
+                    first => others(first).remove(0),
+                };
+                Value::Array(items)
+            });
+            let removed = (!items.is_empty()).then(|| json!(items[1..]));
+            changed.into_iter().chain(removed).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn name_of_first<K: Object>(simulation: &JobSimulation) -> String {
+    simulation.server.list::<K>().first().map(ResourceExt::name_any).unwrap()
+}
+
+/// What of an object others may not have, or what the system has of it.
+fn is_of_no_concern(path: &[String]) -> bool {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    matches!(
+        path.as_slice(),
+        ["apiVersion" | "kind"] | ["metadata", "name" | "namespace" | "ownerReferences"] | ["spec", "width"]
+    )
+}
+
+/// Whatever field of the object others change or remove is restored, and no PE starts again. Returns how many fields
+/// there were.
+fn every_field_is_restored<K: Object>(simulation: &mut JobSimulation, name: &str, content: &[&str]) -> usize {
+    let before = shown::<K>(simulation, name);
+    let starts = simulation.starts();
+    let paths: Vec<_> = leaves(&before).into_iter().filter(|path| !is_of_no_concern(path)).collect();
+    let paths: Vec<_> = paths.into_iter().filter(|path| !content.contains(&path[0].as_str())).collect();
+    for path in &paths {
+        let value = at(&before, path);
+        for change in others(value).into_iter().chain([Value::Null]) {
+            let change = setting(path, change);
+            let mut changed = before.clone();
+            merge(&mut changed, &change);
+            if serde_json::from_value::<K>(changed).is_err() {
+                // A schema would refuse it.
+                continue;
+            }
+            patch::<K>(simulation, name, &change);
+            simulation.settle();
+            assert_eq!(shown::<K>(simulation, name), before, "{name}: {change}");
+            assert_eq!(simulation.starts(), starts, "{name}: {change}");
+            // None of them is a contention.
+            simulation.wait(3600);
+        }
+    }
+    simulation.settle();
+    simulation.check_at_rest();
+    paths.len()
+}
+
+fn merge(object: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        object.clone_from(patch);
+        return;
+    };
+    for (name, value) in fields {
+        match value {
+            Value::Null => drop(object.as_object_mut().and_then(|object| object.remove(name))),
+            value => merge(&mut object[name], value),
+        }
+    }
+}
+
+fn pe_name(id: u64) -> String {
+    names::processing_element(JOB, id)
+}
+
+#[test]
+fn every_field_that_the_controller_sets_is_restored() {
+    let mut simulation = JobSimulation::running();
+    let text = simulation.pe(0).unwrap().spec.config_map.name;
+    let chunk = simulation.chunks().remove(0);
+    let pool = simulation.server.list::<HostPool>().first().map(ResourceExt::name_any);
+    let content = ["data", "binaryData", "immutable"];
+    let mut fields = every_field_is_restored::<ProcessingElement>(&mut simulation, &pe_name(0), &[]);
+    fields += every_field_is_restored::<Service>(&mut simulation, &pe_name(0), &[]);
+    fields += every_field_is_restored::<ParallelRegion>(&mut simulation, &names::parallel_region(JOB, 0), &[]);
+    if let Some(pool) = pool {
+        fields += every_field_is_restored::<HostPool>(&mut simulation, &pool, &[]);
+    }
+    let [export, import, consistent_region] = [
+        name_of_first::<Export>(&simulation),
+        name_of_first::<Import>(&simulation),
+        name_of_first::<ConsistentRegion>(&simulation),
+    ];
+    fields += every_field_is_restored::<Export>(&mut simulation, &export, &[]);
+    fields += every_field_is_restored::<Import>(&mut simulation, &import, &[]);
+    fields += every_field_is_restored::<ConsistentRegion>(&mut simulation, &consistent_region, &[]);
+    fields += every_field_is_restored::<Service>(&mut simulation, &names::consistent_region_service(JOB), &[]);
+    fields += every_field_is_restored::<ConfigMap>(&mut simulation, &names::job_config_map(JOB), &[]);
+    fields += every_field_is_restored::<ConfigMap>(&mut simulation, &text, &content);
+    fields += every_field_is_restored::<ConfigMap>(&mut simulation, &chunk, &content);
+    assert!(fields > 60, "{fields} fields were found");
+}
+
+#[test]
+fn what_others_add_stays_but_for_selectors_and_ports_of_services() {
+    let mut simulation = JobSimulation::running();
+    let addition = json!({"metadata": {"labels": {"mesh": "on"}, "annotations": {"note": "mine"}}});
+    let text = simulation.pe(0).unwrap().spec.config_map.name;
+    patch::<ProcessingElement>(&simulation, &pe_name(0), &addition);
+    patch::<Service>(&simulation, &pe_name(0), &addition);
+    patch::<ParallelRegion>(&simulation, &names::parallel_region(JOB, 0), &addition);
+    patch::<ConfigMap>(&simulation, &text, &addition);
+    patch::<ConfigMap>(&simulation, JOB, &json!({"data": {"more": "mine"}}));
+    let version = simulation.server.version();
+    simulation.settle();
+    assert_eq!(simulation.server.version(), version, "nothing is written");
+    // Additions stay when something else is restored.
+    patch::<Service>(&simulation, &pe_name(0), &json!({"metadata": {"labels": {"app": null}}}));
+    patch::<ConfigMap>(&simulation, JOB, &json!({"metadata": {"labels": {"streams.ibm.com/job": "x"}}}));
+    simulation.settle();
+    let service = shown::<Service>(&simulation, &pe_name(0));
+    assert_eq!(
+        (&service["metadata"]["labels"]["mesh"], &service["metadata"]["labels"]["app"]),
+        (&json!("on"), &json!("streams"))
+    );
+    assert_eq!(shown::<ConfigMap>(&simulation, JOB)["data"]["more"], json!("mine"));
+
+    let before = shown::<Service>(&simulation, &pe_name(1));
+    let mut ports = before["spec"]["ports"].as_array().unwrap().clone();
+    ports.push(json!({"name": "mine", "port": 4711, "protocol": "TCP"}));
+    patch::<Service>(&simulation, &pe_name(1), &json!({"spec": {"ports": ports, "selector": {"mine": "yes"}}}));
+    simulation.settle();
+    assert_eq!(shown::<Service>(&simulation, &pe_name(1)), before);
+    simulation.check_at_rest();
+}
+
+#[test]
+fn two_who_disagree_do_not_write_for_ever() {
+    let mut simulation = JobSimulation::running();
+    simulation.server.announced();
+    let change = json!({"spec": {"publishNotReadyAddresses": false}});
+    let is_ours = |simulation: &JobSimulation| {
+        shown::<Service>(simulation, &pe_name(0))["spec"]["publishNotReadyAddresses"] == json!(true)
+    };
+    let contended = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        condition::get(&status.conditions, condition::CONTENDED).map(|condition| condition.message.clone())
+    };
+    let disagree = |simulation: &mut JobSimulation| {
+        patch::<Service>(simulation, &pe_name(0), &change);
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+        is_ours(simulation)
+    };
+    assert!(disagree(&mut simulation) && disagree(&mut simulation));
+    assert_eq!(contended(&simulation), None);
+    assert!(disagree(&mut simulation), "the third time it is restored");
+    let message = contended(&simulation).expect("there is a contention");
+    assert!(message.contains("spec.publishNotReadyAddresses of Service job-0"), "{message}");
+    assert!(!disagree(&mut simulation), "it waits");
+    // It waits for a minute, then for two.
+    for minutes in [1, 2, 4] {
+        simulation.wait(60 * minutes - 1);
+        simulation.reconcile();
+        assert!(!is_ours(&simulation), "{minutes}");
+        simulation.wait(1);
+        for _ in 0..4 {
+            simulation.reconcile();
+        }
+        assert!(is_ours(&simulation), "{minutes}");
+        assert!(!disagree(&mut simulation));
+    }
+    let warnings = simulation.server.announced();
+    let told: Vec<_> = warnings.iter().filter(|told| told.notice.reason == "Contended").collect();
+    assert_eq!(told.len(), 1, "{warnings:?}");
+    // The other one gives up: after a while there is no contention any more.
+    simulation.settle();
+    assert!(is_ours(&simulation));
+    simulation.wait(3600);
+    simulation.settle();
+    assert_eq!(contended(&simulation), None);
+    simulation.check_at_rest();
+}
+
+#[test]
+fn an_object_without_its_label_is_not_lost() {
+    let mut simulation = JobSimulation::running();
+    let starts = simulation.starts();
+    let unlabelled = json!({"metadata": {"labels": {"app": null}}});
+    let text = simulation.pe(0).unwrap().spec.config_map.name;
+    let mut maps = vec![text, JOB.to_owned()];
+    maps.extend(simulation.chunks());
+    for name in &maps {
+        patch::<ConfigMap>(&simulation, name, &unlabelled);
+    }
+    patch::<Service>(&simulation, &pe_name(0), &unlabelled);
+    simulation.settle();
+    for name in &maps {
+        assert_eq!(shown::<ConfigMap>(&simulation, name)["metadata"]["labels"]["app"], json!("streams"), "{name}");
+    }
+    assert_eq!(shown::<Service>(&simulation, &pe_name(0))["metadata"]["labels"]["app"], json!("streams"));
+    assert_eq!(simulation.starts(), starts);
+    simulation.check_at_rest();
+}
+
+/// Somebody deletes a ConfigMap that is named after its content, and makes another one of its name.
+#[test]
+fn content_that_somebody_else_made_is_looked_at() {
+    for is_same in [true, false] {
+        let mut simulation = JobSimulation::running();
+        let text = simulation.pe(0).unwrap().spec.config_map.name;
+        let mut names = simulation.chunks();
+        names.push(text);
+        let before: Vec<Value> = names.iter().map(|name| shown::<ConfigMap>(&simulation, name)).collect();
+        for name in &names {
+            let mut map = simulation.server.get::<ConfigMap>(&key(name)).unwrap();
+            simulation.server.remove::<ConfigMap>(&key(name));
+            map.metadata.resource_version = None;
+            map.metadata.managed_fields = None;
+            if !is_same {
+                map.data = map.data.map(|data| data.into_keys().map(|key| (key, "<other/>".to_owned())).collect());
+                map.binary_data =
+                    map.binary_data.map(|data| data.into_keys().map(|key| (key, Default::default())).collect());
+            }
+            simulation.server.create(&map);
+        }
+        simulation.settle();
+        for (name, before) in names.iter().zip(before) {
+            assert_eq!(shown::<ConfigMap>(&simulation, name), before, "{name} {is_same}");
+        }
+        simulation.check_at_rest();
+        // It is not looked at again.
+        let version = simulation.server.version();
+        simulation.crash();
+        simulation.settle();
+        assert_eq!(simulation.server.version(), version);
+    }
+}
+
+/// Another version of the frontend wants another form of all objects.
+#[test]
+fn objects_are_rewritten_at_a_bounded_rate_when_nobody_has_changed_the_job() {
+    let mut simulation = JobSimulation::running();
+    let starts = simulation.starts();
+    let old = json!({"metadata": {"annotations": {names::ANNOTATION_APPLIED_HASH: "of an older version"}}});
+    for id in simulation.pes().into_keys() {
+        patch::<ProcessingElement>(&simulation, &pe_name(id), &old);
+        patch::<Service>(&simulation, &pe_name(id), &old);
+    }
+    let left = |simulation: &JobSimulation| {
+        let is_old = |annotations: &std::collections::BTreeMap<String, String>| {
+            annotations.get(names::ANNOTATION_APPLIED_HASH).is_some_and(|hash| hash.starts_with("of an"))
+        };
+        let pes = simulation.server.list::<ProcessingElement>();
+        let services = simulation.server.list::<Service>();
+        pes.iter().filter(|pe| is_old(pe.annotations())).count()
+            + services.iter().filter(|service| is_old(service.annotations())).count()
+    };
+    let all = left(&simulation);
+    simulation.crash();
+    Arc::get_mut(&mut simulation.leader.reconciler).unwrap().rewrites = Rewrites::new(5);
+    for second in 1..=all.div_ceil(5) {
+        for _ in 0..3 {
+            simulation.reconcile();
+        }
+        assert_eq!(left(&simulation), all.saturating_sub(5 * second), "after {second} s");
+        assert!(condition::is_true(&simulation.status().conditions, condition::READY));
+        simulation.wait(1);
+    }
+    simulation.settle();
+    assert_eq!((left(&simulation), simulation.starts()), (0, starts));
+    simulation.check_at_rest();
+}

@@ -1,0 +1,63 @@
+//! What the controller remembers of jobs ends with them, whatever they were called (rule call-20).
+
+use super::simulation::{JobSimulation, NAMESPACE, UserDeletion, key, wait_for};
+use crate::controllers::reconciler::reconcile;
+use kube::core::ObjectMeta;
+use streams_api::{BundleReference, Job, JobSpec};
+use streams_kubernetes::Key;
+
+fn remembers(simulation: &JobSimulation) -> usize {
+    let remembered = simulation.leader.reconciler.remembered();
+    // In the simulation nobody takes keys from the queues of long work.
+    remembered.iter().filter(|(what, _)| *what == "jobs").map(|(_, count)| count).sum()
+}
+
+#[test]
+fn nothing_is_left_of_a_job_that_is_gone() {
+    let mut simulation = JobSimulation::running();
+    assert_eq!(remembers(&simulation), 1);
+    simulation.delete(&UserDeletion::Job);
+    simulation.settle();
+    assert_eq!(remembers(&simulation), 0);
+}
+
+#[test]
+fn nothing_is_left_of_jobs_however_many_names_there_were() {
+    let mut simulation = JobSimulation::new();
+    for number in 0..100 {
+        let name = format!("job-{number}");
+        let job_key = Key::new(NAMESPACE, &name);
+        let mut job =
+            Job::new(&name, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
+        job.metadata = ObjectMeta { name: Some(name), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
+        simulation.server.create(&job);
+        simulation.leader.catch_up();
+        wait_for(reconcile(&*simulation.leader.reconciler, &job_key)).unwrap();
+        assert_eq!(remembers(&simulation), 1, "{number}");
+        simulation.server.remove::<Job>(&job_key);
+        simulation.leader.catch_up();
+        // A reconcile that was under way keeps it once more; the one that follows finds nothing.
+        let gone = job.metadata.uid.clone().unwrap_or_default();
+        simulation.leader.reconciler.memory.with(&job_key, &gone, |_| ());
+        wait_for(reconcile(&*simulation.leader.reconciler, &job_key)).unwrap();
+        assert_eq!(remembers(&simulation), 0, "{number}");
+    }
+    wait_for(reconcile(&*simulation.leader.reconciler, &key())).unwrap();
+    assert_eq!(remembers(&simulation), 1);
+}
+
+/// The mirror has not shown yet that an object was written, and a user deletes it.
+#[test]
+fn what_was_written_ends_when_the_object_leaves_the_mirror() {
+    let mut simulation = JobSimulation::running();
+    simulation.delete(&UserDeletion::Service(0));
+    simulation.leader.catch_up();
+    wait_for(simulation.leader.reconcile()).unwrap();
+    assert!(simulation.has_service(0));
+    // The mirror hears of both at once.
+    simulation.delete(&UserDeletion::Service(0));
+    simulation.collect();
+    simulation.leader.catch_up();
+    wait_for(simulation.leader.reconcile()).unwrap();
+    assert!(simulation.has_service(0), "it is not believed to be there still");
+}
