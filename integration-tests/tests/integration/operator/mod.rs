@@ -14,8 +14,6 @@ mod bundles;
 mod calls;
 mod checkpoints;
 mod crash_points;
-mod crash_points;
-mod deletion;
 mod deletion;
 mod dialects;
 mod drift;
