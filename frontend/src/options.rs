@@ -233,6 +233,7 @@ impl RunOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::long_work::publish::KEPT;
     use clap::CommandFactory;
 
     fn run(arguments: &[&str]) -> RunOptions {
@@ -278,13 +279,15 @@ mod tests {
         }
         let seconds = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap();
         assert!(Duration::from_secs(seconds) > defaults.time_outs.grace_seconds);
-        // Bundles take three quarters of the memory at most, whatever users submit (rule fetch-6).
+        // What users submit takes three quarters of the memory at most (rules fetch-6 and job-8).
         let bundles = &defaults.bundles;
         let fetched = u64::from(defaults.jobs.download_workers) * bundles.max_bundle_mib + 2 * bundles.max_adl_mib;
-        let kept = bundles.bundle_cache_mib + defaults.jobs.adl_cache_mib;
+        let kept = bundles.bundle_cache_mib + defaults.jobs.adl_cache_mib + defaults.jobs.plan_cache_mib;
+        // A worker has a plan as it came and as it is stored, or texts.
+        let worked_on = u64::from(defaults.jobs.long_workers) * (2 * defaults.jobs.max_plan_mib + (KEPT >> 20) as u64);
         let limit = container["resources"]["limits"]["memory"].as_str().unwrap();
         let limit: u64 = limit.strip_suffix("Gi").unwrap().parse::<u64>().unwrap() << 10;
-        assert!((fetched + kept) * 4 <= limit * 3);
+        assert!((fetched + kept + worked_on) * 4 <= limit * 3);
     }
 
     #[test]

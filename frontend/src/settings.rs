@@ -112,6 +112,16 @@ pub struct JobSettings {
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub max_generation_mib: u64,
 
+    /// Largest plan of a generation, before compression
+    #[arg(long, env = "STREAMS_MAX_PLAN_MIB", default_value = "64", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(1..=4095))]
+    pub max_plan_mib: u64,
+
+    /// Plans of jobs that are kept in memory
+    #[arg(long, env = "STREAMS_PLAN_CACHE_MIB", default_value = "128", value_name = "MIB",
+          value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
+    pub plan_cache_mib: u64,
+
     /// ADL of jobs that is kept in memory
     #[arg(long, env = "STREAMS_ADL_CACHE_MIB", default_value = "64", value_name = "MIB",
           value_parser = clap::value_parser!(u64).range(0..=1 << 20))]
@@ -132,6 +142,8 @@ impl Default for JobSettings {
             resync_seconds: Duration::from_secs(600),
             rewrites_per_second: 20,
             max_generation_mib: 4096,
+            max_plan_mib: 64,
+            plan_cache_mib: 128,
             adl_cache_mib: 64,
         }
     }
@@ -296,7 +308,8 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         // arguments -> part of the error
-        let table: [(&[&str], &str); 9] = [
+        let table: [(&[&str], &str); 10] = [
+            (&["--max-plan-mib", "0"], "0 is not in 1..=4095"),
             (&["--min-ready-seconds", "soon"], "not a number of seconds"),
             (&["--min-ready-seconds=-1"], "negative"),
             (&["--cpu-share", "1.5"], "not between 0 and 1"),

@@ -6,10 +6,10 @@
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
 
 use super::drift::Agreed;
-use super::generation::Generation;
 use super::observed::{Contention, DesiredGeneration};
 use super::own_writes::{OwnWrites, version};
 use super::owned::Owned;
+use super::plans::{Plans, PlansOfJob};
 use super::restorations::Restorations;
 use super::tasks::{Failure, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
@@ -37,6 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The memory of all jobs.
 pub(crate) struct Memory {
     jobs: Remembered<Entry>,
+    plans: Plans,
     adls: Cache<String, Bytes>,
 }
 
@@ -50,8 +51,8 @@ pub(crate) struct Entry {
     pub(crate) failures: BTreeMap<TaskKind, Failures>,
     /// The job as the API server answered the last write; the mirror may be older.
     latest: Option<Arc<Job>>,
-    /// Generations by the digest of their plan.
-    pub(crate) generations: BTreeMap<String, Arc<Generation>>,
+    /// Generations that were read, or compiled.
+    pub(crate) plans: PlansOfJob,
     /// The desired objects, by the digest of the plan and `metadata.generation` of the job.
     pub(crate) wanted: BTreeMap<(String, i64), Arc<DesiredGeneration>>,
     /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
@@ -127,13 +128,13 @@ impl Failures {
 }
 
 impl Entry {
-    fn new() -> Self {
+    fn new(plans: PlansOfJob) -> Self {
         Self {
             tasks: Tasks::idle(),
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
             latest: None,
-            generations: BTreeMap::new(),
+            plans,
             wanted: BTreeMap::new(),
             in_force: None,
             job_config_map: None,
@@ -166,7 +167,7 @@ impl Entry {
             Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
             _ => "",
         };
-        self.generations.retain(|digest, _| digests.contains(&digest.as_str()) || digest == compiled);
+        self.plans.retain(|digest| digests.contains(&digest) || digest == compiled);
         self.wanted.retain(|(digest, _), _| digests.contains(&digest.as_str()));
     }
 
@@ -210,14 +211,14 @@ impl Drop for Entry {
 }
 
 impl Memory {
-    /// A memory that keeps this many bytes of ADL. What it has of a job ends with the job, and what it has of an object
-    /// of the job ends with that object.
-    pub(crate) fn new(adl_bytes: u64, mirrors: &Mirrors) -> Self {
+    /// A memory that keeps this many bytes of ADL, and of plans. What it has of a job ends with the job, and what it has
+    /// of an object of the job ends with that object.
+    pub(crate) fn new(adl_bytes: u64, plan_bytes: u64, mirrors: &Mirrors) -> Self {
         let adls = Cache::builder()
             .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))
             .max_capacity(adl_bytes)
             .build();
-        let memory = Self { jobs: Remembered::default(), adls };
+        let memory = Self { jobs: Remembered::default(), plans: Plans::new(plan_bytes), adls };
         memory.jobs.end_with(&mirrors.jobs);
         memory.end_writes(&mirrors.processing_elements);
         memory.end_writes(&mirrors.services);
@@ -246,7 +247,7 @@ impl Memory {
     /// Gives access to the memory of the job with this uid. Only reconciles of this job may use it: what they keep of a
     /// job that leaves meanwhile is forgotten by the reconcile that follows.
     pub(crate) fn with<T>(&self, key: &Key, uid: &str, look: impl FnOnce(&mut Entry) -> T) -> T {
-        self.jobs.with(key, uid, Entry::new, look)
+        self.jobs.with(key, uid, || Entry::new(self.plans.of_job(uid)), look)
     }
 
     /// Gives access to the memory of a job, if there is one.
@@ -259,10 +260,10 @@ impl Memory {
         self.jobs.forget_all_of(key);
     }
 
-    /// Jobs of which something is kept. ADL has a bound of its own.
+    /// Jobs of which something is kept. ADL has a bound of its own; plans end with their jobs.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        let Self { jobs, adls: _ } = self;
+        let Self { jobs, plans: _, adls: _ } = self;
         jobs.len()
     }
 
@@ -306,7 +307,7 @@ mod tests {
     use streams_kubernetes::metrics::Metrics;
 
     fn memory() -> Memory {
-        Memory::new(0, &Mirrors::new(&Metrics::new("test")))
+        Memory::new(0, 0, &Mirrors::new(&Metrics::new("test")))
     }
 
     fn job(uid: &str, version: &str) -> Job {

@@ -31,7 +31,7 @@
 //! | [`reconciler`] | the struct that they work on: cluster, mirrors, services, memory |
 //! | [`controller`] | wakes the reconciler and runs the workers |
 //! | [`long_work`], [`services`], [`off_thread`] | long work; the services and threads that it uses |
-//! | [`documents`] | reads and writes documents in chunks |
+//! | [`documents`], [`plans`] | reads and writes documents in chunks; generations in memory |
 //! | [`job_id`] | gives out job ids |
 //! | [`memory`], [`own_writes`] | what the process remembers |
 //! | [`rewrites`] | how many objects a new version of the frontend may rewrite now |
@@ -91,7 +91,8 @@ pub(crate) mod observed;
 mod off_thread;
 mod own_writes;
 pub(crate) mod owned;
-pub(crate) mod port_labels;
+pub(crate) mod plans;
+mod port_labels;
 mod reconcile;
 mod reconciler;
 pub(crate) mod refusals;

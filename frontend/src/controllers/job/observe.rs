@@ -2,7 +2,6 @@
 
 use super::child::{Child, Port};
 use super::children::ChildBuilder;
-use super::chunks::Document;
 use super::desired::desired_generation;
 use super::drift::{self, Difference, MirroredChildren, Wanted};
 use super::generation::{Generation, Settled};
@@ -20,7 +19,7 @@ use super::tasks::Failure;
 use super::transport::{GOOD, Transport};
 use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
-use super::{compilation, documents};
+use super::{compilation, plans};
 use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -33,9 +32,6 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
 use streams_kubernetes::{Error, Key};
-
-/// Largest stored plan in bytes.
-const PLAN_MAX: u64 = 512 << 20;
 
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
@@ -208,25 +204,16 @@ fn job_config_map<C>(reconciler: &JobReconciler<C>, snapshot: &JobSnapshot, dige
     Ok(computed)
 }
 
-/// A stored generation, from memory or from its chunks, or what of it is missing. `None` if there is none.
+/// A stored generation, or what of it is missing. `None` if there is none.
 async fn read<C: Cluster>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     plan: Option<&StoredPlan>,
 ) -> Result<Option<Result<Arc<Generation>, String>>, Error> {
-    let Some(plan) = plan else { return Ok(None) };
-    let remembered =
-        reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.generations.get(&plan.sha256).cloned());
-    if let Some(generation) = remembered {
-        return Ok(Some(Ok(generation)));
+    match plan {
+        Some(plan) => plans::read(reconciler, &snapshot.key, snapshot.uid(), plan).await.map(Some),
+        None => Ok(None),
     }
-    let document = Document::Plan { generation: plan.generation };
-    let stored =
-        documents::read(&reconciler.cluster, &snapshot.key, &document, &plan.sha256, plan.chunks, PLAN_MAX).await?;
-    let read = stored
-        .map_err(|incomplete| incomplete.to_string())
-        .and_then(|bytes| Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string()));
-    Ok(Some(read.map(Arc::new)))
 }
 
 /// What a generation that was read wants.
@@ -253,10 +240,7 @@ async fn want<C>(
     generation: &Arc<Generation>,
 ) -> Result<Arc<DesiredGeneration>, Error> {
     let key = (sha256.to_owned(), snapshot.job.metadata.generation.unwrap_or_default());
-    let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
-        entry.generations.insert(sha256.to_owned(), Arc::clone(generation));
-        entry.wanted.get(&key).cloned()
-    });
+    let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.wanted.get(&key).cloned());
     if let Some(known) = known {
         return Ok(known);
     }

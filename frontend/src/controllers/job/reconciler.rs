@@ -79,7 +79,7 @@ impl<C: Cluster> JobReconciler<C> {
         };
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);
-        let memory = Memory::new(settings.adl_cache_mib << 20, mirrors);
+        let memory = Memory::new(settings.adl_cache_mib << 20, settings.plan_cache_mib << 20, mirrors);
         let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();

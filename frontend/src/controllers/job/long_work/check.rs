@@ -76,6 +76,16 @@ pub(super) fn check(
     Ok(warnings)
 }
 
+/// Refuses a plan that nobody could read again (rule job-8). `bytes` is its size before compression.
+pub(super) fn fits(bytes: usize, settings: &JobSettings) -> Result<(), WorkError> {
+    let max_plan_mib = settings.max_plan_mib;
+    if bytes as u64 <= max_plan_mib << 20 {
+        return Ok(());
+    }
+    let message = format!("the plan of the job has {bytes} bytes, more than {max_plan_mib} MiB; use fewer PEs");
+    Err(WorkError::permanent("TooLarge", message))
+}
+
 /// Whether `hostpool.streams.ibm.com/<tag>` is a label key (rule placement-4).
 fn is_label_name(tag: &str) -> bool {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -147,6 +157,14 @@ mod tests {
             assert_eq!(is_label_name(tag), expected, "{tag}");
         }
         assert!(is_label_name(&"a".repeat(63)) && !is_label_name(&"a".repeat(64)));
+    }
+
+    #[test]
+    fn a_plan_that_nobody_could_read_again_is_refused() {
+        let settings = JobSettings { max_plan_mib: 1, ..JobSettings::default() };
+        assert!(fits(1 << 20, &settings).is_ok());
+        let error = fits((1 << 20) + 1, &settings).unwrap_err();
+        assert!(!error.retry && error.reason == "TooLarge", "{error:?}");
     }
 
     #[test]

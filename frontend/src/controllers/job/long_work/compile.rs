@@ -48,8 +48,10 @@ impl LongWork for Compile {
         request: &CompileRequest,
     ) -> Result<Compiled, WorkError> {
         let result = compile(assignment, request).await;
-        let repairs = is_repair(assignment, &request.target);
-        result.map_err(|error| if repairs { error.or_later() } else { error })
+        match result {
+            Err(error) if is_repair(assignment, &request.target).await => Err(error.or_later()),
+            result => result,
+        }
     }
 }
 
@@ -57,7 +59,7 @@ impl LongWork for Compile {
 async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Result<Compiled, WorkError> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let adl = fetch::pinned(assignment).await?;
-    let previous = previous(assignment)?;
+    let previous = previous(assignment).await?;
     if previous.as_ref().map_or(0, |previous| previous.number.saturating_add(1)) != request.generation {
         return Err(WorkError::transient("Outdated", "another generation was committed meanwhile"));
     }
@@ -128,12 +130,12 @@ fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Opti
     })
 }
 
-/// The committed generation, which the reconciler has read before it asked for this work.
-fn previous<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<Option<Arc<Generation>>, WorkError> {
-    let Assignment { reconciler, key, job, uid } = assignment;
-    let Some(plan) = job.status.as_ref().and_then(|status| status.plan.as_ref()) else { return Ok(None) };
-    let found = reconciler.memory.find(key, uid, |entry| entry.generations.get(&plan.sha256).cloned()).flatten();
-    found.map(Some).ok_or_else(|| WorkError::transient("Outdated", "another generation was committed meanwhile"))
+/// The committed generation.
+async fn previous<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<Option<Arc<Generation>>, WorkError> {
+    match assignment.job.status.as_ref().and_then(|status| status.plan.as_ref()) {
+        Some(plan) => assignment.generation(plan).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Digest of everything that a submission of the job, as this work sees it, depends on.
@@ -146,9 +148,9 @@ fn inputs<C>(Assignment { job, .. }: &Assignment<'_, C>) -> String {
 
 /// Whether the target is what is in force already: texts of it are lost, and so is the compiler that made them
 /// (rule job-21). Nobody has asked for anything that could be refused.
-pub(super) fn is_repair<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> bool {
+pub(super) async fn is_repair<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> bool {
     let Target::Resize { widths } = target else { return false };
-    previous(assignment).ok().flatten().is_some_and(|previous| previous.widths() == *widths)
+    previous(assignment).await.ok().flatten().is_some_and(|previous| previous.widths() == *widths)
 }
 
 async fn submit<C: Cluster>(
@@ -275,6 +277,8 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
         off_thread(move || Bytes::from(generation.encode())).await
     };
     let encoded = encoded.map_err(|error| WorkError::transient("Internal", error.to_string()))?;
+    let size = encoded.len();
+    check::fits(size, &reconciler.settings)?;
     let document = Document::Plan { generation: generation.number };
     let cut = documents::write(&assignment.writer(), &document, &controlled_by(*job), encoded).await?;
     let plan = StoredPlan {
@@ -284,7 +288,7 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
         compiler: generation.plan.compiler.clone(),
     };
     let widths = generation.widths();
-    reconciler.memory.find(key, uid, |entry| entry.generations.insert(cut.sha256.clone(), generation));
+    reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size));
     Ok(Compiled { plan, widths })
 }
 

@@ -23,7 +23,7 @@ mod compile;
 mod error;
 mod fetch;
 mod hosts;
-mod publish;
+pub(crate) mod publish;
 pub(super) mod redis;
 
 use self::compile::Compile;
@@ -31,7 +31,9 @@ use self::error::WorkError;
 use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
 use super::MANAGER;
+use super::generation::Generation;
 use super::memory::elapsed;
+use super::plans;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
@@ -39,7 +41,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
-use streams_api::Job;
+use streams_api::{Job, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::{self, Outcome, Queue};
 use streams_kubernetes::writer::Writer;
@@ -144,6 +146,15 @@ impl<C: Cluster> Assignment<'_, C> {
     /// Writes into the namespace of the job.
     fn writer(&self) -> Writer<'_, C> {
         Writer { cluster: &self.reconciler.cluster, namespace: &self.key.namespace, manager: MANAGER }
+    }
+
+    /// The generation of a stored plan of the job.
+    ///
+    /// # Errors
+    /// It could not be read; the reconciler finds out what is missing.
+    async fn generation(&self, plan: &StoredPlan) -> Result<Arc<Generation>, WorkError> {
+        let read = plans::read(self.reconciler, self.key, self.uid, plan).await?;
+        read.map_err(|why| WorkError::transient("Outdated", format!("the plan cannot be read any more: {why}")))
     }
 
     /// Does the requested work of this kind, until it is done or a newer request cancels it.

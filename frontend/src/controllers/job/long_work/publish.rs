@@ -24,7 +24,7 @@ use tracing::Span;
 /// ConfigMaps that are written at the same time.
 const WRITES: usize = 16;
 /// Measured texts that are kept for writing, in bytes; more are rendered again.
-const KEPT: usize = 64 << 20;
+pub(crate) const KEPT: usize = 16 << 20;
 
 /// Writes texts of the proposed generation.
 pub(super) struct Publish;
@@ -47,9 +47,12 @@ impl LongWork for Publish {
     }
 
     async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
-        let result = publish(assignment, request).await;
-        let repairs = generation(assignment, &request.plan).is_some_and(|plan| is_repair(assignment, &plan.target));
-        result.map_err(|error| if repairs && !error.recompile { error.or_later() } else { error })
+        let Err(error) = publish(assignment, request).await else { return Ok(()) };
+        let repairs = match generation(assignment, &request.plan).await {
+            Ok(generation) => is_repair(assignment, &generation.target).await,
+            Err(_) => false,
+        };
+        Err(if repairs && !error.recompile { error.or_later() } else { error })
     }
 }
 
@@ -72,25 +75,30 @@ impl LongWork for Repair {
     }
 }
 
-/// A span in the trace that the plan was made in.
+/// A span in the trace that the plan was made in, if the plan is in memory.
 fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
     let span = tracing::info_span!("publish", job = %assignment.key);
-    if let Some(generation) = generation(assignment, &request.plan) {
+    let Assignment { reconciler, key, uid, .. } = assignment;
+    let known = reconciler.memory.find(key, uid, |entry| entry.plans.get(&request.plan)).flatten();
+    if let Some(generation) = known {
         telemetry::continue_trace(&span, &generation.trace_parent);
     }
     span
 }
 
-/// The generation of this plan, if the reconciler still knows it.
-fn generation<C: Cluster>(assignment: &Assignment<'_, C>, plan: &str) -> Option<Arc<Generation>> {
-    let memory = &assignment.reconciler.memory;
-    memory.find(assignment.key, assignment.uid, |entry| entry.generations.get(plan).cloned()).flatten()
+/// The generation of this plan.
+async fn generation<C: Cluster>(assignment: &Assignment<'_, C>, sha256: &str) -> Result<Arc<Generation>, WorkError> {
+    let status = assignment.job.status.as_ref();
+    let proposed = status.and_then(|status| status.proposal.as_ref()).map(|proposal| &proposal.plan);
+    let mut plans = proposed.into_iter().chain(status.and_then(|status| status.plan.as_ref()));
+    let plan = plans.find(|plan| plan.sha256 == sha256);
+    let plan = plan.ok_or_else(|| WorkError::transient("Outdated", "there is another plan meanwhile"))?;
+    assignment.generation(plan).await
 }
 
 /// Writes the texts of these PEs.
 async fn publish<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
-    let generation = generation(assignment, &request.plan)
-        .ok_or_else(|| WorkError::transient("Outdated", "there is another plan meanwhile"))?;
+    let generation = generation(assignment, &request.plan).await?;
     let adl = fetch::pinned(assignment).await?;
     let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();
     let render = Render { fusion: &*assignment.reconciler.fusion, generation: &generation, planned: &planned, adl };
