@@ -154,6 +154,7 @@ fn unserved<K: Unserved>(
 ) -> impl Future<Output = ()> + use<K> {
     let queue = Queue::new(K::CONTROLLER, BackOff::default(), Sharing::among(jobs.workers, owner_of_child), metrics);
     unserved::subscribe::<K>(mirrors, &queue);
+    let resync = resync::run(K::mirror(mirrors).clone(), queue.clone(), jobs.resync_seconds, stop.clone());
     let (closing, stop) = (queue.clone(), stop.clone());
     let close = async move {
         stop.cancelled().await;
@@ -162,7 +163,7 @@ fn unserved<K: Unserved>(
     let reconciler = UnservedReconciler::<_, K>::new(cluster.clone(), mirrors.clone());
     let work = each(queue, jobs.workers.into(), reconciler);
     async move {
-        tokio::join!(close, work);
+        tokio::join!(close, resync, work);
     }
 }
 
