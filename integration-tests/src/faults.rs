@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
+use nix::sys::signal::{self, Signal};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ pub enum Verdict {
     DieBefore,
     /// The process is killed when the answer has come.
     DieAfter,
+    /// The process stops before the request is sent, and sends it when somebody lets it go on.
+    Freeze,
     /// The server answers with this status and does nothing.
     Status(u16),
     /// The connection breaks before the request is sent.
@@ -112,8 +115,11 @@ where
                 Ok(verdict) => verdict,
                 Err(_) => die(),
             };
+            if verdict == Verdict::Freeze {
+                let _ = signal::raise(Signal::SIGSTOP);
+            }
             match verdict {
-                Verdict::Pass | Verdict::Late(_) | Verdict::BreakOff(_) => {
+                Verdict::Pass | Verdict::Freeze | Verdict::Late(_) | Verdict::BreakOff(_) => {
                     let answer = answer.await.map_err(Into::into)?;
                     Ok(answer.map(|body| disturbed(AnyBody::new(body), verdict)))
                 }
@@ -182,6 +188,6 @@ async fn ask(socket: &Path, asked: &Asked) -> io::Result<Verdict> {
 
 /// As `kill -9` does: nothing is tidied up.
 fn die() -> ! {
-    let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+    let _ = signal::raise(Signal::SIGKILL);
     std::process::abort()
 }

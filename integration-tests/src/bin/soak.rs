@@ -100,9 +100,12 @@ struct Declarations {
 
 #[derive(clap::Args, Debug)]
 struct CrashPoints {
-    /// Frontends, with a job each, that are struck at the same time.
+    /// Jobs that are struck at the same time, each with frontends of its own.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     lanes: u8,
+    /// Frontends of each job, one of which leads: another one takes over what a killed or frozen one has begun.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
+    frontends: u8,
     /// Only every so many points.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
@@ -137,6 +140,10 @@ enum Kind {
     Calls,
     /// Both.
     All,
+    /// The process freezes, until another one leads; with --frontends 2 or more.
+    Freezes,
+    /// The API server and etcd are killed; with --lanes 1.
+    Outages,
 }
 
 fn operation(text: &str) -> Result<Operation, String> {
@@ -251,6 +258,8 @@ async fn soak_crash_points(arguments: &CrashPoints) -> Result<()> {
         Kind::Kills => Blow::KILLS.into(),
         Kind::Calls => Blow::FAULTS.into(),
         Kind::All => Blow::KILLS.into_iter().chain(Blow::FAULTS).collect(),
+        Kind::Freezes => vec![Blow::Frozen],
+        Kind::Outages => Blow::OUTAGES.into(),
     };
     let watches = match (arguments.late, arguments.break_off) {
         (Some(milliseconds), _) => Watches::Late(milliseconds),
@@ -259,6 +268,7 @@ async fn soak_crash_points(arguments: &CrashPoints) -> Result<()> {
     };
     let options = crash_points::CrashPointOptions {
         lanes: arguments.lanes.into(),
+        frontends: arguments.frontends.into(),
         every: arguments.every as usize,
         offset: arguments.offset as usize,
         blows,

@@ -1,5 +1,5 @@
-//! A namespace with a frontend of its own that dies and fails as its referee says, and a job that lives through all
-//! operations again and again, struck in another place each time.
+//! A namespace with frontends of its own that die, freeze and fail as their referee says, and a job that lives through
+//! all operations again and again, struck in another place each time.
 
 use super::operations::Operation;
 use super::referee::{Blow, Counted, Referee, Watches};
@@ -10,15 +10,20 @@ use crate::system::picture::{Likeness, Picture};
 use crate::system::rights::FrontendRights;
 use crate::system::{Programs, System, SystemOptions};
 use anyhow::{Context as _, Result, ensure};
+use futures::future::{Either, select, try_join_all};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, ListParams};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 use streams_api::ProcessingElement;
-use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
 use streams_control_plane::wait::eventually;
+use streams_control_plane::{Component, ControlPlane};
+use tokio::sync::watch;
 
 const WITHIN: Duration = Duration::from_secs(60);
 /// A job that is settled changes no more than this between two looks.
@@ -26,10 +31,17 @@ const UNCHANGED_FOR: Duration = Duration::from_secs(1);
 const JOB: &str = "flow";
 /// The counter of job ids; texts have the id in them.
 const JOB_IDS: &str = "streams-job-ids";
-/// Calls are short, so that one that nobody answers does not take five seconds. The frontend is the only one of its
-/// namespace: it goes on leading.
-const ARGUMENTS: [&str; 8] =
+/// Calls are short, so that one that nobody answers does not take five seconds. A frontend that is the only one of its
+/// namespace goes on leading.
+const ALONE: [&str; 8] =
     ["--lease-seconds", "60", "--renew-deadline-seconds", "50", "--renew-seconds", "2", "--call-seconds", "4"];
+/// Of several, another one leads soon.
+const ONE_OF_SEVERAL: [&str; 8] =
+    ["--lease-seconds", "4", "--renew-deadline-seconds", "3", "--renew-seconds", "0.5", "--call-seconds", "3"];
+/// By then another one leads, if the one that is frozen has led.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(15);
+/// How far the new leader comes, every second time, before the old one goes on.
+const HEAD_START: Duration = Duration::from_millis(1500);
 
 /// What a job has come to after an operation.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,18 +89,21 @@ pub enum Passed {
 }
 
 /// A lane.
-pub(super) struct Lane {
+pub(super) struct Lane<'a> {
+    control_plane: &'a ControlPlane,
     client: Client,
     job: ObservedJob,
     system: System,
     referee: Referee,
 }
 
-impl Lane {
+impl<'a> Lane<'a> {
+    /// Starts so many frontends in a new namespace.
     pub(super) async fn start(
-        control_plane: &ControlPlane,
+        control_plane: &'a ControlPlane,
         supervisor: &Supervisor,
         programs: &Programs,
+        frontends: usize,
     ) -> Result<Self> {
         let namespace = control_plane.namespace("crash-points").await?;
         let referee = Referee::start()?;
@@ -99,14 +114,14 @@ impl Lane {
             kubeconfig: rights.kubeconfig().to_owned(),
             namespace: Some(namespace.clone()),
             fusion_replicas: 1,
-            frontend_replicas: 1,
-            frontend_arguments: ARGUMENTS.map(str::to_owned).into(),
+            frontend_replicas: frontends,
+            frontend_arguments: if frontends > 1 { ONE_OF_SEVERAL } else { ALONE }.map(str::to_owned).into(),
             environment: vec![(SOCKET.to_owned(), referee.socket().display().to_string())],
         };
         let system = System::start(supervisor, programs, &options).await?;
         sample::write_bundle(system.bundles())?;
         let job = ObservedJob::new(&client, &namespace, JOB);
-        Ok(Self { client, job, system, referee })
+        Ok(Self { control_plane, client, job, system, referee })
     }
 
     /// The ends of the logs.
@@ -119,11 +134,12 @@ impl Lane {
         self.job.namespace()
     }
 
-    /// Watches are like this from now on: the frontend is started anew.
+    /// Watches are like this from now on: the frontends are started anew.
     pub(super) async fn watches(&self, watches: Watches) -> Result<()> {
         self.referee.watches(watches);
-        let process = self.system.frontend()?.process();
-        process.kill().await?;
+        for frontend in self.system.frontends() {
+            frontend.process().kill().await?;
+        }
         self.revive().await
     }
 
@@ -185,23 +201,39 @@ impl Lane {
     /// Does an operation, and strikes.
     async fn one(&self, operation: Operation, strikes_at: Option<(usize, Blow)>) -> (Counted, Result<()>) {
         self.referee.begin(strikes_at);
+        let has_begun = watch::Sender::new(false);
         let done = async {
-            let frontend = self.system.frontend()?;
-            operation.begin(&self.job, frontend, &self.client).await?;
+            operation.begin(&self.job, self.system.frontends(), &self.client).await?;
+            has_begun.send_replace(true);
             operation.finish(&self.job).await
         };
-        let reviving = async {
-            let process = self.system.frontend()?.process();
+        let striking = self.strike(strikes_at, &has_begun);
+        let all = async {
+            match select(pin!(done), pin!(striking)).await {
+                Either::Left((result, striking)) => {
+                    let counted = self.referee.end();
+                    let helped = if counted.struck.is_some() { striking.await } else { Ok(()) };
+                    (counted, result.and(helped))
+                }
+                Either::Right((helped, done)) => {
+                    let result = done.await;
+                    (self.referee.end(), result.and(helped))
+                }
+            }
+        };
+        let reviving = try_join_all(self.system.frontends().iter().map(|frontend| async {
+            let process = frontend.process();
             loop {
                 process.ended().await;
                 process.start_again().await?;
             }
+            #[allow(unreachable_code, reason = "says the type")]
+            Ok::<_, anyhow::Error>(())
+        }));
+        let (counted, result) = tokio::select! {
+            ended = all => ended,
+            result = reviving => (self.referee.end(), result.map(drop)),
         };
-        let result = tokio::select! {
-            result = done => result,
-            result = reviving => result,
-        };
-        let counted = self.referee.end();
         // It may have been struck when all was done already.
         match self.revive().await {
             Ok(()) => (counted, result),
@@ -209,12 +241,56 @@ impl Lane {
         }
     }
 
-    async fn revive(&self) -> Result<()> {
-        let frontend = self.system.frontend()?;
-        if frontend.process().id().is_none() {
-            frontend.process().start_again().await?;
+    /// What the frontend cannot do to itself. Ends at once where there is no such thing to do; else when it is done.
+    async fn strike(&self, strikes_at: Option<(usize, Blow)>, has_begun: &watch::Sender<bool>) -> Result<()> {
+        let Some((number, blow)) = strikes_at else { return Ok(()) };
+        let component = match blow {
+            Blow::Frozen => return self.thaw(number).await,
+            Blow::ApiServerKilled => Component::KubeApiserver,
+            Blow::EtcdKilled => Component::Etcd,
+            _ => return Ok(()),
+        };
+        self.referee.strikes().await;
+        // What is done to the job is not part of the trial.
+        let _ = has_begun.subscribe().wait_for(|has_begun| *has_begun).await;
+        let process = self.control_plane.process(component)?;
+        process.kill().await?;
+        self.referee.is_out();
+        process.start_again().await
+    }
+
+    /// Lets the frontend that froze go on, once another one leads: what it was about to write arrives late.
+    async fn thaw(&self, number: usize) -> Result<()> {
+        self.referee.strikes().await;
+        let frozen = self.leader().await?;
+        let taken_over = eventually("another one leads", TAKEN_OVER_WITHIN, || async {
+            ensure!(self.leader().await? != frozen, "{frozen:?} does");
+            Ok(())
+        });
+        // If not, it was not the leader who froze.
+        if taken_over.await.is_ok() && number.is_multiple_of(2) {
+            tokio::time::sleep(HEAD_START).await;
         }
-        frontend.ready().await
+        for frontend in self.system.frontends().iter().filter(|frontend| frontend.process().id().is_some()) {
+            frontend.process().signal(Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    async fn leader(&self) -> Result<Option<String>> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), self.job.namespace());
+        let leases = leases.list(&ListParams::default()).await?;
+        Ok(leases.items.into_iter().find_map(|lease| lease.spec?.holder_identity))
+    }
+
+    async fn revive(&self) -> Result<()> {
+        for frontend in self.system.frontends() {
+            if frontend.process().id().is_none() {
+                frontend.process().start_again().await?;
+            }
+            frontend.ready().await?;
+        }
+        Ok(())
     }
 
     async fn look(&self) -> Result<Reached> {

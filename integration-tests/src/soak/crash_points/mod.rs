@@ -1,5 +1,5 @@
-//! Kills a frontend before and after every write of every operation, and lets every call fail in every way, on a real
-//! control plane. After each the job must come to the same end as without: the same objects, the same texts, no PE
+//! Kills a frontend before and after every write of every operation, lets every call fail in every way, freezes leaders,
+//! and kills the API server and etcd, on a real control plane. After each the job must come to the same end as without: the same objects, the same texts, no PE
 //! launched more often, no generation more.
 //!
 //! The simulations beside the controllers do the same over a fake API server, one controller at a time. New here: the
@@ -21,7 +21,7 @@ pub use self::lane::{Passed, Point};
 pub use self::operations::Operation;
 pub use self::referee::{Blow, Referee, Watches};
 use crate::system::Programs;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -33,8 +33,10 @@ use tokio::sync::Mutex;
 /// Options of a run.
 #[derive(Debug, Clone)]
 pub struct CrashPointOptions {
-    /// Frontends with a job each, at the same time.
+    /// Jobs that are struck at the same time, each with frontends of its own.
     pub lanes: usize,
+    /// Frontends of each, one of which leads.
+    pub frontends: usize,
     /// Every so many points is tried: 1 for all.
     pub every: usize,
     /// Which of them is the first.
@@ -78,8 +80,11 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<CrashPointOutcome> {
     let start = Instant::now();
+    let is_outage = |blow| Blow::OUTAGES.contains(blow);
+    ensure!(options.lanes == 1 || !options.blows.iter().any(is_outage), "an outage would strike all lanes: use one");
+    ensure!(options.frontends > 1 || !options.blows.contains(&Blow::Frozen), "a frozen leader needs another frontend");
     let progress = Progress::begin("frontends with faults");
-    let lanes = (0..options.lanes).map(|_| Lane::start(control_plane, supervisor, programs));
+    let lanes = (0..options.lanes).map(|_| Lane::start(control_plane, supervisor, programs, options.frontends));
     let lanes = try_join_all(lanes).await?;
     progress.done();
     let progress = Progress::begin("every operation, undisturbed");
@@ -105,7 +110,7 @@ pub async fn run(
     let progress = Progress::begin(format!("{planned} points"));
     let lives = Mutex::new(lives.into_iter());
     let deadline = Instant::now() + options.within;
-    let live = async |lane: &Lane| -> Result<()> {
+    let live = async |lane: &Lane<'_>| -> Result<()> {
         while Instant::now() < deadline {
             let Some(points) = lives.lock().await.next() else { break };
             let told = async |point: Point, passed: Passed| {
@@ -154,7 +159,7 @@ fn points(
     let mut points = Vec::new();
     for operation in options.operations.iter().copied() {
         for blow in blows.iter().copied() {
-            let numbers = if blow.kills() { writes } else { calls };
+            let numbers = if blow.is_of_writes() { writes } else { calls };
             let count = numbers.get(&operation).copied().unwrap_or_default();
             points.extend((1..=count).map(|number| Point { operation, number, blow }));
         }
@@ -187,6 +192,7 @@ mod tests {
     fn every_point_belongs_to_one_life_and_no_life_strikes_an_operation_twice() {
         let options = CrashPointOptions {
             lanes: 1,
+            frontends: 1,
             every: 1,
             offset: 0,
             blows: Blow::KILLS.into_iter().chain([Blow::Reset]).collect(),

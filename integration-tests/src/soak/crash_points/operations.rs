@@ -75,7 +75,7 @@ impl Operation {
     ///
     /// # Errors
     /// When the API server or the frontend does not take it.
-    pub(super) async fn begin(self, job: &ObservedJob, frontend: &Frontend, client: &kube::Client) -> Result<()> {
+    pub(super) async fn begin(self, job: &ObservedJob, frontends: &[Frontend], client: &kube::Client) -> Result<()> {
         match self {
             Self::Submit => {
                 let mut object = sample::job(job.namespace(), job.name());
@@ -101,12 +101,17 @@ impl Operation {
             Self::PodFails => tell(job, "Readings", json!({"streams-test/fail": "3"})).await,
             Self::Completion => tell(job, "Alarms", json!({"streams-test/succeed": "yes"})).await,
             Self::TwoRegions => {
-                eventually("the request is accepted", WITHIN, || async {
-                    let mut request =
-                        tonic::Request::new(job.resize_request(&[(CLEAN, 3), (MODEL, 2)], WaitFor::Accepted));
-                    request.set_timeout(CALL_WITHIN);
-                    frontend.balancer().await?.resize(request).await?;
-                    Ok(())
+                // Whoever is killed or frozen does not answer: a load balancer asks the next one.
+                let mut next = frontends.iter().cycle();
+                eventually("the request is accepted", WITHIN, || {
+                    let frontend = next.next();
+                    async move {
+                        let mut request =
+                            tonic::Request::new(job.resize_request(&[(CLEAN, 3), (MODEL, 2)], WaitFor::Accepted));
+                        request.set_timeout(CALL_WITHIN);
+                        frontend.context("no frontend")?.balancer().await?.resize(request).await?;
+                        Ok(())
+                    }
                 })
                 .await
             }

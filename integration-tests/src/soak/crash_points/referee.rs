@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 /// Where a fault strikes.
@@ -25,6 +26,12 @@ pub enum Blow {
     TimeOut,
     /// What was asked for happens, and the answer is lost.
     AnswerLost,
+    /// The process stops before a write is sent, and sends it when another one leads.
+    Frozen,
+    /// The API server is killed before a write reaches it, and started again.
+    ApiServerKilled,
+    /// The same with etcd.
+    EtcdKilled,
 }
 
 impl Blow {
@@ -42,9 +49,19 @@ impl Blow {
         Self::AnswerLost,
     ];
 
-    /// Whether the process ends.
-    pub fn kills(self) -> bool {
-        Self::KILLS.contains(&self)
+    /// The control plane fails, for everybody.
+    pub const OUTAGES: [Self; 2] = [Self::ApiServerKilled, Self::EtcdKilled];
+    /// All that there are.
+    pub const ALL: [Self; 13] = {
+        let [a, b] = Self::KILLS;
+        let [c, d, e, f, g, h, i, j] = Self::FAULTS;
+        let [k, l] = Self::OUTAGES;
+        [a, b, Self::Frozen, c, d, e, f, g, h, i, j, k, l]
+    };
+
+    /// Whether it strikes at writes only, whose numbers are counted apart from those of calls.
+    pub fn is_of_writes(self) -> bool {
+        !Self::FAULTS.contains(&self)
     }
 
     fn verdict(self) -> Verdict {
@@ -55,6 +72,8 @@ impl Blow {
             Self::Reset => Verdict::Reset,
             Self::TimeOut => Verdict::Hang,
             Self::AnswerLost => Verdict::LoseAnswer,
+            Self::Frozen => Verdict::Freeze,
+            Self::ApiServerKilled | Self::EtcdKilled => Verdict::Pass,
         }
     }
 }
@@ -68,6 +87,9 @@ impl fmt::Display for Blow {
             Self::Reset => formatter.write_str("connection reset"),
             Self::TimeOut => formatter.write_str("no answer"),
             Self::AnswerLost => formatter.write_str("answer lost"),
+            Self::Frozen => formatter.write_str("frozen"),
+            Self::ApiServerKilled => formatter.write_str("API server killed"),
+            Self::EtcdKilled => formatter.write_str("etcd killed"),
         }
     }
 }
@@ -98,13 +120,23 @@ struct State {
     struck: Option<String>,
 }
 
-/// The referee of one frontend.
+/// The referee of the frontends of one lane.
 #[derive(Debug)]
 pub struct Referee {
     // Holds the socket.
     directory: TempDir,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     serving: AbortHandle,
+}
+
+/// What those who ask and the lane have in common.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// What has struck, until the next operation begins.
+    struck: watch::Sender<Option<Blow>>,
+    /// An outage has begun: the call that it strikes may go.
+    is_out: watch::Sender<bool>,
 }
 
 impl Drop for Referee {
@@ -132,18 +164,18 @@ impl Referee {
     pub fn start() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let listener = UnixListener::bind(socket(directory.path())).context("no socket for the referee")?;
-        let state = Arc::<Mutex<State>>::default();
-        let answering = Arc::clone(&state);
+        let shared = Arc::<Shared>::default();
+        let answering = Arc::clone(&shared);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let state = Arc::clone(&answering);
+                let shared = Arc::clone(&answering);
                 tokio::spawn(async move {
                     // Whoever asked may be dead by now.
-                    let _ = answer(stream, &state).await;
+                    let _ = answer(stream, &shared).await;
                 });
             }
         });
-        Ok(Self { directory, state, serving: serving.abort_handle() })
+        Ok(Self { directory, shared, serving: serving.abort_handle() })
     }
 
     /// Where it listens.
@@ -158,8 +190,29 @@ impl Referee {
 
     /// Counts from now on, and strikes at the n-th call.
     pub fn begin(&self, strikes_at: Option<(usize, Blow)>) {
+        self.shared.struck.send_replace(None);
+        self.shared.is_out.send_replace(false);
         let mut state = self.state();
         *state = State { watches: state.watches, counts: true, strikes_at, ..State::default() };
+    }
+
+    /// Waits until something strikes.
+    pub async fn strikes(&self) -> Blow {
+        let mut struck = self.shared.struck.subscribe();
+        loop {
+            if let Some(blow) = *struck.borrow_and_update() {
+                return blow;
+            }
+            if struck.changed().await.is_err() {
+                // Cannot be: the sender is part of this value.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// An outage that has struck has begun.
+    pub fn is_out(&self) {
+        self.shared.is_out.send_replace(true);
     }
 
     /// Whether it has struck.
@@ -176,7 +229,7 @@ impl Referee {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+        locked(&self.shared.state)
     }
 }
 
@@ -189,11 +242,26 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(stream: UnixStream, state: &Mutex<State>) -> Result<()> {
+async fn answer(stream: UnixStream, shared: &Shared) -> Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     stream.read_line(&mut line).await?;
-    let verdict = locked(state).judge(&serde_json::from_str(&line)?);
+    let asked = serde_json::from_str(&line)?;
+    let (verdict, struck) = {
+        let mut state = locked(&shared.state);
+        let before = state.struck.is_some();
+        let verdict = state.judge(&asked);
+        let strikes = !before && state.struck.is_some();
+        (verdict, state.strikes_at.filter(|_| strikes).map(|(_, blow)| blow))
+    };
+    if let Some(blow) = struck {
+        shared.struck.send_replace(Some(blow));
+        if Blow::OUTAGES.contains(&blow) {
+            let mut is_out = shared.is_out.subscribe();
+            // The frontend's own deadline ends a call that waits for too long.
+            let _ = is_out.wait_for(|is_out| *is_out).await;
+        }
+    }
     let mut line = serde_json::to_vec(&verdict)?;
     line.push(b'\n');
     stream.write_all(&line).await?;
@@ -220,10 +288,10 @@ impl State {
         self.calls.push(call.clone());
         self.writes += usize::from(is_write);
         // Only a write is in conflict with another one.
-        let strikes = |blow: Blow| is_write || !(blow.kills() || blow == Blow::Status(409));
-        let number = |blow: Blow| if blow.kills() { self.writes } else { self.calls.len() };
+        let strikes = |blow: Blow| is_write || !(blow.is_of_writes() || blow == Blow::Status(409));
+        let number = |blow: Blow| if blow.is_of_writes() { self.writes } else { self.calls.len() };
         match self.strikes_at {
-            Some((at, blow)) if at == number(blow) && strikes(blow) => {
+            Some((at, blow)) if self.struck.is_none() && at == number(blow) && strikes(blow) => {
                 self.struck = Some(call);
                 blow.verdict()
             }
@@ -262,6 +330,30 @@ mod tests {
             let mut state = State { counts: true, strikes_at: Some((1, blow)), ..State::default() };
             assert_eq!(state.judge(&asked("GET", "/api/v1/pods?limit=5")), expected, "{blow}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_an_outage_strikes_goes_when_it_has_begun() {
+        let referee = Referee::start().unwrap();
+        referee.begin(Some((1, Blow::EtcdKilled)));
+        let ask = async {
+            let mut stream = BufReader::new(UnixStream::connect(referee.socket()).await.unwrap());
+            let line = serde_json::to_string(&asked("POST", "/api/v1/namespaces/n/pods")).unwrap();
+            stream.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_line(&mut answer).await.unwrap();
+            serde_json::from_str::<Verdict>(&answer).unwrap()
+        };
+        let mut ask = std::pin::pin!(ask);
+        let blow = tokio::select! {
+            blow = referee.strikes() => blow,
+            verdict = &mut ask => panic!("{verdict:?} before the outage"),
+        };
+        assert_eq!(blow, Blow::EtcdKilled);
+        referee.is_out();
+        assert_eq!(ask.await, Verdict::Pass);
+        referee.begin(None);
+        assert!(futures::FutureExt::now_or_never(referee.strikes()).is_none());
     }
 
     #[test]

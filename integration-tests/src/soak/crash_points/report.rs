@@ -13,8 +13,10 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
     let mut page = String::from("# Crash points\n\n");
     page.push_str(
         "The frontend is killed before and after each write of each operation, and each call fails in each way, below the frontend's own retries. The \
-         process is started again after a kill. Then the job must come to the same end as undisturbed: every PE in one pod that runs, the same \
-         objects, the same texts, no PE launched more often, no generation more. Calls about Leases and Events do not count.\n\n",
+         process is started again after a kill. A *frozen* frontend stops before a write is sent, and sends it when another one leads, every second \
+         time after that one has worked for a while. The API server and etcd are killed before a write reaches them, and started again. Then the job \
+         must come to the same end as undisturbed: every PE in one pod that runs, the same objects, the same texts, no PE launched more often, no \
+         generation more. Calls about Leases and Events do not count.\n\n",
     );
     let result = match outcome.failures.len() {
         0 => "the same end each time".to_owned(),
@@ -26,7 +28,11 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
         Watches::Late(milliseconds) => format!("everything that they tell comes {milliseconds} ms late"),
         Watches::BreakOff(after) => format!("each breaks off after {after} pieces"),
     };
-    let more = vec![("watches", watches), ("points planned", outcome.planned.to_string())];
+    let more = vec![
+        ("frontends of a job", options.frontends.to_string()),
+        ("watches", watches),
+        ("points planned", outcome.planned.to_string()),
+    ];
     run(&mut page, command, &outcome.commit, outcome.took, more)?;
 
     page.push_str(
@@ -35,7 +41,7 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
     );
     let of = |operation: Operation, kills: bool| {
         let mut sums = [0; 3];
-        let points = outcome.points.iter().filter(|((of, blow), _)| *of == operation && blow.kills() == kills);
+        let points = outcome.points.iter().filter(|((of, blow), _)| *of == operation && blow.is_of_writes() == kills);
         for (_, counts) in points {
             for (sum, count) in sums.iter_mut().zip(counts) {
                 *sum += count;
@@ -52,11 +58,12 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
         let [a, b, c, d, e, f, g, h] = numbers.map(|number| number.to_string());
         [operation.to_string(), a, b, c, d, e, f, g, h]
     });
-    let header = ["operation", "writes", "calls", "kills", "passed", "not reached", "faults", "passed", "not reached"];
+    let header =
+        ["operation", "writes", "calls", "at writes", "passed", "not reached", "at calls", "passed", "not reached"];
     table(&mut page, header, rows.into_iter())?;
 
     page.push_str("\n## By what happened\n\n");
-    let all = Blow::KILLS.into_iter().chain(Blow::FAULTS).map(|blow| {
+    let all = Blow::ALL.into_iter().filter(|blow| options.blows.contains(blow)).map(|blow| {
         let mut sums = [0; 3];
         for (_, counts) in outcome.points.iter().filter(|((_, of), _)| *of == blow) {
             for (sum, count) in sums.iter_mut().zip(counts) {
@@ -93,9 +100,10 @@ mod tests {
     fn the_page_counts_points_by_operation_and_by_what_happened() {
         let options = CrashPointOptions {
             lanes: 4,
+            frontends: 1,
             every: 1,
             offset: 0,
-            blows: Blow::KILLS.into(),
+            blows: Blow::ALL.into(),
             watches: Watches::Late(500),
             operations: Operation::ALL.into(),
             within: Duration::from_secs(60),

@@ -12,6 +12,7 @@ async fn a_frontend_that_is_struck_comes_to_the_same_end() -> Result<()> {
     let programs = Programs::build_with_faults(&supervisor()).await?;
     let options = CrashPointOptions {
         lanes: 2,
+        frontends: 1,
         // About thirty points, of all operations and of all kinds.
         every: 97,
         offset: 11,
