@@ -211,8 +211,8 @@ impl Drop for Entry {
 }
 
 impl Memory {
-    /// A memory that keeps this many bytes of ADL, and of plans. What it has of a job ends with the job, and what it has
-    /// of an object of the job ends with that object.
+    /// A memory that keeps this many bytes of ADL, and of plans. What it has of a job ends with the job, and what it
+    /// has of an object of the job ends with that object.
     pub(crate) fn new(adl_bytes: u64, plan_bytes: u64, mirrors: &Mirrors) -> Self {
         let adls = Cache::builder()
             .weigher(|_: &String, adl: &Bytes| u32::try_from(adl.len()).unwrap_or(u32::MAX))

@@ -2,6 +2,7 @@
 
 use super::child::{Child, Port};
 use super::children::ChildBuilder;
+use super::compilation;
 use super::desired::desired_generation;
 use super::drift::{self, Difference, MirroredChildren, Wanted};
 use super::generation::{Generation, Settled};
@@ -19,7 +20,6 @@ use super::tasks::Failure;
 use super::transport::{GOOD, Transport};
 use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
-use super::{compilation, plans};
 use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -211,7 +211,7 @@ async fn read<C: Cluster>(
     plan: Option<&StoredPlan>,
 ) -> Result<Option<Result<Arc<Generation>, String>>, Error> {
     match plan {
-        Some(plan) => plans::read(reconciler, &snapshot.key, snapshot.uid(), plan).await.map(Some),
+        Some(plan) => reconciler.generation(&snapshot.key, snapshot.uid(), plan).await.map(Some),
         None => Ok(None),
     }
 }

@@ -1,24 +1,18 @@
 //! The generations of jobs in memory: read once, dropped when there are too many.
 //!
-//! A plan that is not in memory is read from its chunks again. So what all jobs together have in memory has a bound
+//! A plan that is not in memory is read from its chunks again (by the reconciler). So what all jobs together have in memory has a bound
 //! (rule job-8), and a job with a huge plan costs others time at most.
 //!
-//! Knows: where a plan is stored, and who looked at it. Must not know: what is done with it.
+//! Knows: which job has which plans. Must not know: where they are stored, what is done with them.
 //!
 //! Invariants:
 //! * a job gets only plans that its own chunks have: jobs of the same plan share nothing;
 //! * what is kept for a job ends with it ([`PlansOfJob`]).
 
-use super::chunks::Document;
-use super::documents;
 use super::generation::Generation;
-use super::reconciler::JobReconciler;
 use moka::sync::Cache;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use streams_api::StoredPlan;
-use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::{Error, Key};
 
 /// Uid of a job, and the digest of a plan.
 type PlanKey = (Arc<str>, String);
@@ -96,36 +90,6 @@ impl Drop for PlansOfJob {
         let digests = std::mem::take(&mut self.digests);
         self.forget(digests);
     }
-}
-
-/// The generation of a stored plan, from memory or from its chunks, or why the chunks do not have it.
-///
-/// # Errors
-/// A call failed.
-pub(super) async fn read<C: Cluster>(
-    reconciler: &JobReconciler<C>,
-    job: &Key,
-    uid: &str,
-    plan: &StoredPlan,
-) -> Result<Result<Arc<Generation>, String>, Error> {
-    let StoredPlan { generation, sha256, chunks, compiler: _ } = plan;
-    let remembered = reconciler.memory.find(job, uid, |entry| entry.plans.get(sha256)).flatten();
-    if let Some(generation) = remembered {
-        return Ok(Ok(generation));
-    }
-    let document = Document::Plan { generation: *generation };
-    let limit = reconciler.settings.max_plan_mib << 20;
-    let stored = documents::read(&reconciler.cluster, job, &document, sha256, *chunks, limit).await?;
-    let bytes = match stored {
-        Ok(bytes) => bytes,
-        Err(incomplete) => return Ok(Err(incomplete.to_string())),
-    };
-    let generation = match Generation::decode(&bytes) {
-        Ok(generation) => Arc::new(generation),
-        Err(unreadable) => return Ok(Err(unreadable.to_string())),
-    };
-    reconciler.memory.find(job, uid, |entry| entry.plans.keep(sha256, Arc::clone(&generation), bytes.len()));
-    Ok(Ok(generation))
 }
 
 #[cfg(test)]

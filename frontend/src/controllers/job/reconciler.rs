@@ -1,8 +1,11 @@
 //! The reconciler of jobs as a value: the cluster, the services that it calls, its memory.
 //!
-//! Knows: what reconciles and long work share. Must not know: how they use it.
+//! Knows: what reconciles and long work share, plans too. Must not know: how they use it.
 
+use super::chunks::Document;
+use super::documents;
 use super::free_cpu::FreeCpu;
+use super::generation::Generation;
 use super::memory::Memory;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
@@ -12,9 +15,11 @@ use crate::mirrors::Mirrors;
 use crate::settings::JobSettings;
 use std::fmt;
 use std::sync::Arc;
+use streams_api::StoredPlan;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
+use streams_kubernetes::{Error, Key};
 
 /// Brings jobs to the state that their specs describe. Reconciles and long work share it.
 pub(super) struct JobReconciler<C> {
@@ -84,5 +89,35 @@ impl<C: Cluster> JobReconciler<C> {
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();
         Self { cluster, mirrors, bundles, fusion, settings, memory, rewrites, free_cpu, downloads, long_work }
+    }
+
+    /// The generation of a stored plan, from memory or from its chunks, or why the chunks do not have it.
+    ///
+    /// # Errors
+    /// A call failed.
+    pub(super) async fn generation(
+        &self,
+        job: &Key,
+        uid: &str,
+        plan: &StoredPlan,
+    ) -> Result<Result<Arc<Generation>, String>, Error> {
+        let StoredPlan { generation, sha256, chunks, compiler: _ } = plan;
+        let remembered = self.memory.find(job, uid, |entry| entry.plans.get(sha256)).flatten();
+        if let Some(generation) = remembered {
+            return Ok(Ok(generation));
+        }
+        let document = Document::Plan { generation: *generation };
+        let limit = self.settings.max_plan_mib << 20;
+        let stored = documents::read(&self.cluster, job, &document, sha256, *chunks, limit).await?;
+        let bytes = match stored {
+            Ok(bytes) => bytes,
+            Err(incomplete) => return Ok(Err(incomplete.to_string())),
+        };
+        let generation = match Generation::decode(&bytes) {
+            Ok(generation) => Arc::new(generation),
+            Err(unreadable) => return Ok(Err(unreadable.to_string())),
+        };
+        self.memory.find(job, uid, |entry| entry.plans.keep(sha256, Arc::clone(&generation), bytes.len()));
+        Ok(Ok(generation))
     }
 }

@@ -37,9 +37,9 @@ const ALONE: [&str; 8] =
     ["--lease-seconds", "60", "--renew-deadline-seconds", "50", "--renew-seconds", "2", "--call-seconds", "4"];
 /// Of several, another one leads soon.
 const ONE_OF_SEVERAL: [&str; 8] =
-    ["--lease-seconds", "4", "--renew-deadline-seconds", "3", "--renew-seconds", "0.5", "--call-seconds", "3"];
+    ["--lease-seconds", "8", "--renew-deadline-seconds", "6", "--renew-seconds", "1", "--call-seconds", "4"];
 /// By then another one leads, if the one that is frozen has led.
-const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(15);
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// How far the new leader comes, every second time, before the old one goes on.
 const HEAD_START: Duration = Duration::from_millis(1500);
 
@@ -285,10 +285,14 @@ impl<'a> Lane<'a> {
 
     async fn revive(&self) -> Result<()> {
         for frontend in self.system.frontends() {
-            if frontend.process().id().is_none() {
-                frontend.process().start_again().await?;
-            }
-            frontend.ready().await?;
+            // One that was frozen ends when it notices that it does not lead any more.
+            eventually("the frontend is ready", WITHIN, || async {
+                if frontend.process().id().is_none() {
+                    frontend.process().start_again().await?;
+                }
+                frontend.ready().await
+            })
+            .await?;
         }
         Ok(())
     }

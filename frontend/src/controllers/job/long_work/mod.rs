@@ -33,7 +33,6 @@ use self::publish::{Publish, Repair};
 use super::MANAGER;
 use super::generation::Generation;
 use super::memory::elapsed;
-use super::plans;
 use super::reconciler::JobReconciler;
 use super::tasks::{Slot, Task, TaskKind, Tasks, WorkItem};
 use futures::future;
@@ -153,7 +152,7 @@ impl<C: Cluster> Assignment<'_, C> {
     /// # Errors
     /// It could not be read; the reconciler finds out what is missing.
     async fn generation(&self, plan: &StoredPlan) -> Result<Arc<Generation>, WorkError> {
-        let read = plans::read(self.reconciler, self.key, self.uid, plan).await?;
+        let read = self.reconciler.generation(self.key, self.uid, plan).await?;
         read.map_err(|why| WorkError::transient("Outdated", format!("the plan cannot be read any more: {why}")))
     }
 
