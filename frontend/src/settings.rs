@@ -84,6 +84,12 @@ pub struct JobSettings {
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
 
+    /// Calls of controllers to the API server that are under way at the same time; two thirds of them for a namespace
+    /// that is alone, a quarter for each beside others
+    #[arg(long, env = "STREAMS_CONCURRENT_CALLS", default_value = "24", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub concurrent_calls: u16,
+
     /// Bundles that are fetched at the same time; half of them for one namespace at most
     #[arg(long, env = "STREAMS_DOWNLOAD_WORKERS", default_value = "4", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -136,6 +142,7 @@ impl Default for JobSettings {
             resize_seconds: Duration::from_secs(300),
             cpu_share: 0.5,
             workers: 8,
+            concurrent_calls: 24,
             download_workers: 4,
             long_workers: 4,
             allow_adl_v4000: false,

@@ -10,6 +10,7 @@
 //! | [`drift`] | what others changed of the fields that a controller sets | rule call-19 |
 //! | [`watch`] | one watch per kind and process: a mirror of the objects, and wake-ups | rules call-5 and call-6 |
 //! | [`queue`] | keyed queues with bounded workers: nothing lost, never two workers on a key | rule call-7 |
+//! | [`gate`] | how many calls there are at the same time, and which go first | rules call-22 and call-23 |
 //! | [`leadership`] | one replica leads, by a Lease | rules call-12 and call-13 |
 //! | [`events`] | Kubernetes Events, in the background | rule call-14 |
 //! | [`metrics`] | counters of all of these | |
@@ -23,6 +24,7 @@ pub mod cluster;
 pub mod drift;
 pub mod error;
 pub mod events;
+pub mod gate;
 mod key;
 pub mod leadership;
 pub mod metrics;

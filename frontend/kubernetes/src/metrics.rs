@@ -38,6 +38,13 @@ pub(crate) struct QueueLabels {
     pub(crate) queue: &'static str,
 }
 
+/// Label of calls by what they are for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PriorityLabels {
+    /// `urgent`, `freeing`, `normal`, `telling`.
+    pub(crate) priority: &'static str,
+}
+
 /// Labels of the end of a piece of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct WorkLabels {
@@ -58,6 +65,7 @@ pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     pub(crate) calls: Family<AnswerLabels, Counter>,
     pub(crate) call_seconds: Family<CallLabels, Histogram>,
+    pub(crate) call_wait_seconds: Family<PriorityLabels, Histogram>,
     pub(crate) retries: Family<AnswerLabels, Counter>,
     pub(crate) queue_depth: Family<QueueLabels, Gauge>,
     pub(crate) queue_additions: Family<QueueLabels, Counter>,
@@ -89,6 +97,7 @@ impl Metrics {
             registry: Arc::new(Mutex::new(Registry::with_prefix(prefix))),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(seconds),
+            call_wait_seconds: Family::new_with_constructor(seconds),
             retries: Family::default(),
             queue_depth: Family::default(),
             queue_additions: Family::default(),
@@ -106,6 +115,11 @@ impl Metrics {
             "kubernetes_call_duration_seconds",
             "Duration of attempts to call the API server",
             metrics.call_seconds.clone(),
+        );
+        metrics.register(
+            "kubernetes_call_wait_seconds",
+            "How long calls of controllers waited for others, by what they are for",
+            metrics.call_wait_seconds.clone(),
         );
         metrics.register(
             "kubernetes_retries",

@@ -9,6 +9,7 @@
 //! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
+//! | [`resizing`] | whether somebody waits for a job |
 //! | [`resync`] | looks at every object again from time to time |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`reconciler`] | the trait that all of them implement |
@@ -25,6 +26,7 @@ pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
 pub(crate) mod remembered;
+pub(crate) mod resizing;
 mod resync;
 pub(crate) mod start_hash;
 #[cfg(test)]
@@ -49,6 +51,7 @@ use streams_api::{ConsistentRegion, Export, Import};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
+use streams_kubernetes::gate::{Gate, Limits};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio::time::sleep;
@@ -97,7 +100,8 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
 async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen } = dependencies;
     let workers = usize::from(jobs.workers);
-    let cluster = ApiServer::new(client.clone(), events);
+    let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
+    let cluster = ApiServer::new(client.clone(), events, gate);
     let processing_elements =
         processing_element::controller::PeController::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs, last_seen);
     let job_controller = job::controller::JobController::new(

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::{Events, Reporter};
+use streams_kubernetes::gate::{Gate, Limits};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes_fake::conformance::{Patience, cases, run};
 use tokio::time::sleep;
@@ -24,8 +25,9 @@ async fn an_api_server_does_what_the_fake_does() -> Result<()> {
     let control_plane = control_plane().await?;
     let client = control_plane.client().await?;
     let reporter = Reporter { controller: "test.streams.ibm.com/conformance".into(), instance: "test".into() };
-    let (events, _) = Events::new(client.clone(), reporter, &Metrics::new("test"));
-    let cluster = ApiServer::new(client, events);
+    let metrics = Metrics::new("test");
+    let (events, _) = Events::new(client.clone(), reporter, &metrics);
+    let cluster = ApiServer::new(client, events, Gate::new(Limits::of(24), &metrics));
     let mut failed = Vec::new();
     for case in cases() {
         let namespace = control_plane.namespace("conformance").await?;

@@ -4,6 +4,7 @@ use super::{Cluster, Conflicts, Manager, Object};
 use crate::Key;
 use crate::error::absent;
 use crate::events::{Events, Notice};
+use crate::gate::Gate;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ClusterResourceScope, NamespaceResourceScope, ObjectMeta};
@@ -13,11 +14,12 @@ use std::fmt;
 /// Objects per page of a list.
 const PAGE: u32 = 500;
 
-/// The API server behind a client, and the publisher of Events. Cheap to clone.
+/// The API server behind a client and a gate, and the publisher of Events. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiServer {
     client: Client,
     events: Events,
+    gate: Gate,
 }
 
 impl fmt::Debug for ApiServer {
@@ -27,9 +29,9 @@ impl fmt::Debug for ApiServer {
 }
 
 impl ApiServer {
-    /// The cluster of this client.
-    pub fn new(client: Client, events: Events) -> Self {
-        Self { client, events }
+    /// The cluster of this client. Its calls pass this gate.
+    pub fn new(client: Client, events: Events, gate: Gate) -> Self {
+        Self { client, events, gate }
     }
 
     fn api<K: Object>(&self, namespace: Option<&str>) -> Api<K> {
@@ -74,10 +76,12 @@ impl Cluster for ApiServer {
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
+        let _pass = self.gate.pass(&key.namespace).await;
         absent(self.api(Some(&key.namespace)).get(&key.name).await)
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
+        let _pass = self.gate.pass(&key.namespace).await;
         let found = absent(self.api::<K>(Some(&key.namespace)).get_metadata(&key.name).await)?;
         Ok(found.map(|found| found.metadata))
     }
@@ -97,7 +101,10 @@ impl Cluster for ApiServer {
         let api = self.api(namespace);
         let mut parameters = selection.clone().limit(PAGE);
         loop {
-            let page = api.list(&parameters).await?;
+            let page = {
+                let _pass = self.gate.pass(namespace.unwrap_or_default()).await;
+                api.list(&parameters).await?
+            };
             look(page.items);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
@@ -107,16 +114,19 @@ impl Cluster for ApiServer {
     }
 
     async fn create<K: Object>(&self, namespace: &str, manager: Manager, object: &K) -> kube::Result<K> {
+        let _pass = self.gate.pass(namespace).await;
         self.api(Some(namespace)).create(&by(manager), object).await
     }
 
     async fn replace<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
         let (api, name) = self.api_of(object);
+        let _pass = self.gate.pass(&Key::of(object).namespace).await;
         api.replace(&name, &by(manager), object).await
     }
 
     async fn replace_status<K: Object>(&self, manager: Manager, object: &K) -> kube::Result<K> {
         let (api, name) = self.api_of(object);
+        let _pass = self.gate.pass(&Key::of(object).namespace).await;
         api.replace_status(&name, &by(manager), object).await
     }
 
@@ -127,15 +137,18 @@ impl Cluster for ApiServer {
         desired: &K,
         conflicts: Conflicts,
     ) -> kube::Result<K> {
+        let _pass = self.gate.pass(namespace).await;
         let parameters = PatchParams { force: conflicts == Conflicts::Force, ..patch_by(manager) };
         self.api(Some(namespace)).patch(&desired.name_any(), &parameters, &Patch::Apply(desired)).await
     }
 
     async fn merge<K: Object>(&self, manager: Manager, key: &Key, patch: &serde_json::Value) -> kube::Result<K> {
+        let _pass = self.gate.pass(&key.namespace).await;
         self.api(Some(&key.namespace)).patch(&key.name, &patch_by(manager), &Patch::Merge(patch)).await
     }
 
     async fn delete<K: Object>(&self, key: &Key, parameters: &DeleteParams) -> kube::Result<()> {
+        let _pass = self.gate.pass(&key.namespace).await;
         self.api::<K>(Some(&key.namespace)).delete(&key.name, parameters).await.map(|_| ())
     }
 

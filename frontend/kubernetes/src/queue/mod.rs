@@ -16,7 +16,7 @@
 //! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
 
 mod state;
-mod turns;
+pub(crate) mod turns;
 mod workers;
 
 pub use self::state::Sharing;

@@ -19,35 +19,49 @@ pub struct Owner {
 }
 
 /// Keys that wait.
-pub(super) struct Turns<T> {
+pub(crate) struct Turns<T> {
     namespaces: Ring<Ring<VecDeque<T>>>,
 }
 
 impl<T> Turns<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { namespaces: Ring::default() }
     }
 
-    pub(super) fn push(&mut self, owner: Owner, item: T) {
+    pub(crate) fn push(&mut self, owner: Owner, item: T) {
         self.namespaces.entry(owner.namespace).entry(owner.object).push_back(item);
     }
 
     /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
     /// way and cost nobody a turn.
-    pub(super) fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
+    pub(crate) fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
+        self.pop_of(may, |_, item| counts(item))
+    }
+
+    /// [`Turns::pop`]; `counts` hears of which namespace the item is.
+    pub(crate) fn pop_of(
+        &mut self,
+        may: impl Fn(&str) -> bool,
+        mut counts: impl FnMut(&Arc<str>, &T) -> bool,
+    ) -> Option<T> {
         self.namespaces.pop(
             |namespace, objects| {
                 if !may(namespace) {
                     return None;
                 }
-                objects.pop(|_, items| next(items, &counts), VecDeque::is_empty)
+                objects.pop(|_, items| next(items, |item| counts(namespace, item)), VecDeque::is_empty)
             },
             Ring::is_empty,
         )
     }
+
+    /// Nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.namespaces.is_empty()
+    }
 }
 
-fn next<T>(items: &mut VecDeque<T>, counts: impl Fn(&T) -> bool) -> Option<T> {
+fn next<T>(items: &mut VecDeque<T>, mut counts: impl FnMut(&T) -> bool) -> Option<T> {
     while let Some(item) = items.pop_front() {
         if counts(&item) {
             return Some(item);
@@ -83,7 +97,7 @@ impl<P: Default> Ring<P> {
 
     /// Asks the parts in turn until one gives something. That one, if it has more, comes last from then on; those that
     /// were asked before and have something left keep their places.
-    fn pop<T>(&mut self, mut pop: impl FnMut(&str, &mut P) -> Option<T>, is_empty: impl Fn(&P) -> bool) -> Option<T> {
+    fn pop<T>(&mut self, mut pop: impl FnMut(&Arc<str>, &mut P) -> Option<T>, is_empty: impl Fn(&P) -> bool) -> Option<T> {
         let mut at = 0;
         while at < self.order.len() {
             let name = &self.order[at];

@@ -21,6 +21,7 @@ use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, events, job_id, long_work, transition};
 use crate::controllers::reconciler::Next;
+use crate::controllers::resizing::is_resizing;
 use crate::mirrors::ByOwner as _;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -36,6 +37,7 @@ use streams_api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, Reques
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::error::written;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::watch::{Mirrored, Watch};
@@ -47,8 +49,8 @@ const CONCURRENT: usize = 16;
 const SHARE: usize = 256;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
-/// Least time between two writes of the status that change counters only.
-const DESCRIBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Carries the decision out, and describes the job in its status.
 ///
@@ -62,13 +64,15 @@ pub(super) async fn act<C: Cluster>(
     report: &Report,
 ) -> Result<Next, Error> {
     let actor = Actor { reconciler, snapshot, observed, report };
+    let priority = if is_resizing(&observed.status) { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
-            actor.step(step).await?;
+            // What follows waits for it, and be it of another job: the commit ends what was begun.
+            priority.min(Priority::Freeing).of(actor.step(step)).await?;
             // A step was recorded in the status: decide again at once.
             Ok(Next::Observe)
         }
-        JobDecision::Work(actions) => actor.work(actions).await,
+        JobDecision::Work(actions) => priority.of(actor.work(actions)).await,
     }
 }
 
@@ -137,7 +141,8 @@ impl<C: Cluster> Actor<'_, C> {
         deletions.truncate(SHARE);
         let is_put_off = self.put_off_rewrites(&mut others, now);
         let (deleted, written) =
-            future::join(self.several(deletions, CONCURRENT), self.until_refused(others, before)).await;
+            future::join(Priority::Freeing.of(self.several(deletions, CONCURRENT)), self.until_refused(others, before))
+                .await;
         let mut failed = None;
         let mut refused = None;
         for error in deleted.into_iter().chain(written).filter_map(Result::err) {
@@ -502,12 +507,13 @@ impl<C: Cluster> Actor<'_, C> {
         self.remember(|entry| {
             transition::use_up(&mut entry.tasks, change);
             entry.last_failure = None;
+            entry.described = Some(self.reconciler.cluster.now());
         });
         Ok(())
     }
 
-    /// Describes the job in its status, unless the status is up to date. Counters (ready, pending) are written at
-    /// most every 500 ms.
+    /// Describes the job in its status, unless the status is up to date. What changes counters and texts only is written
+    /// some time after the last write (rule job-35).
     async fn describe(&self) -> Result<Next, Error> {
         let wake = self
             .report

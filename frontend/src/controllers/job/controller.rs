@@ -5,14 +5,20 @@ use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
+use crate::controllers::remembered::Remembered;
 use crate::mirrors::{Mirrors, job_of};
 use crate::settings::JobSettings;
 use futures::future;
+use kube::ResourceExt as _;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
+use streams_api::{ParallelRegion, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
+use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -35,8 +41,8 @@ impl JobController {
         settings: &JobSettings,
     ) -> Self {
         let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
-        wake(mirrors, &queue);
         let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
+        wake(mirrors, &queue, &reconciler.looks);
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 
@@ -80,21 +86,87 @@ impl JobController {
     }
 }
 
+/// What a look at a job takes, so many times is the pause before the next one that an object of many asks for.
+const PAUSE_PER_LOOK: u32 = 4;
+/// The longest such pause, and the shortest: below it a pause costs more than it saves.
+const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(500);
+
+/// How long a change of one of many objects of a job waits for others, given how long the last look at the job took
+/// (rule call-24).
+fn pause(look: Duration) -> Duration {
+    let pause = look.saturating_mul(PAUSE_PER_LOOK).min(*PAUSES.end());
+    if pause < *PAUSES.start() { Duration::ZERO } else { pause }
+}
+
+/// Queues a job whenever one of its many objects of this kind changes.
+fn wake_by_one_of_many<K: Mirrored>(
+    mirror: &Watch<K>,
+    mirrors: &Mirrors,
+    jobs: &Queue<Key>,
+    looks: &Remembered<Duration>,
+) {
+    let (there, jobs, looks) = (mirrors.jobs.clone(), jobs.clone(), looks.clone());
+    mirror.subscribe(move |object| {
+        let Some(job) = job_of(object) else { return };
+        let uid = there.get(&job).and_then(|job| job.uid()).unwrap_or_default();
+        let pause = looks.find(&job, &uid, |look| pause(*look)).unwrap_or_default();
+        if pause.is_zero() { jobs.add(job) } else { jobs.add_after(job, pause) }
+    });
+}
+
 /// Queues a job whenever an object that belongs to it changes.
-fn wake(mirrors: &Mirrors, jobs: &Queue<Key>) {
+fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
-    mirrors.processing_elements.wake(jobs, job_of);
-    mirrors.services.wake(jobs, job_of);
-    mirrors.config_maps.wake(jobs, job_of);
+    wake_by_one_of_many(&mirrors.processing_elements, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.services, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.config_maps, mirrors, jobs, looks);
     mirrors.host_pools.wake(jobs, job_of);
     mirrors.exports.wake(jobs, job_of);
     mirrors.imports.wake(jobs, job_of);
     mirrors.consistent_regions.wake(jobs, job_of);
-    // A changed region is urgent: somebody waits for the resize.
-    let regions = jobs.clone();
+    // A changed region is urgent: somebody waits for the resize. What a region says of itself changes nothing.
+    let (regions, there) = (jobs.clone(), mirrors.parallel_regions.clone());
+    let wishes: Remembered<Option<Wish>> = Remembered::default();
+    wishes.end_with(&mirrors.parallel_regions);
     mirrors.parallel_regions.subscribe(move |region| {
-        if let Some(job) = job_of(region) {
+        let Some(job) = job_of(region) else { return };
+        let (key, uid, wish) = (Key::of(region), region.uid().unwrap_or_default(), Some(Wish::of(region)));
+        let is_gone = there.get(&key).is_none();
+        if is_gone || wishes.with(&key, &uid, || None, |known| std::mem::replace(known, wish.clone()) != wish) {
             regions.add_urgent(job);
+        } else {
+            regions.add(job);
         }
     });
+}
+
+/// The part of a region that somebody waits for.
+#[derive(Clone, Debug, PartialEq)]
+struct Wish {
+    width: u32,
+    request: Option<String>,
+    deleting: bool,
+}
+
+impl Wish {
+    fn of(region: &ParallelRegion) -> Self {
+        Self {
+            width: region.spec.width,
+            request: region.annotations().get(names::ANNOTATION_REQUESTED_WIDTHS).cloned(),
+            deleting: region.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_takes_long_to_look_at_is_looked_at_less_often() {
+        // milliseconds of a look -> of the pause
+        for (look, expected) in [(0, 0), (1, 0), (2, 8), (30, 120), (125, 500), (3000, 500)] {
+            assert_eq!(pause(Duration::from_millis(look)), Duration::from_millis(expected), "{look}");
+        }
+    }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Entry {
     /// How long the job was worked on while it was being submitted, as far as its status does not have it yet
     /// (rule job-18).
     pub(crate) unrecorded_work: Duration,
-    /// When the status was last written without a step.
+    /// When the status was last written.
     pub(crate) described: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,

@@ -10,6 +10,7 @@ use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
 use super::snapshot::JobSnapshot;
 use crate::controllers::reconciler::{self, Next};
+use std::time::Instant;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
@@ -26,10 +27,14 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         let Some(job) = job else {
             // The garbage collector deletes its objects, by their owner references (rule job-29).
             self.memory.forget(key);
+            self.looks.forget_all_of(key);
             return Ok(None);
         };
         let job = self.memory.latest(key, job);
-        observe(self, key, job).await.map(Some)
+        let (uid, begun) = (job.metadata.uid.clone().unwrap_or_default(), Instant::now());
+        let observed = observe(self, key, job).await;
+        self.looks.keep(key, &uid, begun.elapsed());
+        observed.map(Some)
     }
 
     fn decide((observed, _): &(JobObservation, JobSnapshot)) -> (JobDecision, Report) {

@@ -11,10 +11,12 @@ use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
 use crate::controllers::owner::owner_of_job;
+use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use crate::settings::JobSettings;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::StoredPlan;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::metrics::Metrics;
@@ -29,6 +31,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) fusion: Arc<dyn Fusion>,
     pub(super) settings: JobSettings,
     pub(super) memory: Memory,
+    /// How long the last look at a job took.
+    pub(super) looks: Remembered<Duration>,
     /// Objects that are rewritten for this version of the frontend.
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
@@ -56,12 +60,18 @@ impl<C> JobReconciler<C> {
             fusion: _,
             settings: _,
             memory,
+            looks,
             rewrites: _,
             free_cpu: _,
             downloads,
             long_work,
         } = self;
-        vec![("jobs", memory.len()), ("downloads", downloads.remembered()), ("long work", long_work.remembered())]
+        vec![
+            ("jobs", memory.len()),
+            ("looks", looks.len()),
+            ("downloads", downloads.remembered()),
+            ("long work", long_work.remembered()),
+        ]
     }
 }
 
@@ -85,10 +95,12 @@ impl<C: Cluster> JobReconciler<C> {
         let downloads = queue("downloads", settings.download_workers);
         let long_work = queue("long_work", settings.long_workers);
         let memory = Memory::new(settings.adl_cache_mib << 20, settings.plan_cache_mib << 20, mirrors);
+        let looks = Remembered::default();
+        looks.end_with(&mirrors.jobs);
         let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();
-        Self { cluster, mirrors, bundles, fusion, settings, memory, rewrites, free_cpu, downloads, long_work }
+        Self { cluster, mirrors, bundles, fusion, settings, memory, looks, rewrites, free_cpu, downloads, long_work }
     }
 
     /// The generation of a stored plan, from memory or from its chunks, or why the chunks do not have it.

@@ -18,6 +18,7 @@ use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Job, ParallelRegion, ParallelRegionStatus, condition};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
@@ -28,6 +29,9 @@ use streams_kubernetes::{Error, Key};
 
 /// Field manager of the region controller.
 const MANAGER: Manager = Manager("streams-parallel-region-controller");
+
+/// How long a region waits for the first commit of its job before it says so (rule elasticity-4).
+const UNSAID: Duration = Duration::from_secs(10);
 
 /// Lets every change that concerns a region wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
@@ -56,6 +60,8 @@ pub(crate) struct RegionObservation {
 pub(crate) struct RegionDecision {
     status: ParallelRegionStatus,
     notices: Vec<Notice>,
+    /// It is written after this time, unless the next one says more before.
+    after: Duration,
 }
 
 impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
@@ -83,7 +89,9 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             None => return None,
         };
         let notices = notices(&before, &after);
-        (after != before).then_some(RegionDecision { status: after, notices })
+        let is_submitting = after.width.is_none() && notices.is_empty();
+        let unsaid = if region.status.is_none() && is_submitting { left(region, *now) } else { Duration::ZERO };
+        (after != before).then_some(RegionDecision { status: after, notices, after: unsaid })
     }
 
     async fn act(
@@ -93,7 +101,10 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         RegionObservation { region, .. }: RegionObservation,
         decision: Option<RegionDecision>,
     ) -> Result<Next, Error> {
-        let Some(RegionDecision { status, notices }) = decision else { return Ok(Next::Rest(Outcome::Done)) };
+        let Some(RegionDecision { status, notices, after }) = decision else { return Ok(Next::Rest(Outcome::Done)) };
+        if !after.is_zero() {
+            return Ok(Next::Rest(Outcome::Again(after)));
+        }
         let mut written = (*region).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
@@ -103,6 +114,13 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         }
         Ok(Next::Rest(Outcome::Done))
     }
+}
+
+/// How long a region that was just created says nothing yet: the commit follows at once, and says more.
+fn left(region: &ParallelRegion, now: Timestamp) -> Duration {
+    let created = region.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let age = created.map_or(UNSAID, |created| Duration::try_from(now.duration_since(created)).unwrap_or_default());
+    UNSAID.saturating_sub(age)
 }
 
 /// Whether nothing controls the object: the job controller makes no such region.

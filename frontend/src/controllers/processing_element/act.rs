@@ -6,6 +6,7 @@ use super::observed::{self, AbsentPod, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
+use crate::controllers::resizing::is_resizing;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PropagationPolicy};
@@ -14,6 +15,7 @@ use std::time::Duration;
 use streams_api::{ProcessingElement, ProcessingElementStatus, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
@@ -42,7 +44,7 @@ impl<C: Cluster> PeReconciler<C> {
         observed: &PeObservation,
         decision: PeDecision,
     ) -> Result<Next, Error> {
-        self.delete(key, answers, &decision.deletions).await?;
+        Priority::Freeing.of(self.delete(key, answers, &decision.deletions)).await?;
         let Some(pe) = answers.pe.clone() else { return Ok(DONE) };
         match decision.action {
             PeAction::Describe => {
@@ -88,6 +90,20 @@ impl<C: Cluster> PeReconciler<C> {
                 }
                 Err(error) => Err(error),
             },
+        }
+    }
+
+    /// What the decision is for (rule call-22).
+    pub(super) fn priority(&self, key: &Key, observed: &PeObservation, decision: &PeDecision) -> Priority {
+        let pe = self.mirrors.processing_elements.get(key);
+        let job = pe.and_then(|pe| self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name)));
+        if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
+            return Priority::Urgent;
+        }
+        match decision.action {
+            PeAction::Record(PeStatusChange::Ended | PeStatusChange::Removed(_)) => Priority::Freeing,
+            PeAction::Describe if decision.status.phase == observed.status.phase => Priority::Telling,
+            PeAction::Describe | PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
         }
     }
 

@@ -18,15 +18,19 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
         }
         OwnerJob::Missing => return waiting("JobMissing", "there is no job that the PE belongs to"),
         OwnerJob::Deleting => return waiting("JobDeleted", "the job is being deleted"),
-        OwnerJob::There { generation, .. }
-            if generation.is_none_or(|committed| committed < observed.wanted.generation) =>
-        {
+        OwnerJob::There { .. } if is_uncommitted(observed) => {
             return waiting("GenerationNotCommitted", "the job has not committed the generation of the PE yet");
         }
         OwnerJob::There { suspended: true, .. } => return waiting(SUSPENDED, "the job is suspended"),
         OwnerJob::There { .. } => {}
     }
     observed.template.as_ref().err().cloned()
+}
+
+/// The job has not committed the generation of the PE yet.
+pub(super) fn is_uncommitted(observed: &PeObservation) -> bool {
+    let OwnerJob::There { generation, .. } = observed.job else { return false };
+    generation.is_none_or(|committed| committed < observed.wanted.generation)
 }
 
 /// The pod of the launch count. Once its creation is recorded, only the pod with the recorded uid: a mirror that lags

@@ -42,6 +42,7 @@ use std::future::Future;
 use std::sync::Arc;
 use streams_api::{Job, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::queue::{self, Outcome, Queue};
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{self, Key};
@@ -167,10 +168,13 @@ impl<C: Cluster> Assignment<'_, C> {
         let Some(request) = requested.flatten() else { return };
         let span = W::span(self, &request);
         let begun = self.reconciler.cluster.now();
+        // Somebody waits for what a running job has done.
+        let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
+        let priority = if runs { Priority::Urgent } else { Priority::Normal };
         tokio::select! {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request came"),
-            result = W::perform(self, &request).instrument(span) => self.keep::<W>(request, result, begun),
+            result = priority.of(W::perform(self, &request)).instrument(span) => self.keep::<W>(request, result, begun),
         }
     }
 

@@ -42,14 +42,18 @@ mod launches;
 mod tests;
 
 use super::describe::describe;
-use super::facts::{blocking, current, obstacle, was_created};
+use super::facts::{blocking, current, is_uncommitted, obstacle, was_created};
 use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
-use streams_api::{DeletedBy, ProcessingElementStatus, condition};
+use std::time::Duration;
+use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
 pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::LaunchReason;
+
+/// How long a PE waits for the commit of its generation before it says so (rule pe-20).
+const UNSAID: Duration = Duration::from_secs(10);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,6 +115,9 @@ pub(crate) fn decide(observed: &PeObservation) -> PeDecision {
         builder.status = describe(observed, builder.status);
         builder.report_stray();
     }
+    if action == PeAction::Describe {
+        builder.leave_to_the_next();
+    }
     builder.finish(action, deletions)
 }
 
@@ -161,6 +168,24 @@ impl<'a> DecisionBuilder<'a> {
         }
     }
 
+    /// Leaves the status as it is if one that follows by itself says the same and more (rule pe-20).
+    fn leave_to_the_next(&mut self) {
+        let observed = self.observed;
+        let before = &observed.status;
+        // The commit follows at once; if it does not, people look for the reason here as well.
+        let awaits_commit = before.phase.is_none() && is_uncommitted(observed);
+        let said_by = observed.wanted.created_at.filter(|_| awaits_commit).map(|created| after(created, UNSAID));
+        if let Some(said_by) = said_by.filter(|by| observed.now < *by) {
+            self.wake(said_by);
+            self.status = before.clone();
+        }
+        // Where a pod runs is told once it runs, or once it says why it does not.
+        let but_for_the_node = ProcessingElementStatus { node_name: before.node_name.clone(), ..self.status.clone() };
+        if self.status.phase != Some(PePhase::Running) && but_for_the_node == *before {
+            self.status = before.clone();
+        }
+    }
+
     fn presence(&self) -> Presence<'a> {
         match (current(self.observed, &self.status), &self.observed.vanished) {
             (Some(pod), _) => Presence::There(pod),
@@ -201,6 +226,11 @@ impl<'a> DecisionBuilder<'a> {
     fn note_created(&mut self) -> Option<PeAction> {
         let pod = current(self.observed, &self.status).filter(|_| !was_created(&self.status))?;
         self.made_from(pod);
+        // That the first pods were created the job tells, once (rule pe-17).
+        let is_first = pod.launch_count == 1;
+        if is_first {
+            return Some(PeAction::Record(PeStatusChange::Created));
+        }
         self.notice(false, "PodCreated", format!("pod {} was created (launch {})", pod.name, pod.launch_count));
         Some(PeAction::Record(PeStatusChange::Created))
     }

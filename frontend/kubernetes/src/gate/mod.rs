@@ -1,0 +1,204 @@
+//! Which calls go first, and how many there are at the same time (rules call-22 and call-23).
+//!
+//! A controller that floods the API server makes everybody wait inside of it, where nobody is more urgent than another.
+//! So calls wait here instead: a call begins when it has a [`Pass`], and gives it back at its end.
+//!
+//! Who calls says what for, once for everything that a piece of work does ([`Priority::of`]); the calls themselves know
+//! nothing of it.
+//!
+//! Knows: namespaces, priorities. Must not know: what a call does, any kind of objects.
+//!
+//! Invariants:
+//! * A call waits only while others are under way, whose end lets the next one in: no timer is needed.
+//! * However much of a higher priority there is, a call of a lower one has its turn.
+//! * Neither the Lease nor a watch passes here.
+
+mod state;
+
+use self::state::State;
+pub use self::state::{Limits, Priority};
+use crate::metrics::{Metrics, PriorityLabels, as_seconds};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use tokio::task_local;
+use tokio::time::Instant;
+
+task_local! {
+    static PRIORITY: Priority;
+}
+
+impl Priority {
+    /// Does `work`, whose calls have this priority; a higher one, if the work around it has one.
+    pub fn of<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        PRIORITY.scope(self.min(Self::around().unwrap_or(self)), work)
+    }
+
+    /// The priority of the work that is going on.
+    fn around() -> Option<Self> {
+        PRIORITY.try_with(|priority| *priority).ok()
+    }
+}
+
+/// Where calls wait. Cheap to clone; all clones are the same gate.
+#[derive(Clone)]
+pub struct Gate {
+    shared: Arc<SharedGate>,
+}
+
+struct SharedGate {
+    state: Mutex<State<Waiting>>,
+    metrics: Metrics,
+}
+
+/// A call that waits.
+struct Waiting {
+    pass: PassOf,
+    wake: oneshot::Sender<Pass>,
+}
+
+/// Who a pass is for.
+#[derive(Clone)]
+struct PassOf {
+    namespace: Arc<str>,
+    priority: Priority,
+}
+
+/// A call may be made while this exists.
+pub struct Pass {
+    gate: Gate,
+    of: Option<PassOf>,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+impl Gate {
+    /// A gate that nobody has passed yet.
+    pub fn new(limits: Limits, metrics: &Metrics) -> Self {
+        let shared = SharedGate { state: Mutex::new(State::new(limits)), metrics: metrics.clone() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Waits until a call for this namespace may be made, with the priority of the work that is going on.
+    pub async fn pass(&self, namespace: &str) -> Pass {
+        let priority = Priority::around().unwrap_or_default();
+        let of = PassOf { namespace: namespace.into(), priority };
+        let (wake, woken) = oneshot::channel();
+        let begun = Instant::now();
+        self.state().ask(Arc::clone(&of.namespace), priority, Waiting { pass: of.clone(), wake }, begun);
+        self.let_in();
+        // The sender is dropped only when nobody waits any more.
+        let pass = woken.await.unwrap_or_else(|_| Pass { gate: self.clone(), of: None });
+        let label = PriorityLabels { priority: priority.name() };
+        self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(begun.elapsed()));
+        pass
+    }
+
+    /// Lets in whoever may.
+    fn let_in(&self) {
+        loop {
+            // The lock ends with the statement: a pass that nobody waits for any more takes it again.
+            let next = self.state().next(Instant::now(), |waiting| !waiting.wake.is_closed());
+            let Some(Waiting { pass, wake }) = next else { return };
+            let pass = Pass { gate: self.clone(), of: Some(pass) };
+            if let Err(mut unwanted) = wake.send(pass)
+                && let Some(of) = unwanted.of.take()
+            {
+                self.state().leave(&of.namespace, of.priority, Instant::now());
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<Waiting>> {
+        // Every change of the state is finished before anything that could panic.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(of) = self.of.take() {
+            self.gate.state().leave(&of.namespace, of.priority, Instant::now());
+            self.gate.let_in();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
+
+    fn gate(calls: usize) -> Gate {
+        Gate::new(Limits::of(calls), &Metrics::new("test"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_nobody_waits_for_any_more_takes_no_place() {
+        let gate = gate(1);
+        let first = gate.pass("a").await;
+        let given_up = timeout(Duration::from_secs(1), gate.pass("a")).await;
+        assert!(given_up.is_err());
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { drop(gate.pass("a").await) }
+        });
+        yield_now().await;
+        drop(first);
+        timeout(Duration::from_secs(1), waiting).await.unwrap().unwrap();
+        let again = timeout(Duration::from_secs(1), gate.pass("b")).await;
+        assert!(again.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_within_urgent_work_is_urgent() {
+        use Priority::{Freeing, Normal, Telling, Urgent};
+        for (around, within, expected) in
+            [(Urgent, Telling, Urgent), (Normal, Freeing, Freeing), (Telling, Telling, Telling)]
+        {
+            let found = around.of(within.of(async { Priority::around() })).await;
+            assert_eq!(found, Some(expected));
+        }
+        assert_eq!(Priority::around(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resize_goes_before_a_flood_of_another_tenant() {
+        // Each call takes 10 ms of one of two processors of the server, however many are under way.
+        let gate = gate(24);
+        let server = Arc::new(tokio::sync::Semaphore::new(2));
+        let call = |namespace: &'static str, priority: Priority| {
+            let (gate, server) = (gate.clone(), Arc::clone(&server));
+            priority.of(async move {
+                let _pass = gate.pass(namespace).await;
+                let _processor = server.acquire_owned().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            })
+        };
+        // Twenty calls, one after the other.
+        let resize = || async {
+            let begun = Instant::now();
+            for _ in 0..20 {
+                call("ours", Priority::Urgent).await;
+            }
+            begun.elapsed()
+        };
+        let alone = resize().await;
+        let flood: Vec<_> = (0..2000).map(|_| tokio::spawn(call("theirs", Priority::Normal))).collect();
+        yield_now().await;
+        let beside = resize().await;
+        assert!(beside <= 4 * alone, "{beside:?} instead of {alone:?}");
+        let progress = flood.iter().filter(|call| call.is_finished()).count();
+        assert!(progress >= 10, "the others go on: {progress}");
+        for call in flood {
+            call.await.unwrap();
+        }
+    }
+}
