@@ -31,8 +31,8 @@ task_local! {
 
 impl Priority {
     /// Does `work`, whose calls have this priority; a higher one, if the work around it has one.
-    pub fn of<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
-        PRIORITY.scope(self.min(Self::around().unwrap_or(self)), work)
+    pub async fn of<F: Future>(self, work: F) -> F::Output {
+        PRIORITY.scope(self.min(Self::around().unwrap_or(self)), work).await
     }
 
     /// The priority of the work that is going on.

@@ -41,7 +41,9 @@ pub(crate) fn between(
         events.push(Notice::warning(redis::MISSING, message(condition::SUBMITTED)));
     }
     if became_true(condition::SUBMITTED) {
-        events.push(Notice::normal("SubmissionSucceeded", format!("Running job {name}")));
+        let pes = after.statistics.as_ref().map_or(0, |statistics| statistics.processing_elements);
+        let note = format!("Running job {name}: {pes} pods were created");
+        events.push(Notice::normal("SubmissionSucceeded", note));
     }
     if after.generation != before.generation
         && let (Some(generation), Some(rollout)) = (after.generation, &after.rollout)

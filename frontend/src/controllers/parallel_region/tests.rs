@@ -174,3 +174,25 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
         assert_eq!(announced, ["JobMissing"], "a job of the name: {has_job}");
     }
 }
+
+#[test]
+fn a_region_says_nothing_until_the_commit_unless_that_takes_long() {
+    // seconds since it was created, committed -> seconds until it is looked at again, the reason that it says
+    let table = [(0, false, Some(10), None), (10, false, None, Some("Submitting")), (0, true, None, Some("AllRunning"))];
+    for (age, committed, again, expected) in table {
+        let server = server();
+        let created = server.now() - std::time::Duration::from_secs(age);
+        server.edit::<ParallelRegion>(&key("flow-0"), |region| {
+            region.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+        });
+        if !committed {
+            server.edit::<Job>(&key("flow"), |job| job.status = None);
+        }
+        let process = RegionProcess::start(&server);
+        let outcome = process.reconcile().unwrap();
+        assert_eq!(outcome, again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))), "{age}");
+        let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status;
+        let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY).cloned());
+        assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age}");
+    }
+}

@@ -348,7 +348,7 @@ fn people_hear_of_what_happens() {
     let announced = |simulation: &PeSimulation| -> Vec<(bool, Cow<'static, str>)> {
         simulation.notices().into_iter().map(|notice| (notice.warning, notice.reason)).collect()
     };
-    assert_eq!(announced(&simulation), [(false, "PodCreated".into())]);
+    assert_eq!(announced(&simulation), [], "the job tells of the first pods");
     simulation.happen(ClusterEvent::End { code: 1 });
     settle(&mut simulation);
     assert_eq!(

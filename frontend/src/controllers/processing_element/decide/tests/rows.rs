@@ -76,6 +76,42 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
 }
 
 #[test]
+fn what_the_next_write_says_is_not_written_but_what_people_look_for_is() {
+    let uncommitted = OwnerJob::There { generation: None, committed_at: None, suspended: false };
+    // created, seconds ago; the phase before -> written, when it is looked at again
+    let table = [
+        (Some(0), None, false, Some(10)),
+        (Some(9), None, false, Some(1)),
+        (Some(10), None, true, None),
+        (None, None, true, None),
+        (Some(0), Some(PePhase::Running), true, None),
+    ];
+    for (age, phase, written, wake) in table {
+        let mut observed = PeObservation { job: uncommitted, ..new() };
+        observed.wanted.created_at = age.map(|age| at(100 - age));
+        observed.now = at(100);
+        observed.status.phase = phase;
+        let decision = decide(&observed);
+        assert_eq!(decision.action, PeAction::Describe);
+        assert_eq!(decision.status != observed.status, written, "{age:?} {phase:?}");
+        assert_eq!(decision.wake_at, wake.map(|seconds| at(100 + seconds)), "{age:?} {phase:?}");
+    }
+    // the stage of a pod that has got a node -> written
+    let pending = |reason: &str| Stage::Pending(why(reason));
+    for (stage, written) in [(pending(""), false), (pending("ImagePullBackOff"), true), (Stage::Running(None), true)] {
+        let bound = |node: Option<&str>, stage: &Stage| {
+            edited(|o| o.pods = vec![ObservedPod { node: node.map(str::to_owned), stage: stage.clone(), ..pod(2) }])
+        };
+        let mut before = bound(None, &pending(""));
+        before.status.node_name = None;
+        let status = settle(before, unseen()).observed.status;
+        let decision = decide(&PeObservation { status: status.clone(), ..bound(Some("node"), &stage) });
+        assert_eq!(decision.status != status, written, "{stage:?}");
+        assert_eq!(decision.status.node_name.is_some(), written, "{stage:?}");
+    }
+}
+
+#[test]
 fn a_pe_that_was_made_by_hand_is_reported_once() {
     // something controls it -> warnings
     for (controlled, expected) in [(true, vec![]), (false, vec!["JobMissing"])] {
