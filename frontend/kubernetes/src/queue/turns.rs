@@ -97,7 +97,11 @@ impl<P: Default> Ring<P> {
 
     /// Asks the parts in turn until one gives something. That one, if it has more, comes last from then on; those that
     /// were asked before and have something left keep their places.
-    fn pop<T>(&mut self, mut pop: impl FnMut(&Arc<str>, &mut P) -> Option<T>, is_empty: impl Fn(&P) -> bool) -> Option<T> {
+    fn pop<T>(
+        &mut self,
+        mut pop: impl FnMut(&Arc<str>, &mut P) -> Option<T>,
+        is_empty: impl Fn(&P) -> bool,
+    ) -> Option<T> {
         let mut at = 0;
         while at < self.order.len() {
             let name = &self.order[at];

@@ -178,7 +178,8 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
 #[test]
 fn a_region_says_nothing_until_the_commit_unless_that_takes_long() {
     // seconds since it was created, committed -> seconds until it is looked at again, the reason that it says
-    let table = [(0, false, Some(10), None), (10, false, None, Some("Submitting")), (0, true, None, Some("AllRunning"))];
+    let table =
+        [(0, false, Some(10), None), (10, false, None, Some("Submitting")), (0, true, None, Some("AllRunning"))];
     for (age, committed, again, expected) in table {
         let server = server();
         let created = server.now() - std::time::Duration::from_secs(age);

@@ -16,10 +16,10 @@ fn most(pes: u64) -> BTreeMap<(&'static str, &'static str), u64> {
         (("create", "configmaps"), pes + 4),
         // That a pod is asked for, that it was created, that it runs (rule pe-20).
         (("update", "streamspes/status"), pes * 3),
-        // The steps: job id, ADL, proposal, commit; and that it is submitted, ready, rolled out.
-        (("update", "streamsjobs/status"), 9),
-        // The commit, and that all run.
-        (("update", "streamsprs/status"), 6),
+        // The steps: job id, ADL, proposal, commit; that it is submitted, ready, rolled out; what is said in between.
+        (("update", "streamsjobs/status"), 10),
+        // The commit and that all run, of each; one more meets another write.
+        (("update", "streamsprs/status"), 7),
         (("create", "streamsprs"), 3),
         (("create", "events"), 6),
     ])
