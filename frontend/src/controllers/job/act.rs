@@ -512,8 +512,8 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// Describes the job in its status, unless the status is up to date. What changes counters and texts only is written
-    /// some time after the last write (rule job-35).
+    /// Describes the job in its status, unless the status is up to date. What changes counters and texts only is
+    /// written some time after the last write (rule job-35).
     async fn describe(&self) -> Result<Next, Error> {
         let wake = self
             .report
