@@ -1,7 +1,10 @@
 //! A job: an application bundle, how it is compiled, and how it runs. What can be edited is said by rule job-31.
 
 use super::pe_options::ImagePullPolicy;
-use super::{BundleReference, FusionOptions, JobStatus, PeOptions, SubmissionValue, ThreadingOptions, schema};
+use super::{
+    BundleReference, FusionOptions, JobStatus, MaxUnavailable, PeOptions, RolloutOptions, SubmissionValue,
+    ThreadingOptions, schema,
+};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
@@ -101,6 +104,9 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
+    /// How PEs whose text a resize changes are restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutOptions>,
     /// No pods run while this is true; everything else stays, and can be changed. Afterwards the pods start again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
@@ -132,6 +138,7 @@ impl JobSpec {
             parallel_regions: Vec::new(),
             processing_element: None,
             resources: None,
+            rollout: None,
             suspend: false,
             submission_time_out_in_seconds: default_time_out(),
             submission_time_values: BTreeMap::new(),
@@ -143,6 +150,17 @@ impl JobSpec {
     /// How long the frontend may work on a submission.
     pub fn submission_time_out(&self) -> Duration {
         Duration::from_secs(self.submission_time_out_in_seconds.into())
+    }
+
+    /// How many PEs a roll-out may have taken down at the same time.
+    pub fn max_unavailable(&self) -> MaxUnavailable {
+        self.rollout.as_ref().map(|rollout| rollout.max_unavailable).unwrap_or_default()
+    }
+
+    /// How long a pod of the job must have been running until it counts as running; `None`: as the frontend says.
+    pub fn min_ready(&self) -> Option<Duration> {
+        let seconds = self.rollout.as_ref()?.min_ready_seconds?;
+        Some(Duration::from_secs(seconds.into()))
     }
 
     /// Options of the PEs, with defaults where the user set none.

@@ -16,7 +16,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`job`] | the kind, its spec, and what of it cannot be changed |
-//! | [`bundle`], [`fusion`], [`threading_model`], [`submission_value`] | parts of that spec |
+//! | [`bundle`], [`fusion`], [`rollout`], [`threading_model`], [`submission_value`] | parts of that spec |
 //! | [`pe_options`] | options of PEs, which the spec of a Job and of each PE has |
 //! | [`job_status`] | its status |
 //!
@@ -59,6 +59,7 @@ pub mod parallel_region;
 pub mod pe_options;
 pub mod processing_element;
 pub mod requested_widths;
+pub mod rollout;
 mod schema;
 pub mod submission_value;
 pub mod threading_model;
@@ -84,6 +85,7 @@ pub use processing_element::{
     ProcessingElementStatus, Termination, TerminationOutcome,
 };
 pub use requested_widths::{RequestedWidth, RequestedWidths};
+pub use rollout::{MaxUnavailable, RolloutOptions};
 pub use submission_value::SubmissionValue;
 pub use threading_model::{DynamicThreading, ThreadingModel, ThreadingOptions};
 

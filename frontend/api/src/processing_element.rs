@@ -238,6 +238,9 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub pod_template_hash: Option<String>,
+    /// Generation of the job whose roll-out took down a pod that ran, to replace it; the last one that did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interrupted_for: Option<u64>,
     /// Value of the annotation `streams.ibm.com/restart-requested` that was acted on last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]

@@ -3,10 +3,10 @@
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
 use super::interfaces::interfaces;
-use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference};
+use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference, placed};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
-use streams_api::{AutomaticFusionFigures, ResolvedFusion, Statistics};
+use streams_api::{AutomaticFusionFigures, ProcessingElement, ResolvedFusion, Statistics};
 use streams_kubernetes::Error;
 use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::Fate;
@@ -22,15 +22,20 @@ pub(crate) fn desired_generation(
 ) -> Result<DesiredGeneration, Error> {
     let mut processing_elements = BTreeMap::new();
     for (pe, origin) in generation.members() {
-        let text = |version: TextVersion| -> Result<TextReference, Error> {
-            let object = builder.processing_element(generation, pe, origin, version);
+        let text = |object: ProcessingElement| -> Result<TextReference, Error> {
             Ok(TextReference { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
         };
-        let newest = text(TextVersion::Newest)?;
-        let carried = if origin.content_id == pe.content_id { None } else { Some(text(TextVersion::Origin)?) };
+        let object = builder.processing_element(generation, pe, origin, TextVersion::Newest);
+        let placement = placed(&object.spec.placement);
+        let newest = text(object)?;
+        let of_origin = || builder.processing_element(generation, pe, origin, TextVersion::Origin);
+        let carried = if origin.content_id == pe.content_id { None } else { Some(text(of_origin())?) };
         let wanted = DesiredPe {
             origin: origin.generation,
+            is_new: pe.fate() == Fate::Added,
             restartable: pe.restartable,
+            runtime_id: origin.runtime_id.clone(),
+            placement,
             text: newest,
             carried,
             service: hash(&builder.service(&generation.plan, pe))?,

@@ -50,7 +50,7 @@
 //! 5. host pools, regions, exports, imports, consistent regions, Services, port labels, and the *new* PEs, whose pods
 //!    do not start yet;
 //! 6. the commit: `status.generation`, by compare-and-swap;
-//! 7. the roll-out: every existing PE object is brought to the plan, none waiting for another (rule job-15); the PE
+//! 7. the roll-out: every existing PE object is brought to the plan (rule job-15), in waves (rule job-49); the PE
 //!    controller replaces a pod only if its PE has another runtime id, or another placement (rule pe-3);
 //! 8. what neither plan nor proposal refers to is deleted. Then the generation is rolled out: pods of deleted PEs,
 //!    which Kubernetes ends, are not waited for, and their PEs' ids are not given away while they are there.

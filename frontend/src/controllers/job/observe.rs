@@ -9,7 +9,8 @@ use super::generation::{Generation, Settled};
 use super::in_force::in_force;
 use super::observe_transport::look;
 use super::observed::{
-    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject, ObservedPe, PodState,
+    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject, ObservedPe,
+    PodState, placed,
 };
 use super::off_thread::off_thread;
 use super::owned::Owned;
@@ -149,6 +150,7 @@ pub(super) async fn observe<C: Cluster>(
         refused_widths: refused,
         widths_to_take_over: to_take_over,
         job_config_map: labels,
+        max_unavailable: job.spec.max_unavailable(),
         children,
         transport,
         tasks,
@@ -395,6 +397,13 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
         run,
+        has_running_pod: status.phase == Some(PePhase::Running),
+        running_since: status.running_since.map(|since| since.0),
+        is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
+        is_stopped: false,
+        runtime_id: status.runtime_id,
+        placement: placed(&pe.spec.placement),
+        interrupted_for: status.interrupted_for,
         says,
     }
 }

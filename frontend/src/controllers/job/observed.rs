@@ -13,7 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{CommittedRegion, JobStatus, ResolvedFusion, Statistics};
+use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, Placement, ResolvedFusion, Statistics};
 
 /// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub(crate) struct JobObservation {
     pub(crate) widths_to_take_over: BTreeMap<u64, u32>,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
+    /// How many PEs a roll-out may have taken down at the same time.
+    pub(crate) max_unavailable: MaxUnavailable,
     /// Objects of the job.
     pub(crate) children: Children,
     /// The Secret for transport security, if it is of concern.
@@ -170,8 +172,14 @@ pub(crate) struct Effect {
 pub(crate) struct DesiredPe {
     /// The generation that it was last started with.
     pub(crate) origin: u64,
+    /// The generation adds it.
+    pub(crate) is_new: bool,
     /// Whether it may be created again when a user deleted it.
     pub(crate) restartable: bool,
+    /// Hash of what its pod can observe of its text.
+    pub(crate) runtime_id: String,
+    /// Where its pod may run; `None` is anywhere.
+    pub(crate) placement: Option<Box<Placement>>,
     /// Its text in this generation.
     pub(crate) text: TextReference,
     /// An older text that a running PE cannot tell from it. It is used as long as it exists.
@@ -196,6 +204,11 @@ impl DesiredPe {
         let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(ObservedObject::is_whole);
         let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
         carried.into_iter().chain([(TextVersion::Newest, &self.text)]).find(|(_, text)| exists(text))
+    }
+
+    /// Whether the object is as it should be.
+    pub(crate) fn is_applied_to(&self, current: &ObservedPe, children: &Children) -> bool {
+        self.choose(children).is_some_and(|(_, text)| text.processing_element == current.object.applied)
     }
 }
 
@@ -313,8 +326,44 @@ pub(crate) struct ObservedPe {
     pub(crate) launched: bool,
     /// The state of its pod.
     pub(crate) run: PodState,
+    /// Its pod runs, perhaps an older text.
+    pub(crate) has_running_pod: bool,
+    /// Since when.
+    pub(crate) running_since: Option<Timestamp>,
+    /// Its pod is on its way, or waits for the one before it to go.
+    pub(crate) is_starting: bool,
+    /// A user stopped it.
+    pub(crate) is_stopped: bool,
+    /// Hash of what its pod can observe of the text that it was made from.
+    pub(crate) runtime_id: Option<String>,
+    /// Where its spec says that the pod may run; `None` is anywhere.
+    pub(crate) placement: Option<Box<Placement>>,
+    /// Generation whose roll-out took down a pod that ran.
+    pub(crate) interrupted_for: Option<u64>,
     /// What it says of itself, unless it runs.
     pub(crate) says: Words,
+}
+
+impl ObservedPe {
+    /// The state of its pod for a job that wants this of the PE. What was written a moment ago may not be shown yet.
+    pub(crate) fn state(&self, wanted: &DesiredPe) -> PodState {
+        match self.run {
+            PodState::Ready if self.is_made_from_other_than(wanted) => PodState::Pending,
+            run => run,
+        }
+    }
+
+    /// Its pod, if it has one, is replaced when its object becomes what the job wants.
+    pub(crate) fn is_made_from_other_than(&self, wanted: &DesiredPe) -> bool {
+        // What others have changed of its placement is restored before it has an effect.
+        let is_moved = self.object.drift.is_none() && self.placement != wanted.placement;
+        self.runtime_id.as_ref() != Some(&wanted.runtime_id) || is_moved
+    }
+}
+
+/// Where a pod may run, if not anywhere.
+pub(crate) fn placed(placement: &Placement) -> Option<Box<Placement>> {
+    (!placement.is_empty()).then(|| Box::new(placement.clone()))
 }
 
 /// The state of the pod of a PE, as far as the job depends on it.

@@ -13,6 +13,9 @@ const REASONS: usize = 5;
 /// Longest words of a PE, in bytes.
 const WORDS_MAX: usize = 512;
 
+/// Why a PE goes on with its older text for now (rule job-49).
+pub(crate) const LATER: &str = "RestartedLater";
+
 /// Why a PE has no pod although nothing but a correction of the spec or of the cluster helps (rules job-41 and pe-4).
 const REFUSED: [&str; 4] = ["QuotaExceeded", "PodRefused", "CheckpointVolumeMissing", "CheckpointRepositoryUnknown"];
 
@@ -79,11 +82,13 @@ impl Waits {
     }
 }
 
-/// Those come first that need a correction, then by id.
+/// Those come first that need a correction, then by id; those that wait for others come last.
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut groups: Vec<_> = self.by_reason.iter().collect();
-        groups.sort_by_key(|(reason, group)| (!REFUSED.contains(&reason.as_str()), group.ids.first().copied()));
+        groups.sort_by_key(|(reason, group)| {
+            (*reason == LATER, !REFUSED.contains(&reason.as_str()), group.ids.first().copied())
+        });
         for (number, (reason, group)) in groups.iter().take(REASONS).enumerate() {
             let separator = if number == 0 { "" } else { "; " };
             write!(f, "{separator}{group}")?;

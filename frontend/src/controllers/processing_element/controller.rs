@@ -11,6 +11,7 @@ use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
 use crate::settings::{JobSettings, PodSettings};
 use kube::ResourceExt;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Job, ProcessingElement};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
@@ -112,6 +113,7 @@ struct RelevantState {
     generation: Option<u64>,
     deleting: bool,
     suspended: bool,
+    min_ready: Option<Duration>,
     redis: Option<String>,
 }
 
@@ -122,6 +124,7 @@ impl RelevantState {
             generation: job.status.as_ref().and_then(|status| status.generation),
             deleting: job.metadata.deletion_timestamp.is_some(),
             suspended: job.spec.suspend,
+            min_ready: job.spec.min_ready(),
             redis: redis_configuration(job).cloned(),
         }
     }

@@ -3,7 +3,7 @@
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
 use super::facts::{SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
-use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage, after};
+use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
 
@@ -80,7 +80,7 @@ fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<
         }
         Stage::Running(since) => {
             let since = since.or(status.running_since.as_ref().map(|since| since.0));
-            let settled = since.is_none_or(|since| after(since, observed.min_ready) <= observed.now);
+            let settled = since.is_none_or(|since| observed.has_settled(since));
             Some(if settled {
                 doing(PePhase::Running, "Running", "the pod runs")
             } else {

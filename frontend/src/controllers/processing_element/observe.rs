@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{HostPool, Job, ProcessingElement, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -50,9 +51,16 @@ impl<C: Cluster> PeReconciler<C> {
                 .filter(|(launch, _)| *launch == launch_count)
                 .map(|(_, vanished)| vanished),
             refusal: answers.refused.as_ref().map(refusal),
-            min_ready: self.min_ready,
+            min_ready: self.min_ready(pe),
             status,
         })
+    }
+
+    /// How long a pod must have been running until it counts as running: as its job says, else the frontend.
+    fn min_ready(&self, pe: &ProcessingElement) -> Duration {
+        let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name));
+        let of_job = job.filter(|job| is_controlled_by(pe.meta(), &**job)).and_then(|job| job.spec.min_ready());
+        of_job.unwrap_or(self.min_ready)
     }
 
     fn job(&self, pe: &ProcessingElement) -> OwnerJob {

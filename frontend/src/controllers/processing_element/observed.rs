@@ -205,6 +205,13 @@ pub(crate) struct PodEnd {
     pub(crate) finished_at: Option<Timestamp>,
 }
 
+impl PeObservation {
+    /// Whether a pod that has been running since then counts as running (rule pe-14).
+    pub(crate) fn has_settled(&self, since: Timestamp) -> bool {
+        after(since, self.min_ready) <= self.now
+    }
+}
+
 /// A pod that should have been gone for this long is on a node that does not answer (rule pe-5).
 const UNANSWERED: Duration = Duration::from_secs(30);
 

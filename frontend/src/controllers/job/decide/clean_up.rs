@@ -4,9 +4,8 @@ use super::super::chunks::Document;
 use super::super::observed::JobObservation;
 use super::super::tasks::Slot;
 use super::prepare::wanted_target;
-use super::{
-    Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, roll_out_end, superfluous,
-};
+use super::waves::stalled_at;
+use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
 use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
 
@@ -27,7 +26,7 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     // Once its neighbours have their new specs, no PE sends to a removed PE any more. The removed PE stays until they
     // run, but not beyond the time-out: it may occupy resources that they wait for.
     if !is_rolled_out(observed, wanted) {
-        match roll_out_end(observed) {
+        match stalled_at(observed, wanted, draft.report.held_back) {
             Some(end) if observed.now >= end => {}
             Some(end) => return draft.wake(end),
             None => return,

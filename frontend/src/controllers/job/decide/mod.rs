@@ -17,8 +17,8 @@
 //! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply |
 //! | commit | | one write of the status |
 //!
-//! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation and repairs what users delete;
-//! [`clean_up`](clean_up::clean_up) deletes what neither track refers to.
+//! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation, PEs that run in [`waves`], and
+//! repairs what users delete; [`clean_up`](clean_up::clean_up) deletes what neither track refers to.
 //!
 //! Widths that a request wants of several regions are compiled at once. The controller writes them into the regions at
 //! the same time ([`JobAction::TakeOver`]).
@@ -33,6 +33,7 @@
 mod clean_up;
 mod prepare;
 mod roll_out;
+mod waves;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
@@ -191,6 +192,8 @@ pub(crate) struct Report {
     pub(crate) without_pods: Waits,
     /// Something that the job needs is lost.
     pub(crate) lost: Option<String>,
+    /// PEs that are restarted later in the roll-out.
+    pub(crate) held_back: usize,
     /// Objects are deleted now. They may still exist for a while.
     pub(crate) deletes: bool,
     /// When to look again although nothing happens.

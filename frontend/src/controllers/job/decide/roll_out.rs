@@ -4,6 +4,7 @@ use super::super::chunks::Document;
 use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
 use super::super::tasks::{PublishRequest, Remedy, Task};
 use super::super::waits::Words;
+use super::waves::Changes;
 use super::{
     Child, Current, Draft, JobAction, StoredDocument, WhichGeneration, after, committed, is_submitted, proposed,
     superfluous,
@@ -78,7 +79,8 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
     let of = WhichGeneration::Committed;
     let submitted = is_submitted(observed);
     let mut without_text = Vec::new();
-    let mut outdated = Vec::new();
+    let mut changes = Changes::default();
+    let mut drifted = Vec::new();
     for (id, pe) in &wanted.processing_elements {
         let service = children.services.get(id).map(|object| Current::of(object, &pe.service));
         draft.ensure(observed, Child::Service(*id), of, service);
@@ -105,7 +107,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         let state = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         match (current, state) {
             (Some(current), Some(state)) if state.as_wanted || observed.rewrites.is_some() => {
-                match current.run {
+                match current.state(pe) {
                     PodState::Ready => draft.report.ready += 1,
                     PodState::Completed => draft.report.completed += 1,
                     PodState::Suspended if observed.suspended => draft.report.suspended += 1,
@@ -117,12 +119,13 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
                 if !state.as_wanted {
                     draft.rewrite(observed, Child::ProcessingElement(*id), of);
                 } else if draft.may_restore(observed, state.drift) {
-                    outdated.push(*id);
+                    drifted.push(*id);
                 }
             }
             _ => {
-                draft.report.wait(*id, is_launched, &Words::default());
-                outdated.push(*id);
+                if !changes.add(*id, pe, current) {
+                    draft.report.wait(*id, is_launched, &Words::default());
+                }
             }
         }
     }
@@ -131,7 +134,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             draft.act(JobAction::RestoreMetadata(name.clone()));
         }
     }
-    for id in outdated {
+    for id in drifted.into_iter().chain(changes.now(observed, wanted, draft)) {
         draft.act(JobAction::Apply(Child::ProcessingElement(id), of));
     }
     if !without_text.is_empty() {
@@ -160,10 +163,8 @@ pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneratio
     wanted.processing_elements.iter().all(|(id, pe)| match pes.get(id) {
         None => !pe.restartable,
         Some(current) => {
-            let applied = pe
-                .choose(&observed.children)
-                .is_some_and(|(_, text)| text.processing_element == current.object.applied);
-            applied && (pe.origin != wanted.generation || current.run != PodState::Pending)
+            let applied = pe.is_applied_to(current, &observed.children);
+            applied && (pe.origin != wanted.generation || current.state(pe) != PodState::Pending)
         }
     })
 }

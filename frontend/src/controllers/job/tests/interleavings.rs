@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Waker};
+use streams_api::{MaxUnavailable, RolloutOptions};
 use streams_kubernetes_fake::Fault;
 
 #[derive(Clone, Debug)]
@@ -20,6 +21,10 @@ enum Disturbance {
     Race(Vec<usize>),
     Work,
     RunPods,
+    /// One PE is looked at: the pod that it has is replaced by one that does not run yet, or runs.
+    RunPod(u64, bool),
+    /// So many PEs may be down in a roll-out.
+    MaxUnavailable(u32),
     Collect,
     Crash,
     CrashAtWrite(usize, bool),
@@ -43,6 +48,8 @@ fn event() -> impl Strategy<Value = Disturbance> {
         4 => prop::collection::vec(0_usize..4, 1..60).prop_map(Disturbance::Race),
         8 => Just(Disturbance::Work),
         4 => Just(Disturbance::RunPods),
+        4 => (0_u64..10, any::<bool>()).prop_map(|(id, runs)| Disturbance::RunPod(id, runs)),
+        2 => (1_u32..4).prop_map(Disturbance::MaxUnavailable),
         4 => Just(Disturbance::Collect),
         1 => Just(Disturbance::Crash),
         2 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Disturbance::CrashAtWrite(after, has_effect)),
@@ -82,6 +89,12 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::Race(order) => race(simulation, order),
         Disturbance::Work => drop(simulation.work()),
         Disturbance::RunPods => drop(simulation.run_pods()),
+        Disturbance::RunPod(id, true) => drop(simulation.run_pod(*id)),
+        Disturbance::RunPod(id, false) => simulation.take_down(*id),
+        Disturbance::MaxUnavailable(count) => simulation.change_spec(|spec| {
+            let max_unavailable = MaxUnavailable::Count(*count);
+            spec.rollout = Some(RolloutOptions { max_unavailable, ..RolloutOptions::default() });
+        }),
         Disturbance::Collect => drop(simulation.collect()),
         Disturbance::Crash => simulation.crash(),
         Disturbance::CrashAtWrite(after, has_effect) => simulation.crash_at_write(*after, *has_effect),

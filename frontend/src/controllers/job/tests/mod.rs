@@ -10,6 +10,7 @@
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects;
 //! * [`memories`] — what is remembered ends;
+//! * [`waves`] — the order of a roll-out;
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
@@ -23,3 +24,4 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod waves;

@@ -2,7 +2,7 @@
 
 use super::simulation::{JobSimulation, NOT_RESTARTABLE, Snapshot, UserDeletion};
 use crate::controllers::job::child::Child;
-use streams_api::InitialWidth;
+use streams_api::{InitialWidth, MaxUnavailable, RolloutOptions};
 
 /// What users do, one action after the other, each when nothing happens any more.
 type Actions = &'static [fn(&mut JobSimulation)];
@@ -52,6 +52,20 @@ fn pes_encrypt_their_connections() {
 #[test]
 fn a_region_grows_and_shrinks() {
     any_crash_leads_to_the_same_end("resizes", JobSimulation::running(), &[|w| w.resize(0, 5), |w| w.resize(0, 1)]);
+}
+
+#[test]
+fn a_job_is_resized_in_waves() {
+    let simulation = JobSimulation::running();
+    simulation.change_spec(|spec| {
+        let max_unavailable = MaxUnavailable::Count(1);
+        spec.rollout = Some(RolloutOptions { max_unavailable, ..RolloutOptions::default() });
+    });
+    any_crash_leads_to_the_same_end(
+        "waves",
+        simulation,
+        &[|w| w.resize_both([4, 3]), |w| w.resize(0, 1), |w| w.resize(1, 1)],
+    );
 }
 
 #[test]

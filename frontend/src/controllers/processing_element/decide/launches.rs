@@ -80,10 +80,12 @@ impl DecisionBuilder<'_> {
         }
         let wanted = &self.observed.wanted;
         let first = self.first_launch_count();
+        let interrupted_for = self.interrupted_for(reason);
         let status = &mut self.status;
         status.launch_count = if reason == LaunchReason::First { first } else { status.launch_count.saturating_add(1) };
         status.pod_name = Some(pod::name(&wanted.name, &wanted.uid, status.launch_count));
         status.pod_uid = None;
+        status.interrupted_for = interrupted_for.or(status.interrupted_for);
         (status.content_id, status.runtime_id, status.pod_template_hash) = (None, None, None);
         (status.node_name, status.running_since, status.next_restart_time) = (None, None, None);
         if wanted.restart_requested.is_some() {
@@ -141,6 +143,20 @@ impl DecisionBuilder<'_> {
             }
         }
         self.is_restart_due().then_some(LaunchReason::Ended)
+    }
+
+    /// The generation whose roll-out takes down a pod that runs, if this launch does (rule job-49).
+    fn interrupted_for(&self, reason: LaunchReason) -> Option<u64> {
+        let (observed, status) = (self.observed, &self.status);
+        let is_changed = reason == LaunchReason::PlacementChanged
+            || (status.launch_count > 0 && status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id));
+        let pod = current(observed, status).filter(|pod| !pod.is_deleting() && recorded(status).is_none())?;
+        let runs = match &pod.stage {
+            Stage::Running(since) => since.is_none_or(|since| observed.has_settled(since)),
+            Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => false,
+        };
+        let OwnerJob::There { generation, .. } = observed.job else { return None };
+        (is_changed && runs).then(|| generation.unwrap_or_default().max(observed.wanted.generation))
     }
 
     fn is_restart_requested(&self) -> bool {

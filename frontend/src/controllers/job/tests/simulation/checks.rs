@@ -24,7 +24,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Object;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes_fake::{Call, Server, Verb};
-use streams_proto::fusion::v1::{Plan, ProcessingElement as Planned};
+use streams_proto::fusion::v1::{Fate, Plan, ProcessingElement as Planned};
 
 /// What is checked before each write.
 struct Inspector {
@@ -449,6 +449,7 @@ impl Now<'_> {
         let name = call.key.name.to_string();
         if let Some(pe) = call.object::<ProcessingElement>() {
             self.is_ours::<ProcessingElement>(call);
+            self.few_are_down(&pe);
             assert!(self.has_pe(pe.spec.id), "{name} is applied before a plan that has it is stored");
             let committed = self.committed.as_ref().and_then(|c| c.members().find(|(p, _)| p.id == pe.spec.id));
             if let Some((planned, origin)) = committed {
@@ -480,6 +481,39 @@ impl Now<'_> {
         } else if name == names::job_config_map(JOB) {
             self.is_ours::<ConfigMap>(call);
         }
+    }
+
+    /// A PE that runs is restarted only if roll-outs have not taken down too many already (rule job-49), and after the
+    /// new ones.
+    fn few_are_down(&self, next: &ProcessingElement) {
+        let Some(committed) = &self.committed else { return };
+        let runs = |pe: &ProcessingElement| {
+            pe.status.as_ref().filter(|status| status.phase == Some(PePhase::Running))?.runtime_id.clone()
+        };
+        let pes: Vec<ProcessingElement> = self.server.list();
+        let before = pes.iter().find(|pe| pe.name_any() == next.name_any());
+        if before.and_then(runs).is_none_or(|runs| runs == next.spec.runtime_id) {
+            return;
+        }
+        let is_down = |pe: &&ProcessingElement| {
+            let status = pe.status.clone().unwrap_or_default();
+            let is_going = runs(pe).is_some_and(|runs| runs != pe.spec.runtime_id);
+            let is_back = matches!(status.phase, Some(PePhase::Running | PePhase::Completed | PePhase::Suspended));
+            is_going || (status.interrupted_for == Some(committed.number) && !is_back)
+        };
+        let is_other = |pe: &&ProcessingElement| pe.spec.id != next.spec.id && self.has_pe(pe.spec.id);
+        let down: Vec<u64> = pes.iter().filter(is_other).filter(is_down).map(|pe| pe.spec.id).collect();
+        let limit = self.job.spec.max_unavailable().of(committed.members().count());
+        assert!(down.len() < limit, "PE {} is to be restarted while {down:?} are down", next.spec.id);
+        let started = self.status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0);
+        let is_late = started.is_none_or(|at| self.server.now().duration_since(at).as_secs() >= 300);
+        let never_ran = |id: u64| {
+            let pe = pes.iter().find(|pe| pe.spec.id == id);
+            pe.is_some_and(|pe| pe.status.as_ref().is_none_or(|status| status.running_since.is_none()))
+        };
+        let new = committed.plan.processing_elements.iter().filter(|pe| pe.fate() == Fate::Added);
+        let new: Vec<u64> = new.map(|pe| pe.id).filter(|id| !is_late && never_ran(*id)).collect();
+        assert!(new.is_empty(), "PE {} is to be restarted before {new:?} run", next.spec.id);
     }
 
     /// An object that is there belongs to the job, and is not on its way out.

@@ -5,6 +5,7 @@ use crate::controllers::job::decide::Child;
 use crate::controllers::job::resources::parse_milli;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use std::collections::BTreeMap;
@@ -196,11 +197,17 @@ impl JobSimulation {
     /// The PE controller: PEs of committed generations are started when they have to run something else. Says whether
     /// there were any.
     pub(in super::super) fn run_pods(&self) -> bool {
+        let ids: Vec<u64> = self.pes().into_keys().collect();
+        ids.into_iter().fold(false, |changed, id| self.run_pod(id) | changed)
+    }
+
+    /// The PE controller looks at one PE. Says whether there was something to do.
+    pub(in super::super) fn run_pod(&self, id: u64) -> bool {
         let Some(committed) = self.status().generation else { return false };
         let refused_pods = self.services.state().refused_pods;
         let suspended = self.server.get::<Job>(&key()).is_some_and(|job| job.spec.suspend);
         let mut changed = false;
-        for (id, pe) in self.pes() {
+        if let Some(pe) = self.pe(id) {
             let status = pe.status.clone().unwrap_or_default();
             let is_suspended = suspended && status.phase != Some(PePhase::Completed);
             let was_suspended = status.phase == Some(PePhase::Suspended);
@@ -208,11 +215,12 @@ impl JobSimulation {
             let said_so = status.phase == Some(PePhase::Waiting);
             let is_current = status.observed_generation == pe.metadata.generation
                 && is_refused == said_so
-                && is_suspended == was_suspended;
+                && is_suspended == was_suspended
+                && !matches!(status.phase, Some(PePhase::Starting | PePhase::BackOff));
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
             if is_current || is_going || text.is_none() || pe.spec.generation > committed {
-                continue;
+                return false;
             }
             self.note_state();
             let now = self.server.now();
@@ -231,17 +239,24 @@ impl JobSimulation {
                         condition::set(&mut status.conditions, kind, false, "PodRefused", &words, None, now);
                     }
                 });
-                changed = true;
-                continue;
+                return true;
             }
             let starts = status.created_launch_count == 0
                 || was_suspended
+                || status.phase == Some(PePhase::BackOff)
                 || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
             if starts {
                 self.count_start(id);
             }
+            let interrupts = starts && status.phase == Some(PePhase::Running);
             self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
                 let status = pe.status.get_or_insert_default();
+                if interrupts {
+                    status.interrupted_for = Some(committed);
+                }
+                if starts {
+                    status.running_since = Some(Time(now));
+                }
                 status.phase = Some(PePhase::Running);
                 status.observed_generation = pe.metadata.generation;
                 status.launch_count += u64::from(starts);
@@ -252,6 +267,39 @@ impl JobSimulation {
             changed = true;
         }
         changed
+    }
+
+    /// The pod of a PE goes if the PE has to run another text; the next one does not run yet.
+    pub(in super::super) fn take_down(&self, id: u64) {
+        let committed = self.status().generation;
+        let Some(pe) = self.pe(id).filter(|pe| committed.is_some_and(|committed| pe.spec.generation <= committed))
+        else {
+            return;
+        };
+        let status = pe.status.unwrap_or_default();
+        if status.phase != Some(PePhase::Running) || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id) {
+            return;
+        }
+        self.note_state();
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            let status = pe.status.get_or_insert_default();
+            (status.runtime_id, status.running_since) = (None, None);
+            status.interrupted_for = committed;
+        });
+        self.break_down(id, PePhase::Starting);
+    }
+
+    /// A PE does not run any more, and says so.
+    pub(in super::super) fn break_down(&self, id: u64, phase: PePhase) {
+        let now = self.server.now();
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            let status = pe.status.get_or_insert_default();
+            status.observed_generation = pe.metadata.generation;
+            status.phase = Some(phase);
+            status.running_since = None;
+            let words = if phase == PePhase::BackOff { "it failed" } else { "" };
+            condition::set(&mut status.conditions, condition::READY, false, &format!("{phase:?}"), words, None, now);
+        });
     }
 
     /// The pod of a PE ends as it should, and is not replaced.

@@ -178,6 +178,34 @@ fn what_ended_before_the_job_was_suspended_stays_ended() {
 }
 
 #[test]
+fn a_launch_that_takes_a_running_pod_down_says_for_which_generation() {
+    let text = |o: &mut PeObservation| o.wanted.runtime_id = "r1".to_owned();
+    let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), ..pod(2) };
+    let request = |o: &mut PeObservation| o.wanted.restart_requested = Some("1".to_owned());
+    let committed = |generation| OwnerJob::There { generation: Some(generation), committed_at: None, suspended: false };
+    // what the PE is like -> what the next launch interrupts it for; it was interrupted for 0 before
+    let table: Vec<(&str, PeObservation, Option<u64>)> = vec![
+        ("text", edited(text), Some(1)),
+        ("placement", edited(|o| o.template = Ok(template("t0", "p1"))), Some(1)),
+        ("a later generation, which keeps the PE", edited(|o| (text(o), o.job = committed(4)).0), Some(4)),
+        ("a request, and text", edited(|o| (text(o), request(o)).0), Some(1)),
+        ("a request", edited(request), Some(0)),
+        ("its pod does not run", edited(|o| (text(o), o.pods = vec![pending.clone()]).0), Some(0)),
+        ("its pod has ended", edited(|o| (text(o), o.pods = vec![failed(2)]).0), Some(0)),
+        ("its pod runs not for long enough", edited(|o| (text(o), o.min_ready = Duration::from_secs(500)).0), Some(0)),
+    ];
+    for (what, mut observed, expected) in table {
+        observed.status.interrupted_for = Some(0);
+        let settled = settle(observed, unseen());
+        assert_eq!(
+            (settled.observed.status.launch_count, settled.observed.status.interrupted_for),
+            (3, expected),
+            "{what}"
+        );
+    }
+}
+
+#[test]
 fn a_pe_that_has_completed_is_not_started_because_its_text_changed() {
     // exit code, restartCompletedPod -> why another pod is asked for
     let table =

@@ -1,0 +1,142 @@
+//! Which PEs take a new text now, and which later: the order of a roll-out (rule job-49).
+//!
+//! Everything follows from the objects: a frontend that has just begun to lead goes on in the middle of a wave. What a
+//! roll-out took down is said by the PEs themselves ([`ObservedPe::interrupted_for`]).
+//!
+//! Knows: what PEs run, and what they should. Must not know: why their texts changed.
+
+use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, ObservedPe, PodState};
+use super::super::waits::{LATER, Waits, Words};
+use super::{Draft, after, is_submitted, roll_out_end};
+use k8s_openapi::jiff::Timestamp;
+
+/// PEs whose objects are not as the generation wants them.
+#[derive(Default)]
+pub(super) struct Changes {
+    /// PEs that nothing interrupts: they have no pod that runs, or it stays.
+    pub(super) at_once: Vec<u64>,
+    /// Some of them take another text, and are down.
+    pub(super) are_down: bool,
+    /// PEs whose pod runs, and is replaced.
+    interrupting: Vec<u64>,
+}
+
+impl Changes {
+    /// Adds a PE, by ascending id; `None` if it does not exist. Says whether its pod is to be replaced.
+    pub(super) fn add(&mut self, id: u64, pe: &DesiredPe, current: Option<&ObservedPe>) -> bool {
+        let replaces = current.is_some_and(|current| current.is_made_from_other_than(pe));
+        let interrupts = replaces && current.is_some_and(|current| current.has_running_pod);
+        if interrupts {
+            self.interrupting.push(id);
+        } else {
+            self.at_once.push(id);
+            self.are_down |= replaces;
+        }
+        interrupts
+    }
+
+    /// The PEs whose objects are to be written now. Of the others, says what they wait for.
+    pub(super) fn now(self, observed: &JobObservation, wanted: &DesiredGeneration, draft: &mut Draft) -> Vec<u64> {
+        let Self { at_once: mut now, are_down, mut interrupting } = self;
+        if interrupting.is_empty() {
+            return now;
+        }
+        let end = roll_out_end(observed).filter(|end| observed.now < *end);
+        let new = new_pes(observed, wanted);
+        let why = if !new.is_empty() && end.is_some() {
+            Some(format!("it is restarted when new PEs run: {new}"))
+        } else if are_down && end.is_some() {
+            Some("it is restarted after those that are down".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            end.into_iter().for_each(|end| draft.wake(end));
+            put_off(&interrupting, &why, draft);
+            return now;
+        }
+        let limit = observed.max_unavailable.of(wanted.processing_elements.len());
+        let (taken_down, until) = taken_down(observed, wanted);
+        until.into_iter().for_each(|until| draft.wake(until));
+        let room = limit.saturating_sub(taken_down.count()).min(interrupting.len());
+        let later = interrupting.split_off(room);
+        for id in &interrupting {
+            draft.report.wait(*id, true, &Words::default());
+        }
+        now.extend(interrupting);
+        let why = if taken_down.is_empty() {
+            "it is restarted when those before it run".to_owned()
+        } else {
+            format!("it is restarted when those before it run: {taken_down}")
+        };
+        put_off(&later, &why, draft);
+        now
+    }
+}
+
+fn put_off(ids: &[u64], why: &str, draft: &mut Draft) {
+    let words = Words::of(LATER, why);
+    for id in ids {
+        draft.report.wait(*id, true, &words);
+    }
+    draft.report.held_back = ids.len();
+}
+
+/// PEs that the generation adds, and that do not run yet but will.
+fn new_pes(observed: &JobObservation, wanted: &DesiredGeneration) -> Waits {
+    let submitted = is_submitted(observed);
+    let mut waits = Waits::default();
+    for (id, pe) in wanted.processing_elements.iter().filter(|(_, pe)| pe.is_new) {
+        match observed.children.processing_elements.get(id) {
+            // It is not made again (rule job-27).
+            None if !pe.restartable && submitted => {}
+            None => waits.add(*id, &Words::of("Deleted", "it is made again")),
+            Some(current) if current.state(pe) == PodState::Pending => waits.add(*id, &current.says),
+            Some(_) => {}
+        }
+    }
+    waits
+}
+
+/// PEs that roll-outs took down and that do not run again yet; and when fewer of them may count although nothing has
+/// happened.
+fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, Option<Timestamp>) {
+    let end = roll_out_end(observed).filter(|end| observed.now < *end);
+    let mut waits = Waits::default();
+    let mut until = None;
+    for (id, pe) in &wanted.processing_elements {
+        let Some(current) = observed.children.processing_elements.get(id) else { continue };
+        if current.is_stopped
+            || matches!(current.state(pe), PodState::Ready | PodState::Completed | PodState::Suspended)
+        {
+            continue;
+        }
+        let is_going = current.has_running_pod
+            && current.is_made_from_other_than(pe)
+            && pe.is_applied_to(current, &observed.children);
+        let is_of_this = current.interrupted_for == Some(wanted.generation);
+        // A newer generation does not wait for what an older one has broken.
+        let is_of_older = current.interrupted_for.is_some() && current.is_starting && end.is_some();
+        if is_going || is_of_this || is_of_older {
+            waits.add(*id, &current.says);
+        }
+        if is_of_older && !is_of_this {
+            until = end;
+        }
+    }
+    (waits, until)
+}
+
+/// When what earlier generations left goes although not every PE has its new text: as long as PEs are restarted in
+/// waves, when none of them came to run for the resize time-out.
+pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration, held_back: usize) -> Option<Timestamp> {
+    let end = roll_out_end(observed)?;
+    if held_back == 0 {
+        return Some(end);
+    }
+    let pes = &observed.children.processing_elements;
+    let of_this = wanted.processing_elements.iter().filter(|(_, pe)| pe.origin == wanted.generation);
+    let running = of_this.filter_map(|(id, pe)| pes.get(id).filter(|current| current.state(pe) == PodState::Ready));
+    let newest = running.filter_map(|current| current.running_since).max();
+    Some(newest.map_or(end, |since| end.max(after(since, observed.deadlines.resize))))
+}

@@ -1,0 +1,276 @@
+//! The order of a roll-out, and PEs that are restarted in waves (rule job-49).
+
+use super::simulation::JobSimulation;
+use crate::controllers::job::decide::{Child, JobAction, JobDecision, WhichGeneration};
+use k8s_openapi::jiff::SignedDuration;
+use streams_api::{MaxUnavailable, PePhase, RolloutOptions, condition};
+
+fn running(max_unavailable: MaxUnavailable) -> JobSimulation {
+    let simulation = JobSimulation::running();
+    limit(&simulation, max_unavailable);
+    simulation
+}
+
+fn limit(simulation: &JobSimulation, max_unavailable: MaxUnavailable) {
+    simulation.change_spec(|spec| {
+        spec.rollout = Some(RolloutOptions { max_unavailable, ..RolloutOptions::default() });
+    });
+}
+
+/// Goes on, with no pod starting, until this generation is committed.
+fn until_committed(simulation: &mut JobSimulation, generation: u64) {
+    for _ in 0..100 {
+        if simulation.status().generation == Some(generation) {
+            return;
+        }
+        simulation.round();
+        simulation.work();
+        simulation.collect();
+    }
+    panic!("generation {generation} is never committed");
+}
+
+/// PEs that the next decision brings to the committed generation.
+fn next(simulation: &mut JobSimulation) -> Vec<u64> {
+    simulation.leader.catch_up();
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    let pes = actions.into_iter().filter_map(|action| match action {
+        JobAction::Apply(Child::ProcessingElement(id), WhichGeneration::Committed) => Some(id),
+        _ => None,
+    });
+    pes.collect()
+}
+
+fn deletes(simulation: &mut JobSimulation) -> bool {
+    simulation.leader.catch_up();
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    actions.iter().any(|action| matches!(action, JobAction::Delete(..)))
+}
+
+fn message(simulation: &JobSimulation, kind: &str) -> String {
+    condition::get(&simulation.status().conditions, kind).map(|said| said.message.clone()).unwrap_or_default()
+}
+
+/// The controller comes to rest while no pod moves.
+fn reconcile(simulation: &mut JobSimulation) {
+    for _ in 0..5 {
+        simulation.reconcile();
+        simulation.work();
+        simulation.wait(1);
+    }
+}
+
+#[test]
+fn restarted_pes_wait_for_new_ones_and_are_not_more_than_permitted() {
+    // may be down -> restarted first, of the source and the sink
+    let table = [
+        (MaxUnavailable::Count(1), vec![0]),
+        (MaxUnavailable::Percent(10), vec![0]),
+        (MaxUnavailable::Percent(20), vec![0, 1]),
+        (MaxUnavailable::Count(5), vec![0, 1]),
+        (MaxUnavailable::default(), vec![0, 1]),
+    ];
+    for (max_unavailable, first) in table {
+        let mut simulation = running(max_unavailable);
+        simulation.resize(0, 4);
+        until_committed(&mut simulation, 1);
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "the new PEs 8 and 9 do not run yet");
+        reconcile(&mut simulation);
+        let said = message(&simulation, condition::PROGRESSING);
+        assert!(said.contains("PEs 0, 1 (RestartedLater): it is restarted when new PEs run: PEs 8, 9"), "{said}");
+        simulation.run_pod(8);
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "one of them runs");
+        simulation.run_pod(9);
+        assert_eq!(next(&mut simulation), first, "{max_unavailable}");
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
+#[test]
+fn the_next_wave_waits_until_the_one_before_runs_whoever_leads() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    // Its object is written, its pod runs the old text, then it is going, then the new one is on its way: each seen by
+    // a leader who remembers, and by one who does not.
+    for step in 0..3 {
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "step {step}");
+        assert!(!deletes(&mut simulation), "what is removed goes last");
+        simulation.crash();
+        assert_eq!(next(&mut simulation), Vec::<u64>::new(), "step {step}, another leader");
+        if step == 1 {
+            simulation.take_down(0);
+        }
+    }
+    reconcile(&mut simulation);
+    let said = message(&simulation, condition::PROGRESSING);
+    assert!(said.contains("PE 1 (RestartedLater): it is restarted when those before it run: PE 0"), "{said}");
+    simulation.run_pod(0);
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.round();
+    assert!(!deletes(&mut simulation), "PE 1 does not run its new text");
+    simulation.run_pod(1);
+    assert!(deletes(&mut simulation));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn pes_that_are_down_go_first_and_do_not_count() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.break_down(1, PePhase::BackOff);
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.round();
+    // It is still down, for its own reasons.
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn what_never_runs_with_its_new_text_stops_the_roll_out_and_a_newer_one_goes_on() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    simulation.round();
+    simulation.take_down(0);
+    simulation.break_down(0, PePhase::BackOff);
+    reconcile(&mut simulation);
+    assert_eq!(next(&mut simulation), Vec::<u64>::new());
+    // The time-out removes what earlier generations left, and restarts nothing.
+    simulation.wait(301);
+    reconcile(&mut simulation);
+    assert_eq!(next(&mut simulation), Vec::<u64>::new());
+    for kind in [condition::PROGRESSING, condition::RESIZE_DELAYED] {
+        let said = message(&simulation, kind);
+        assert!(said.contains("PE 0 (BackOff): it failed; PE 1 (RestartedLater)"), "{kind}: {said}");
+    }
+    assert!(simulation.pe(5).is_none(), "it may hold the room that is waited for");
+    // Back: PE 1 runs what is wanted of it.
+    simulation.forget_starts();
+    simulation.resize(0, 2);
+    until_committed(&mut simulation, 2);
+    assert_eq!(next(&mut simulation), [0, 1], "one is down, the other runs what it should");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [0, 8]);
+    // On: the PE that is down does not count any more.
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 3);
+    simulation.round();
+    simulation.take_down(0);
+    simulation.break_down(0, PePhase::BackOff);
+    simulation.resize(1, 1);
+    until_committed(&mut simulation, 4);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_newer_roll_out_counts_what_the_one_before_took_down_as_long_as_it_is_starting() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    simulation.round();
+    simulation.take_down(0);
+    simulation.resize(0, 3);
+    until_committed(&mut simulation, 2);
+    for id in [8, 9] {
+        if simulation.pe(id).is_some() {
+            simulation.run_pod(id);
+        }
+    }
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 0 is on its way");
+    simulation.wait(301);
+    assert_eq!(next(&mut simulation), [1], "not for ever");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn past_the_time_out_restarts_and_removals_do_not_wait_for_new_pes() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.services.change(|services| services.refused_pods = [8, 9].into());
+    simulation.resize(0, 4);
+    until_committed(&mut simulation, 1);
+    simulation.run_pods();
+    reconcile(&mut simulation);
+    assert_eq!(next(&mut simulation), Vec::<u64>::new());
+    simulation.leader.catch_up();
+    let wake_at = simulation.leader.decided().1.wake_at.expect("it looks again by itself");
+    let left = wake_at.duration_since(simulation.server.now());
+    assert!(left <= SignedDuration::from_secs(300), "{left}");
+    simulation.server.advance(left.try_into().unwrap());
+    for restarted in [0, 1] {
+        assert_eq!(next(&mut simulation), [restarted]);
+        simulation.round();
+        simulation.run_pods();
+    }
+    reconcile(&mut simulation);
+    let said = message(&simulation, condition::RESIZE_DELAYED);
+    assert!(said.contains("PEs 8, 9 (PodRefused)"), "{said}");
+    simulation.services.change(|services| services.refused_pods.clear());
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn as_long_as_waves_go_on_what_is_removed_stays_whatever_time_it_takes() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    simulation.round();
+    simulation.wait(290);
+    simulation.run_pod(0);
+    simulation.wait(20);
+    assert!(!deletes(&mut simulation), "PE 1 still sends to it");
+    simulation.wait(300);
+    assert!(deletes(&mut simulation), "nothing has moved for long");
+}
+
+#[test]
+fn what_interrupts_nothing_waits_for_nobody() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    // Shares of all PEs change, and the texts of two.
+    simulation.give(1000);
+    simulation.settle();
+    simulation.complete(1);
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    assert_eq!(next(&mut simulation), [1, 2, 3, 4, 6, 7], "the completed sink at once, the source after it");
+    simulation.round();
+    assert_eq!(next(&mut simulation), [0]);
+}
+
+#[test]
+fn a_suspended_job_is_rolled_out_at_once() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.change_spec(|spec| spec.suspend = true);
+    simulation.settle();
+    simulation.resize(0, 4);
+    until_committed(&mut simulation, 1);
+    assert_eq!(next(&mut simulation), [0, 1]);
+}
+
+/// While waves go on, and a moment after a write that the mirror does not show yet, a PE that runs its older text does
+/// not count as one that runs what is wanted.
+#[test]
+fn a_write_that_is_not_shown_yet_is_not_taken_for_the_end_of_the_roll_out() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    simulation.round();
+    // The mirror does not hear of the write.
+    let (_, report) = simulation.leader.decided();
+    assert_eq!((report.pending, report.held_back), (2, 1));
+}
