@@ -34,3 +34,4 @@ mod suspension;
 mod tables;
 mod traces;
 mod transport;
+mod waves;

@@ -37,12 +37,26 @@ const NAME: &str = "hold";
 impl Quota {
     /// No more than `more` further objects can be created from now on.
     pub(crate) async fn after(it: &Fixture, limited: Limited, more: usize) -> Result<Self> {
-        let (resource, there) = match limited {
-            Limited::ConfigMaps => ("configmaps", count::<ConfigMap>(it).await?),
-            Limited::Services => ("services", count::<Service>(it).await?),
-            Limited::Pods => ("pods", count::<Pod>(it).await?),
+        let there = match limited {
+            Limited::ConfigMaps => count::<ConfigMap>(it).await?,
+            Limited::Services => count::<Service>(it).await?,
+            Limited::Pods => count::<Pod>(it).await?,
         };
-        let hard = (there + more).to_string();
+        Self::of(it, limited, there + more).await
+    }
+
+    /// No object can be created from now on, whatever goes meanwhile.
+    pub(crate) async fn none(it: &Fixture, limited: Limited) -> Result<Self> {
+        Self::of(it, limited, 0).await
+    }
+
+    async fn of(it: &Fixture, limited: Limited, hard: usize) -> Result<Self> {
+        let resource = match limited {
+            Limited::ConfigMaps => "configmaps",
+            Limited::Services => "services",
+            Limited::Pods => "pods",
+        };
+        let hard = hard.to_string();
         let quota = json!({"metadata": {"name": NAME}, "spec": {"hard": {resource: hard}}});
         let api = Api::<ResourceQuota>::namespaced(it.client.clone(), &it.namespace);
         api.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
