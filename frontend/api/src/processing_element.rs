@@ -245,6 +245,13 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub restart_requested: Option<String>,
+    /// Value of the annotation `streams.ibm.com/stop-requested` that was acted on last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub stop_requested: Option<String>,
+    /// A user stopped the PE for good: it has no pod until that is taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// Node that the pod was bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
@@ -287,7 +294,7 @@ pub enum PePhase {
     Completed,
     /// The pod failed and is not replaced.
     Failed,
-    /// The pod was deleted and is not replaced.
+    /// The pod was deleted and is not replaced, or a user stopped the PE.
     Stopped,
     /// There is no pod because the job is suspended.
     Suspended,
@@ -296,7 +303,7 @@ pub enum PePhase {
 /// Who deleted a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletedBy {
-    /// The PE controller, because of `deleteFailedPod`.
+    /// The PE controller, because of `deleteFailedPod`, or because a user suspended the job or stopped the PE.
     Controller,
     /// Somebody else.
     Other,
@@ -348,6 +355,8 @@ pub enum TerminationOutcome {
     Lost,
     /// The operator deleted it because the job was suspended.
     Suspended,
+    /// The operator deleted it because a user stopped the PE.
+    Stopped,
 }
 
 #[cfg(test)]

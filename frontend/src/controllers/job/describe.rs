@@ -368,11 +368,9 @@ impl Conditions<'_> {
             (Some(lost), _) => Some(("Lost", lost.clone())),
             (None, 0) => None,
             (None, count) => {
-                let (pes, their) = if count == 1 { ("PE is", "its") } else { ("PEs are", "their") };
-                let message = format!(
-                    "{count} {pes} down, and {their} policy or {their} operators do not permit a restart: {}",
-                    report.down
-                );
+                let (pes, stay) = if count == 1 { ("PE is", "stays") } else { ("PEs are", "stay") };
+                let because = "because of policies, operators or users";
+                let message = format!("{count} {pes} down and {stay} so {because}: {}", report.down);
                 Some(("ProcessingElementsDown", message))
             }
         };

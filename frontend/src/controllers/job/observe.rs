@@ -384,8 +384,9 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         Some(PePhase::Suspended) => PodState::Suspended,
         _ => PodState::Pending,
     };
-    // A PE that has completed, or is suspended, takes a new text without another pod.
+    // A PE that has completed, is suspended, or was stopped, takes a new text without another pod.
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
+        || status.stopped
         || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let run = if is_current && same_content { run } else { PodState::Pending };
     let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
@@ -400,7 +401,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         has_running_pod: status.phase == Some(PePhase::Running),
         running_since: status.running_since.map(|since| since.0),
         is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
-        is_stopped: false,
+        is_stopped: status.stopped,
         runtime_id: status.runtime_id,
         placement: placed(&pe.spec.placement),
         interrupted_for: status.interrupted_for,

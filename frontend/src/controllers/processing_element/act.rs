@@ -256,6 +256,8 @@ impl<C: Cluster> PeReconciler<C> {
             | PeStatusChange::Created
             | PeStatusChange::Removed(_)
             | PeStatusChange::RequestMet
+            | PeStatusChange::Stopped
+            | PeStatusChange::Continued
             | PeStatusChange::PutOff => {}
         }
     }

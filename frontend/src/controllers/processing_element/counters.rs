@@ -44,6 +44,7 @@ impl Counters {
             TerminationOutcome::Deleted => "deleted",
             TerminationOutcome::Lost => "lost",
             TerminationOutcome::Suspended => "suspended",
+            TerminationOutcome::Stopped => "stopped",
         };
         self.ends.get_or_create(&EndLabels { outcome }).inc();
     }

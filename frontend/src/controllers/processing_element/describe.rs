@@ -2,7 +2,9 @@
 //!
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
-use super::facts::{SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created};
+use super::facts::{
+    STOPPED, SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created,
+};
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
@@ -19,7 +21,11 @@ fn doing(phase: PePhase, reason: impl Into<String>, message: impl Into<String>) 
 }
 
 fn waiting(waiting: Obstacle) -> PhaseSummary {
-    let phase = if waiting.reason == SUSPENDED { PePhase::Suspended } else { PePhase::Waiting };
+    let phase = match waiting.reason {
+        SUSPENDED => PePhase::Suspended,
+        STOPPED => PePhase::Stopped,
+        _ => PePhase::Waiting,
+    };
     doing(phase, waiting.reason, waiting.message)
 }
 
@@ -110,12 +116,19 @@ fn before_creation(observed: &PeObservation, status: &ProcessingElementStatus) -
 fn after_the_end(observed: &PeObservation, status: &ProcessingElementStatus) -> PhaseSummary {
     let Some(last) = recorded(status) else { return doing(PePhase::Starting, "Unknown", "") };
     let how = how_it_ended(last);
-    let suspended = last.outcome == TerminationOutcome::Suspended;
-    if !suspended && !is_restart_permitted(observed.wanted.policies, last) {
+    let permitted = is_restart_permitted(observed.wanted.policies, last);
+    let is_done = last.outcome == TerminationOutcome::Completed && !permitted;
+    if let Some(stopped) = obstacle(observed).filter(|obstacle| obstacle.reason == STOPPED && !is_done) {
+        return waiting(stopped);
+    }
+    let comes_back = matches!(last.outcome, TerminationOutcome::Suspended | TerminationOutcome::Stopped);
+    if !comes_back && !permitted {
         return match last.outcome {
             TerminationOutcome::Completed => doing(PePhase::Completed, "PodCompleted", how),
             TerminationOutcome::Failed => doing(PePhase::Failed, "PodFailed", how),
-            TerminationOutcome::Deleted | TerminationOutcome::Suspended => doing(PePhase::Stopped, "PodDeleted", how),
+            TerminationOutcome::Deleted | TerminationOutcome::Suspended | TerminationOutcome::Stopped => {
+                doing(PePhase::Stopped, "PodDeleted", how)
+            }
             TerminationOutcome::Lost => doing(PePhase::Failed, "PodEndUnknown", how),
         };
     }

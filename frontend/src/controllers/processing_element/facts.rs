@@ -9,9 +9,21 @@ use streams_api::{DeletedBy, ProcessingElementStatus, Termination, TerminationOu
 /// Why no pod may run while the job is suspended.
 pub(super) const SUSPENDED: &str = "JobSuspended";
 
+/// Why a PE that a user stopped has no pod.
+pub(super) const STOPPED: &str = "StopRequested";
+
+/// Whether a user wants the PE to be stopped (rule pe-20), with this status.
+pub(super) fn is_stopped(observed: &PeObservation) -> bool {
+    let (requested, status) = (&observed.wanted.stop_requested, &observed.status);
+    requested.is_some() && (status.stopped || *requested != status.stop_requested)
+}
+
 /// Why no pod may be launched or created now (rule pe-4).
 pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
     let waiting = |reason, message: &str| Some(Obstacle { reason, message: message.to_owned() });
+    if is_stopped(observed) || observed.status.stopped {
+        return waiting(STOPPED, "a user stopped the PE");
+    }
     match observed.job {
         OwnerJob::Missing if !observed.wanted.controlled => {
             return waiting("JobMissing", "no job controls the PE: it was made by hand, and no pod is created for it");
@@ -67,8 +79,8 @@ pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bo
         TerminationOutcome::Failed | TerminationOutcome::Lost => policies.restart_failed,
         TerminationOutcome::Completed => policies.restart_completed,
         TerminationOutcome::Deleted => policies.restart_deleted,
-        // It is up to the job, not to the policies (rule pe-19).
-        TerminationOutcome::Suspended => false,
+        // It is up to the job and its users, not to the policies (rules pe-19 and pe-20).
+        TerminationOutcome::Suspended | TerminationOutcome::Stopped => false,
     };
     by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))
 }
@@ -81,6 +93,7 @@ pub(super) fn how_it_ended(termination: &Termination) -> String {
         TerminationOutcome::Completed => format!("pod {pod_name} completed{code}"),
         TerminationOutcome::Deleted => format!("pod {pod_name} was deleted"),
         TerminationOutcome::Suspended => format!("pod {pod_name} was deleted because the job was suspended"),
+        TerminationOutcome::Stopped => format!("pod {pod_name} was deleted because a user stopped the PE"),
         TerminationOutcome::Lost => format!("pod {pod_name} is gone, and nobody saw how it ended"),
         TerminationOutcome::Failed => {
             let mut text = format!("pod {pod_name} failed{code}");

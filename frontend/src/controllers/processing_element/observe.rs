@@ -16,7 +16,7 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::{Error, Key};
 
-/// Longest request to restart that is kept as it is (schema).
+/// Longest request to restart or stop that is kept as it is (schema).
 const REQUEST_MAX: usize = 1024;
 
 impl<C: Cluster> PeReconciler<C> {
@@ -157,6 +157,7 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
         generation: pe.spec.generation,
         runtime_id: pe.spec.runtime_id.clone(),
         restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| bounded(text)),
+        stop_requested: pe.annotations().get(names::ANNOTATION_STOP_REQUESTED).map(|text| bounded(text)),
         policies: Policies::of(&pe.spec.options, pe.spec.restart_failed_pod()),
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct PeObject {
     pub(crate) runtime_id: String,
     /// The last request of a user to restart it; of bounded length.
     pub(crate) restart_requested: Option<String>,
+    /// The last request of a user to stop it, if it was not taken back; of bounded length.
+    pub(crate) stop_requested: Option<String>,
     /// What becomes of a pod that ended.
     pub(crate) policies: Policies,
 }

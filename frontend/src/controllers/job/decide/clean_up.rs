@@ -26,7 +26,7 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     // Once its neighbours have their new specs, no PE sends to a removed PE any more. The removed PE stays until they
     // run, but not beyond the time-out: it may occupy resources that they wait for.
     if !is_rolled_out(observed, wanted) {
-        match stalled_at(observed, wanted, draft.report.held_back) {
+        match stalled_at(observed, wanted) {
             Some(end) if observed.now >= end => {}
             Some(end) => return draft.wake(end),
             None => return,

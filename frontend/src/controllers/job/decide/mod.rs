@@ -192,8 +192,6 @@ pub(crate) struct Report {
     pub(crate) without_pods: Waits,
     /// Something that the job needs is lost.
     pub(crate) lost: Option<String>,
-    /// PEs that are restarted later in the roll-out.
-    pub(crate) held_back: usize,
     /// Objects are deleted now. They may still exist for a while.
     pub(crate) deletes: bool,
     /// When to look again although nothing happens.
@@ -387,8 +385,10 @@ pub(crate) fn is_submitted(observed: &JobObservation) -> bool {
         return true;
     }
     let pes = &observed.children.processing_elements;
-    committed(observed)
-        .is_some_and(|wanted| wanted.processing_elements.keys().all(|id| pes.get(id).is_some_and(|pe| pe.launched)))
+    committed(observed).is_some_and(|wanted| {
+        // A user who stops a PE does not wait for its pod.
+        wanted.processing_elements.keys().all(|id| pes.get(id).is_some_and(|pe| pe.launched || pe.is_stopped))
+    })
 }
 
 fn committed(observed: &JobObservation) -> Option<&DesiredGeneration> {

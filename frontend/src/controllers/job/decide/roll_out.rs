@@ -164,7 +164,10 @@ pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneratio
         None => !pe.restartable,
         Some(current) => {
             let applied = pe.is_applied_to(current, &observed.children);
-            applied && (pe.origin != wanted.generation || current.state(pe) != PodState::Pending)
+            let is_concerned = pe.origin == wanted.generation
+                || current.interrupted_for == Some(wanted.generation)
+                || (current.has_running_pod && current.is_made_from_other_than(pe));
+            applied && (!is_concerned || current.state(pe) != PodState::Pending)
         }
     })
 }

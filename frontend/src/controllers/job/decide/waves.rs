@@ -79,7 +79,6 @@ fn put_off(ids: &[u64], why: &str, draft: &mut Draft) {
     for id in ids {
         draft.report.wait(*id, true, &words);
     }
-    draft.report.held_back = ids.len();
 }
 
 /// PEs that the generation adds, and that do not run yet but will.
@@ -127,16 +126,18 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
     (waits, until)
 }
 
-/// When what earlier generations left goes although not every PE has its new text: as long as PEs are restarted in
-/// waves, when none of them came to run for the resize time-out.
-pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration, held_back: usize) -> Option<Timestamp> {
+/// When what earlier generations left goes although not every PE has its new text: past the resize time-out. If PEs are
+/// restarted one wave after the other, it begins anew with each of them that runs.
+pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Timestamp> {
     let end = roll_out_end(observed)?;
-    if held_back == 0 {
+    let pes = &wanted.processing_elements;
+    let restarted: Vec<_> = pes.iter().filter(|(_, pe)| !pe.is_new && pe.origin == wanted.generation).collect();
+    if restarted.len() <= observed.max_unavailable.of(pes.len()) {
         return Some(end);
     }
-    let pes = &observed.children.processing_elements;
-    let of_this = wanted.processing_elements.iter().filter(|(_, pe)| pe.origin == wanted.generation);
-    let running = of_this.filter_map(|(id, pe)| pes.get(id).filter(|current| current.state(pe) == PodState::Ready));
-    let newest = running.filter_map(|current| current.running_since).max();
+    let current = |id| observed.children.processing_elements.get(id);
+    let running = restarted.into_iter().filter_map(|(id, pe)| Some((current(id)?, pe)));
+    let running = running.filter(|(current, pe)| current.state(pe) == PodState::Ready);
+    let newest = running.filter_map(|(current, _)| current.running_since).max();
     Some(newest.map_or(end, |since| end.max(after(since, observed.deadlines.resize))))
 }

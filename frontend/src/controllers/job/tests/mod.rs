@@ -4,7 +4,7 @@
 //!   rest;
 //! * [`table`] — the rows of the decision, one by one;
 //! * [`submissions`] — submissions that take long, or that the cluster does not permit;
-//! * [`suspension`] — jobs that users suspend and resume;
+//! * [`suspension`] — jobs that users suspend and resume, and PEs that they stop;
 //! * [`behaviour`] — what users see in particular situations;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;

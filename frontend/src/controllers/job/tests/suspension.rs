@@ -1,4 +1,4 @@
-//! Jobs that users suspend and resume (rule job-44).
+//! Jobs that users suspend and resume (rule job-44), and PEs that they stop (rule pe-20).
 
 use super::simulation::JobSimulation;
 use streams_api::{JobPhase, JobStatus, PePhase, condition};
@@ -50,6 +50,31 @@ fn a_suspended_job_keeps_everything_but_its_pods_and_can_be_resized() {
     assert_eq!(reason(&simulation.status(), condition::SUSPENDED), None);
     assert_eq!(simulation.starts().into_values().collect::<Vec<_>>(), [1; 7], "each PE once");
     assert_eq!(reasons(&simulation), ["Resumed"]);
+}
+
+#[test]
+fn a_pe_that_a_user_stops_is_told_and_holds_up_nothing() {
+    let mut simulation = JobSimulation::running();
+    simulation.stop(1);
+    simulation.settle();
+    let said = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        let degraded = condition::get(&status.conditions, condition::DEGRADED).cloned().expect("it is said");
+        (status.phase, reason(&status, condition::PROGRESSING).unwrap(), degraded.reason, degraded.message)
+    };
+    let message = "1 PE is down and stays so because of policies, operators or users: PE 1 (StopRequested): a user stopped the PE";
+    let expected = || {
+        let [done, down, message] = ["Done", "ProcessingElementsDown", message].map(str::to_owned);
+        (Some(JobPhase::Degraded), done, down, message)
+    };
+    assert_eq!(said(&simulation), expected());
+    simulation.forget_starts();
+    simulation.resize(0, 1);
+    simulation.settle();
+    assert_eq!(said(&simulation), expected(), "a resize is rolled out without it");
+    assert!(simulation.status().rollout.is_some_and(|rollout| rollout.finished_at.is_some()));
+    assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [0]);
+    assert!(simulation.pe(1).is_some_and(|pe| pe.spec.generation == 1), "it has its text for when it goes on");
 }
 
 #[test]

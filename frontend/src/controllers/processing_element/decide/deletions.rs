@@ -19,20 +19,21 @@ pub(crate) struct Deletion {
 
 /// The pods to delete, by what the status records:
 /// * the failed pod of the launch count, once the status says that it is to be deleted; so, too, one that may run while
-///   the job is suspended (rule pe-19);
+///   the job is suspended (rule pe-19), or was stopped (rule pe-20);
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
 ///   their successor cannot be created (`blocked`).
 pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion> {
     let status = &observed.status;
     let condemned = recorded(status).is_some_and(|last| last.deleted_by == Some(DeletedBy::Controller));
-    let suspended = recorded(status).is_some_and(|last| last.outcome == TerminationOutcome::Suspended);
+    let told = [TerminationOutcome::Suspended, TerminationOutcome::Stopped];
+    let is_told_to_go = recorded(status).is_some_and(|last| told.contains(&last.outcome));
     let goes =
-        |pod: &ObservedPod| pod.launch_count == status.launch_count && condemned && (suspended || pod.has_failed());
+        |pod: &ObservedPod| pod.launch_count == status.launch_count && condemned && (is_told_to_go || pod.has_failed());
     let mut failed: Vec<&ObservedPod> = observed.pods.iter().filter(|pod| pod.has_failed() && !goes(pod)).collect();
     failed.sort_by_key(|pod| Reverse(pod.launch_count));
     let kept = if observed.wanted.policies.delete_failed { 0 } else { KEPT };
     let kept: Vec<&str> = failed.iter().take(kept).map(|pod| pod.uid.as_str()).collect();
-    let blocked = blocked && !observed.job.is_suspended();
+    let blocked = blocked && !observed.job.is_suspended() && !status.stopped;
     let spared = |pod: &ObservedPod| blocked && !was_created(status) && pod.may_run(observed.now);
     let superseded =
         |pod: &ObservedPod| pod.launch_count < status.launch_count && !kept.contains(&pod.uid.as_str()) && !spared(pod);

@@ -1,6 +1,6 @@
 //! Records how pods end, and applies the restart policies (rules pe-7 and pe-8).
 
-use super::super::facts::{SUSPENDED, how_it_ended, is_restart_permitted, recorded, was_created};
+use super::super::facts::{STOPPED, SUSPENDED, how_it_ended, is_restart_permitted, recorded, was_created};
 use super::super::observed::{AbsentPod, Explanation, ObservedPod, PodEnd, Stage, after};
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -90,7 +90,7 @@ impl DecisionBuilder<'_> {
             TerminationOutcome::Completed => (false, "PodCompleted"),
             TerminationOutcome::Deleted => (false, "PodDeleted"),
             TerminationOutcome::Lost => (true, "PodEndUnknown"),
-            TerminationOutcome::Suspended => (false, "PodDeleted"),
+            TerminationOutcome::Suspended | TerminationOutcome::Stopped => (false, "PodDeleted"),
         };
         let what = how_it_ended(&termination);
         status.last_termination = Some(termination);
@@ -104,27 +104,68 @@ impl DecisionBuilder<'_> {
 
     /// While the job is suspended no pod runs. That it is deleted for this reason is recorded before (rule pe-19).
     pub(super) fn suspend(&mut self) -> Option<PeAction> {
-        if !self.observed.job.is_suspended() || !was_created(&self.status) || recorded(&self.status).is_some() {
+        if !self.observed.job.is_suspended() {
             return None;
         }
-        // One that somebody else deletes ends for another reason.
-        let Presence::There(pod) = self.presence() else { return None };
+        self.condemn(TerminationOutcome::Suspended, SUSPENDED, "the job was suspended")
+            .then_some(PeAction::Record(PeStatusChange::Ended))
+    }
+
+    /// A PE that a user stops has no pod until that is taken back (rule pe-20). Both are recorded before anything
+    /// follows from it.
+    pub(super) fn stop(&mut self) -> Option<PeAction> {
+        let requested = &self.observed.wanted.stop_requested;
+        if requested.is_some() && *requested != self.status.stop_requested {
+            self.status.stop_requested.clone_from(requested);
+            // A restart that was requested before does not undo it.
+            self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
+            self.status.next_restart_time = None;
+            self.notice(false, "Stopped", "a user stopped the PE: it has no pod until that is taken back".to_owned());
+            self.status.stopped = true;
+            let ends = self.condemn_stopped();
+            return Some(PeAction::Record(if ends { PeStatusChange::Ended } else { PeStatusChange::Stopped }));
+        }
+        if self.status.stopped && (requested.is_none() || self.is_restart_requested()) {
+            self.status.stopped = false;
+            self.status.stop_requested.clone_from(requested);
+            return Some(PeAction::Record(PeStatusChange::Continued));
+        }
+        if requested.is_none() && self.status.stop_requested.is_some() {
+            // The same value is a new request from now on.
+            self.status.stop_requested = None;
+            return Some(PeAction::Record(PeStatusChange::Continued));
+        }
+        // A pod whose creation was not known yet.
+        (self.status.stopped && self.condemn_stopped()).then_some(PeAction::Record(PeStatusChange::Ended))
+    }
+
+    fn condemn_stopped(&mut self) -> bool {
+        self.condemn(TerminationOutcome::Stopped, STOPPED, "a user stopped the PE")
+    }
+
+    /// Records that the pod ends now because the controller is to delete it; `false` if there is none that may run, or
+    /// somebody else deletes it, so that it ends for another reason.
+    fn condemn(&mut self, outcome: TerminationOutcome, reason: &str, message: &str) -> bool {
+        if !was_created(&self.status) || recorded(&self.status).is_some() {
+            return false;
+        }
+        let Presence::There(pod) = self.presence() else { return false };
         if pod.is_deleting() {
-            return None;
+            return false;
         }
         let status = &mut self.status;
         (status.running_since, status.next_restart_time) = (None, None);
         status.last_termination = Some(Termination {
             pod_name: pod.name.clone(),
             launch_count: status.launch_count,
-            outcome: TerminationOutcome::Suspended,
+            outcome,
             deleted_by: Some(DeletedBy::Controller),
             exit_code: None,
-            reason: SUSPENDED.to_owned(),
-            message: "the job was suspended".to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
             finished_at: Some(Time(self.observed.now)),
         });
-        Some(PeAction::Record(PeStatusChange::Ended))
+        true
     }
 
     /// Records that what is left of the ended pod is deleted by somebody, or is to be deleted now.

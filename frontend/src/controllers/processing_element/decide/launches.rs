@@ -21,6 +21,8 @@ pub(crate) enum LaunchReason {
     OptionsChanged,
     /// The job was suspended, and is not any more.
     Resumed,
+    /// A user stopped the PE, and has taken that back.
+    Continued,
     /// The pod ended, the policies permit another one, and the back-off is over.
     Ended,
 }
@@ -35,6 +37,7 @@ impl LaunchReason {
             Self::PlacementChanged => "PlacementChanged",
             Self::OptionsChanged => "OptionsChanged",
             Self::Resumed => "Resumed",
+            Self::Continued => "StopTakenBack",
             Self::Ended => "PodEnded",
         }
     }
@@ -47,6 +50,7 @@ impl LaunchReason {
             Self::PlacementChanged => "the PE must run somewhere else",
             Self::OptionsChanged => "options changed before the pod ran",
             Self::Resumed => "the job was resumed",
+            Self::Continued => "the PE is not stopped any more",
             Self::Ended => "the pod ended",
         }
     }
@@ -118,8 +122,10 @@ impl DecisionBuilder<'_> {
         if self.is_restart_requested() {
             return Some(LaunchReason::Requested);
         }
-        if recorded(status).is_some_and(|last| last.outcome == TerminationOutcome::Suspended) {
-            return Some(LaunchReason::Resumed);
+        match recorded(status).map(|last| last.outcome) {
+            Some(TerminationOutcome::Suspended) => return Some(LaunchReason::Resumed),
+            Some(TerminationOutcome::Stopped) => return Some(LaunchReason::Continued),
+            _ => {}
         }
         let is_done = |last: &&Termination| {
             last.outcome == TerminationOutcome::Completed && !is_restart_permitted(wanted.policies, last)
@@ -159,7 +165,7 @@ impl DecisionBuilder<'_> {
         (is_changed && runs).then(|| generation.unwrap_or_default().max(observed.wanted.generation))
     }
 
-    fn is_restart_requested(&self) -> bool {
+    pub(super) fn is_restart_requested(&self) -> bool {
         let requested = &self.observed.wanted.restart_requested;
         requested.is_some() && *requested != self.status.restart_requested
     }

@@ -9,6 +9,7 @@
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
 //! | removal | the ended pod was deleted, or is to be deleted now | record by whom |
+//! | stop | a user stops the PE, or takes that back | record it, and that the pod is to be deleted |
 //! | suspend | the job is suspended, and the pod may run | record that it is to be deleted |
 //! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
@@ -98,6 +99,10 @@ pub(crate) enum PeStatusChange {
     RequestMet,
     /// Another pod is asked for.
     Launch(LaunchReason),
+    /// A user stopped the PE.
+    Stopped,
+    /// A user has taken that back.
+    Continued,
     /// The restart is put off.
     PutOff,
 }
@@ -199,6 +204,7 @@ impl<'a> DecisionBuilder<'a> {
             .or_else(|| self.note_created())
             .or_else(|| self.note_end())
             .or_else(|| self.note_removal())
+            .or_else(|| self.stop())
             .or_else(|| self.suspend())
             .or_else(|| self.meet_request())
             .or_else(|| self.launch())

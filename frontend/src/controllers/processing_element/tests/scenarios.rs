@@ -21,7 +21,7 @@ struct Scenario {
     expected: (u64, u64, Option<PePhase>),
 }
 
-const SCENARIOS: [Scenario; 14] = [
+const SCENARIOS: [Scenario; 21] = [
     Scenario { events: &[], expected: (1, 0, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 1 }], expected: (2, 1, Some(PePhase::Running)) },
     Scenario { events: &[ClusterEvent::End { code: 0 }], expected: (1, 0, Some(PePhase::Completed)) },
@@ -47,6 +47,41 @@ const SCENARIOS: [Scenario; 14] = [
     },
     Scenario {
         events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Suspend(true), ClusterEvent::Suspend(false)],
+        expected: (1, 0, Some(PePhase::Completed)),
+    },
+    // A user stops the PE: whatever its text, its policies and its job are by then.
+    Scenario { events: &[ClusterEvent::Stop(Some(1))], expected: (1, 0, Some(PePhase::Stopped)) },
+    Scenario {
+        events: &[
+            ClusterEvent::Policies(255),
+            ClusterEvent::Stop(Some(1)),
+            ClusterEvent::Text { generation: true },
+            ClusterEvent::Commit,
+            ClusterEvent::Suspend(true),
+            ClusterEvent::Suspend(false),
+        ],
+        expected: (1, 0, Some(PePhase::Stopped)),
+    },
+    Scenario {
+        events: &[ClusterEvent::Stop(Some(1)), ClusterEvent::Delete { newest: true }],
+        expected: (1, 0, Some(PePhase::Stopped)),
+    },
+    Scenario {
+        events: &[ClusterEvent::Policies(31), ClusterEvent::End { code: 1 }, ClusterEvent::Stop(Some(1))],
+        expected: (1, 0, Some(PePhase::Stopped)),
+    },
+    // Asked for together, to stop counts.
+    Scenario {
+        events: &[ClusterEvent::Request(1), ClusterEvent::Stop(Some(1))],
+        expected: (1, 0, Some(PePhase::Stopped)),
+    },
+    Scenario {
+        events: &[ClusterEvent::Stop(Some(1)), ClusterEvent::Stop(None)],
+        expected: (1, 0, Some(PePhase::Running)),
+    },
+    // It has done what it was to do, and nobody asks for another pod.
+    Scenario {
+        events: &[ClusterEvent::End { code: 0 }, ClusterEvent::Stop(Some(1))],
         expected: (1, 0, Some(PePhase::Completed)),
     },
     // It has done what it was to do, whatever its text is by now.
@@ -384,6 +419,44 @@ fn a_refused_pod_is_shown_and_tried_again() {
     assert_eq!(simulation.version(), version, "the same refusal is written once");
     settle(&mut simulation);
     assert_eq!(simulation.pods().len(), 1);
+}
+
+/// A crash at every call while the pod is deleted, and while it starts again.
+#[test]
+fn a_stopped_pe_goes_on_when_that_is_taken_back_or_a_restart_is_requested_whichever_call_is_the_last() {
+    for goes_on in [ClusterEvent::Stop(None), ClusterEvent::Request(2)] {
+        for calls in 0..8 {
+            for after_effect in [false, true] {
+                for crash_on_start in [false, true] {
+                    let mut simulation = PeSimulation::new();
+                    settle(&mut simulation);
+                    simulation.notices();
+                    simulation.happen(ClusterEvent::Stop(Some(1)));
+                    simulation.deliver_all();
+                    if !crash_on_start {
+                        simulation.crash_after(calls, after_effect);
+                    }
+                    settle(&mut simulation);
+                    assert!(simulation.pods().is_empty());
+                    assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Stopped)));
+                    let told: Vec<_> = simulation.notices().into_iter().map(|notice| notice.reason).collect();
+                    assert!(told.iter().filter(|reason| *reason == "Stopped").count() <= 1, "{told:?}");
+                    simulation.happen(goes_on);
+                    simulation.deliver_all();
+                    if crash_on_start {
+                        simulation.crash_after(calls, after_effect);
+                    }
+                    settle(&mut simulation);
+                    assert_eq!(launches(&simulation), (2, 0, Some(PePhase::Running)));
+                    // The same request again stops it only if it was taken back meanwhile.
+                    simulation.happen(ClusterEvent::Stop(Some(1)));
+                    settle(&mut simulation);
+                    let is_stopped = launches(&simulation).2 == Some(PePhase::Stopped);
+                    assert_eq!(is_stopped, goes_on == ClusterEvent::Stop(None));
+                }
+            }
+        }
+    }
 }
 
 /// A crash at every call while the pod is deleted, and while it starts again.

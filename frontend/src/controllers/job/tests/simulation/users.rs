@@ -219,6 +219,14 @@ impl JobSimulation {
                 && !matches!(status.phase, Some(PePhase::Starting | PePhase::BackOff));
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
+            if status.stopped {
+                // It takes its text, and nothing more.
+                let is_behind = status.observed_generation != pe.metadata.generation;
+                self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
+                    pe.status.get_or_insert_default().observed_generation = pe.metadata.generation;
+                });
+                return is_behind;
+            }
             if is_current || is_going || text.is_none() || pe.spec.generation > committed {
                 return false;
             }
@@ -299,6 +307,17 @@ impl JobSimulation {
             status.running_since = None;
             let words = if phase == PePhase::BackOff { "it failed" } else { "" };
             condition::set(&mut status.conditions, condition::READY, false, &format!("{phase:?}"), words, None, now);
+        });
+    }
+
+    /// A user stops a PE.
+    pub(in super::super) fn stop(&self, id: u64) {
+        let now = self.server.now();
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            let status = pe.status.get_or_insert_default();
+            (status.phase, status.stopped) = (Some(PePhase::Stopped), true);
+            let words = "a user stopped the PE";
+            condition::set(&mut status.conditions, condition::READY, false, "StopRequested", words, None, now);
         });
     }
 

@@ -97,7 +97,7 @@ fn the_truth_table() {
                 let phase = match row.outcome {
                     TerminationOutcome::Failed | TerminationOutcome::Lost => PePhase::Failed,
                     TerminationOutcome::Completed => PePhase::Completed,
-                    TerminationOutcome::Deleted => PePhase::Stopped,
+                    TerminationOutcome::Deleted | TerminationOutcome::Stopped => PePhase::Stopped,
                     TerminationOutcome::Suspended => PePhase::Suspended,
                 };
                 assert_eq!(status.phase, Some(phase), "{case}");

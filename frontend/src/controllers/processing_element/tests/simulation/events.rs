@@ -37,6 +37,8 @@ pub(in super::super) enum ClusterEvent {
     Imitate,
     /// A user asks for a restart.
     Request(u8),
+    /// A user stops the PE, or takes that back.
+    Stop(Option<u8>),
     /// A user changes the policies.
     Policies(u8),
     /// A user changes an option.
@@ -165,6 +167,15 @@ impl Surroundings {
             }
             ClusterEvent::Request(value) => self.edit(|pe| {
                 pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), value.to_string());
+            }),
+            ClusterEvent::Stop(value) => self.edit(|pe| {
+                let annotations = pe.annotations_mut();
+                match value {
+                    Some(value) => {
+                        annotations.insert(names::ANNOTATION_STOP_REQUESTED.to_owned(), value.to_string());
+                    }
+                    None => drop(annotations.remove(names::ANNOTATION_STOP_REQUESTED)),
+                }
             }),
             ClusterEvent::Policies(bits) => self.edit(|pe| {
                 let options = &mut pe.spec.options;

@@ -133,6 +133,9 @@ impl GroundTruth {
         let job: Job = server.get(&Key::of(pe).sibling(&pe.spec.job_name)).unwrap();
         assert!(job.status.unwrap().generation >= Some(existing.spec.generation), "the generation is committed");
         assert!(!job.spec.suspend, "nothing is launched while the job is suspended");
+        let stop = existing.annotations().get(names::ANNOTATION_STOP_REQUESTED);
+        assert!(stop == before.stop_requested.as_ref() || stop.is_none(), "a request to stop is met first");
+        assert!(!before.stopped, "nothing is launched while the PE is stopped");
         if before.launch_count == 0 {
             return;
         }
@@ -145,7 +148,8 @@ impl GroundTruth {
             return;
         }
         let suspended = |last: &&Termination| {
-            last.launch_count == before.launch_count && last.outcome == TerminationOutcome::Suspended
+            last.launch_count == before.launch_count
+                && matches!(last.outcome, TerminationOutcome::Suspended | TerminationOutcome::Stopped)
         };
         if before.last_termination.as_ref().filter(suspended).is_some() {
             return;

@@ -22,6 +22,7 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,6 +277,13 @@ impl PeSimulation {
         let status = pe.status.clone().unwrap();
         let objects = self.surroundings.server.list::<Pod>();
         let pods: Vec<observed::ObservedPod> = objects.iter().map(pod_status::read).collect();
+        let stop = pe.annotations().get(names::ANNOTATION_STOP_REQUESTED);
+        assert_eq!(stop, status.stop_requested.as_ref(), "a request to stop, or to go on, is met");
+        if status.stopped {
+            assert!(stop.is_some() && pods.iter().all(|pod| pod.end().is_some()), "{pods:?}");
+            assert!(matches!(status.phase, Some(PePhase::Stopped | PePhase::Completed)), "{status:?}");
+            return;
+        }
         assert!(status.launch_count > 0 && status.created_launch_count == status.launch_count, "{status:?}");
         let runs = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
         assert!(runs || status.phase == Some(PePhase::Completed), "{status:?}");
