@@ -28,6 +28,7 @@ mod pods;
 mod refused_specs;
 mod repair;
 mod resizes;
+mod stopped;
 mod submission;
 mod submission_clock;
 mod suspension;
