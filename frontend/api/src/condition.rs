@@ -29,6 +29,8 @@ pub const DEGRADED: &str = "Degraded";
 pub const CONTENDED: &str = "Contended";
 /// Something a user should know although it stops nothing.
 pub const WARNING: &str = "Warning";
+/// The job of the PE was deleted and left the PE behind: its pod runs on, and nobody replaces it.
+pub const ORPHANED: &str = "Orphaned";
 /// The pod was made from other options than the PE has now.
 pub const OUTDATED: &str = "Outdated";
 

@@ -69,7 +69,6 @@ impl JsonSchema for MaxUnavailable {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "maxLength": 4,
             "x-kubernetes-validations": [{
                 "rule": "type(self) == int ? self >= 1 && self <= 1000000 : self.matches('^([1-9][0-9]?|100)%$')",

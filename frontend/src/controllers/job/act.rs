@@ -17,6 +17,7 @@ use super::memory::{Entry, Pause, elapsed};
 use super::observed::{DesiredGeneration, JobObservation, Loaded};
 use super::own_writes::{OwnWrite, version};
 use super::reconciler::JobReconciler;
+use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, events, job_id, long_work, transition};
@@ -81,7 +82,7 @@ pub(super) async fn act<C: Cluster>(
 fn failure_of(error: &Error) -> Option<Failure> {
     let reason = match error {
         Error::Conflict { .. } | Error::Terminating { .. } => return None,
-        Error::Foreign { .. } => "NameTaken",
+        Error::Foreign { .. } => NAME_TAKEN,
         Error::NamespaceTerminating { .. } => "NamespaceTerminating",
         Error::Refused { .. } => "ObjectRefused",
         error if error.is_of_quota() => "QuotaExceeded",

@@ -102,6 +102,7 @@ pub(crate) mod restorations;
 mod rewrites;
 pub(crate) mod services;
 pub(crate) mod snapshot;
+mod strangers;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,10 @@ use super::observed::{
 use super::off_thread::off_thread;
 use super::owned::Owned;
 use super::reconciler::JobReconciler;
+use super::refusals::NAME_TAKEN;
 use super::restorations::Restorations;
 use super::snapshot::JobSnapshot;
+use super::strangers::in_the_way;
 use super::tasks::Failure;
 use super::transport::{GOOD, Transport};
 use super::waits::Words;
@@ -126,6 +128,9 @@ pub(super) async fn observe<C: Cluster>(
             let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
             (entry.tasks.clone(), last_failure, entry.written_until(), worked, contended, inherited)
         });
+    let is_taken = last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
+        || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
+    let in_the_way = if is_taken { in_the_way(&reconciler.mirrors, key, &job) } else { String::new() };
     let observed = JobObservation {
         now,
         spec_generation: job.metadata.generation.unwrap_or_default(),
@@ -156,6 +161,7 @@ pub(super) async fn observe<C: Cluster>(
         tasks,
         written_until,
         last_failure,
+        in_the_way,
         contended,
         rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };

@@ -63,6 +63,8 @@ pub(crate) struct JobObservation {
     pub(crate) written_until: Option<Timestamp>,
     /// Why an action of the last reconcile failed; `None` if none did.
     pub(crate) last_failure: Option<Failure>,
+    /// Objects that carry the job's name and that it does not control, in words; only known while a name is taken.
+    pub(crate) in_the_way: String,
     /// Objects that somebody else changes again and again (rule call-19).
     pub(crate) contended: Vec<Contention>,
     /// Objects that may be rewritten now although the job is as it was when this process began to look after it;

@@ -6,8 +6,11 @@
 use super::waits::{Waits, Words};
 use streams_api::{JobPhase, JobStatus, condition};
 
+/// An object of the wanted name is there that the job does not control (rule job-30).
+pub(crate) const NAME_TAKEN: &str = "NameTaken";
+
 /// Why an object of a job cannot be written although nothing but a correction of the cluster helps.
-const OF_OBJECTS: [&str; 4] = ["QuotaExceeded", "ObjectRefused", "Forbidden", "NameTaken"];
+const OF_OBJECTS: [&str; 4] = ["QuotaExceeded", "ObjectRefused", "Forbidden", NAME_TAKEN];
 
 /// What the cluster refuses to a job that is being submitted: a pod of these PEs, or an object for this reason.
 pub(crate) fn of_cluster(without_pods: &Waits, trouble: Option<Words>) -> Option<Words> {

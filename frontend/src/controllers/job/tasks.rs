@@ -95,6 +95,13 @@ impl Tasks {
     pub(crate) fn idle() -> Self {
         Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle }
     }
+
+    /// Why work has failed that is tried again.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = &Failure> {
+        [self.fetch.failure(), self.compile.failure(), self.publish.failure(), self.repair.failure()]
+            .into_iter()
+            .flatten()
+    }
 }
 
 /// The state of one kind of long work. `R` is the request, `O` the output.
@@ -135,6 +142,13 @@ impl<R, O> Slot<R, O> {
     pub(crate) fn running(&self) -> Option<&R> {
         match self {
             Self::Running(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(_, failure) => Some(failure),
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn of_stray(region: &ParallelRegion, now: Timestamp) -> ParallelRegio
     let mut status = region.status.clone().unwrap_or_default();
     let generation = region.metadata.generation;
     status.observed_generation = generation;
-    let message = "no job controls the region: it was made by hand, and has no effect";
+    let message = "no job controls the region: it was made by hand, or its job was deleted and has left it behind; it has no effect";
     condition::set(&mut status.conditions, condition::READY, false, STRAY, message, generation, now);
     condition::set(&mut status.conditions, condition::PROGRESSING, false, STRAY, message, generation, now);
     status

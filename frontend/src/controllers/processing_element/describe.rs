@@ -3,7 +3,8 @@
 //! The phase is `Running`, and the condition `Ready` is true, once the pod has been running for `--min-ready-seconds`.
 
 use super::facts::{
-    STOPPED, SUSPENDED, blocking, current, how_it_ended, is_restart_permitted, obstacle, recorded, was_created,
+    LEFT_BEHIND, STOPPED, SUSPENDED, blocking, current, how_it_ended, is_orphaned, is_restart_permitted, obstacle,
+    recorded, was_created,
 };
 use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -40,6 +41,12 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
             Stage::Running(since) => since.map(Time).or(status.running_since).or(Some(Time(observed.now))),
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => status.running_since,
         };
+    }
+    if is_orphaned(observed) {
+        let (kind, reason) = (condition::ORPHANED, "JobDeleted");
+        condition::set(&mut status.conditions, kind, true, reason, LEFT_BEHIND, generation, observed.now);
+    } else {
+        condition::remove(&mut status.conditions, condition::ORPHANED);
     }
     let Some(PhaseSummary { phase, reason, message }) = what(observed, &status, pod) else { return status };
     status.phase = Some(phase);

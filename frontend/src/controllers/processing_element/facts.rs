@@ -12,10 +12,19 @@ pub(super) const SUSPENDED: &str = "JobSuspended";
 /// Why a PE that a user stopped has no pod.
 pub(super) const STOPPED: &str = "StopRequested";
 
-/// Whether a user wants the PE to be stopped (rule pe-20), with this status.
+/// Whether a user wants the PE to be stopped (rule pe-21), with this status.
 pub(super) fn is_stopped(observed: &PeObservation) -> bool {
     let (requested, status) = (&observed.wanted.stop_requested, &observed.status);
     requested.is_some() && (status.stopped || *requested != status.stop_requested)
+}
+
+/// What is said of a PE whose job was deleted without it.
+pub(super) const LEFT_BEHIND: &str =
+    "the job was deleted and has left the PE behind: its pod runs on, and is not replaced when it ends";
+
+/// Whether the job of the PE was deleted without it (rule job-29). A PE that was made by hand never had a pod.
+pub(super) fn is_orphaned(observed: &PeObservation) -> bool {
+    observed.job == OwnerJob::Missing && !observed.wanted.controlled && observed.status.launch_count > 0
 }
 
 /// Why no pod may be launched or created now (rule pe-4).
@@ -25,6 +34,7 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
         return waiting(STOPPED, "a user stopped the PE");
     }
     match observed.job {
+        OwnerJob::Missing if is_orphaned(observed) => return waiting("JobMissing", LEFT_BEHIND),
         OwnerJob::Missing if !observed.wanted.controlled => {
             return waiting("JobMissing", "no job controls the PE: it was made by hand, and no pod is created for it");
         }
@@ -79,7 +89,7 @@ pub(super) fn is_restart_permitted(policies: Policies, last: &Termination) -> bo
         TerminationOutcome::Failed | TerminationOutcome::Lost => policies.restart_failed,
         TerminationOutcome::Completed => policies.restart_completed,
         TerminationOutcome::Deleted => policies.restart_deleted,
-        // It is up to the job and its users, not to the policies (rules pe-19 and pe-20).
+        // It is up to the job and its users, not to the policies (rules pe-19 and pe-21).
         TerminationOutcome::Suspended | TerminationOutcome::Stopped => false,
     };
     by_outcome || (policies.restart_deleted && last.deleted_by == Some(DeletedBy::Other))

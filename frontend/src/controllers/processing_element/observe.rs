@@ -40,7 +40,7 @@ impl<C: Cluster> PeReconciler<C> {
         let launch_count = status.launch_count;
         Some(PeObservation {
             now: whole_seconds(self.cluster.now()),
-            wanted: wanted(pe),
+            wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },
             job: self.job(pe),
             template: template.map(|template| template.hashes().clone()),
             pods,
@@ -54,6 +54,15 @@ impl<C: Cluster> PeReconciler<C> {
             min_ready: self.min_ready(pe),
             status,
         })
+    }
+
+    /// Whether no PE of the job has a smaller number; of interest for PEs that a job has left behind.
+    fn is_first(&self, pe: &ProcessingElement) -> bool {
+        if is_controlled(pe) {
+            return false;
+        }
+        let job = Key::of(pe).sibling(&pe.spec.job_name);
+        self.mirrors.processing_elements.of_job(&job).iter().all(|other| other.spec.id >= pe.spec.id)
     }
 
     /// How long a pod must have been running until it counts as running: as its job says, else the frontend.
@@ -137,6 +146,10 @@ fn changed_by_others(pe: &ProcessingElement, pool: Option<&HostPool>) -> Option<
     Some(Obstacle { reason: "ChangedByOthers", message })
 }
 
+fn is_controlled(pe: &ProcessingElement) -> bool {
+    pe.owner_references().iter().any(|owner| owner.controller == Some(true))
+}
+
 /// Adds the pods that are not there yet.
 fn add_unknown(pods: &mut Vec<ObservedPod>, answered: &[ObservedPod]) {
     for pod in answered {
@@ -153,7 +166,8 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
         object_generation: pe.metadata.generation,
         created_at: pe.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: pe.metadata.deletion_timestamp.is_some(),
-        controlled: pe.owner_references().iter().any(|owner| owner.controller == Some(true)),
+        controlled: is_controlled(pe),
+        is_first: false,
         generation: pe.spec.generation,
         runtime_id: pe.spec.runtime_id.clone(),
         restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| bounded(text)),

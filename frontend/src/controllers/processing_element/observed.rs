@@ -44,6 +44,8 @@ pub(crate) struct PeObject {
     pub(crate) deleting: bool,
     /// Something controls it. A user who makes a PE by hand does not say what.
     pub(crate) controlled: bool,
+    /// No PE of the same job has a smaller number.
+    pub(crate) is_first: bool,
     /// Generation of the job that changed it last.
     pub(crate) generation: u64,
     /// Hash of what a running PE can observe of its text.

@@ -1,4 +1,4 @@
-//! PEs that a user stops for good (rule pe-20).
+//! PEs that a user stops for good (rule pe-21).
 
 use super::fixture::{JOB, Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};

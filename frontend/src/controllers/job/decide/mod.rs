@@ -36,6 +36,7 @@ mod roll_out;
 mod waves;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
+use super::refusals::NAME_TAKEN;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
@@ -375,6 +376,11 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     let Draft { actions, mut report, .. } = draft;
     if report.trouble.is_none() {
         report.trouble.clone_from(&observed.last_failure);
+    }
+    if let Some(trouble) = report.trouble.as_mut().filter(|trouble| trouble.reason == NAME_TAKEN)
+        && !observed.in_the_way.is_empty()
+    {
+        trouble.message = format!("{}; in the way: {}", trouble.message, observed.in_the_way);
     }
     (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)
 }

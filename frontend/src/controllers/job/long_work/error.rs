@@ -1,6 +1,7 @@
 //! Errors of long work, with their remedies.
 
 use crate::controllers::job::documents::WriteError;
+use crate::controllers::job::refusals::NAME_TAKEN;
 use crate::controllers::job::tasks::{Failure, Remedy};
 use crate::{bundles, fusion};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -78,7 +79,7 @@ impl From<WriteError> for WorkError {
 impl From<streams_kubernetes::Error> for WorkError {
     fn from(error: streams_kubernetes::Error) -> Self {
         match &error {
-            streams_kubernetes::Error::Foreign { .. } => Self::transient("NameTaken", error.to_string()),
+            streams_kubernetes::Error::Foreign { .. } => Self::transient(NAME_TAKEN, error.to_string()),
             streams_kubernetes::Error::NamespaceTerminating { .. } => {
                 Self::transient("NamespaceTerminating", error.to_string())
             }

@@ -10,6 +10,7 @@
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects;
 //! * [`memories`] — what is remembered ends;
+//! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`waves`] — the order of a roll-out;
 //! * [`interleavings`] — random orders of everything that can happen.
 
@@ -18,6 +19,7 @@ mod drift;
 mod interleavings;
 mod leaders;
 mod memories;
+mod orphans;
 mod scenarios;
 mod simulation;
 mod submissions;

@@ -1,4 +1,4 @@
-//! Jobs that users suspend and resume (rule job-44), and PEs that they stop (rule pe-20).
+//! Jobs that users suspend and resume (rule job-44), and PEs that they stop (rule pe-21).
 
 use super::simulation::JobSimulation;
 use streams_api::{JobPhase, JobStatus, PePhase, condition};

@@ -19,7 +19,7 @@ pub(crate) struct Deletion {
 
 /// The pods to delete, by what the status records:
 /// * the failed pod of the launch count, once the status says that it is to be deleted; so, too, one that may run while
-///   the job is suspended (rule pe-19), or was stopped (rule pe-20);
+///   the job is suspended (rule pe-19), or was stopped (rule pe-21);
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
 ///   their successor cannot be created (`blocked`).
 pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion> {

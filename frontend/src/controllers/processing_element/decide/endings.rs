@@ -111,7 +111,7 @@ impl DecisionBuilder<'_> {
             .then_some(PeAction::Record(PeStatusChange::Ended))
     }
 
-    /// A PE that a user stops has no pod until that is taken back (rule pe-20). Both are recorded before anything
+    /// A PE that a user stops has no pod until that is taken back (rule pe-21). Both are recorded before anything
     /// follows from it.
     pub(super) fn stop(&mut self) -> Option<PeAction> {
         let requested = &self.observed.wanted.stop_requested;

@@ -43,7 +43,7 @@ mod launches;
 mod tests;
 
 use super::describe::describe;
-use super::facts::{blocking, current, is_uncommitted, obstacle, was_created};
+use super::facts::{blocking, current, is_orphaned, is_uncommitted, obstacle, was_created};
 use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
@@ -160,8 +160,18 @@ impl<'a> DecisionBuilder<'a> {
         self.notices.push(Notice { warning, reason: reason.into(), note });
     }
 
-    /// A PE that was made by hand is reported, once (rule pe-4).
+    /// A PE that was made by hand is reported, once (rule pe-4); of those that a deleted job has left behind, the first
+    /// for all of them (rule job-29).
     fn report_stray(&mut self) {
+        if is_orphaned(self.observed) {
+            let was_said = condition::is_true(&self.observed.status.conditions, condition::ORPHANED);
+            if self.observed.wanted.is_first && !was_said {
+                let note = "the job was deleted and has left its PEs, their pods and everything else behind: they go \
+                            on, and nobody restarts, resizes or removes them";
+                self.notice(true, "Orphaned", note.to_owned());
+            }
+            return;
+        }
         let said = |status: &ProcessingElementStatus| {
             let ready = condition::get(&status.conditions, condition::READY);
             ready.filter(|ready| ready.reason == "JobMissing").map(|ready| ready.message.clone())

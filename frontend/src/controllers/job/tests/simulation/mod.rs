@@ -41,6 +41,13 @@ pub(super) fn key() -> Key {
     Key::new(NAMESPACE, JOB)
 }
 
+/// The job as a user creates it.
+fn job() -> Job {
+    let mut job = Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
+    job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
+    job
+}
+
 /// A cluster with one job, and the frontend that leads.
 pub(super) struct JobSimulation {
     pub(super) server: Server,
@@ -60,10 +67,7 @@ impl JobSimulation {
     /// A job that nobody has looked at yet.
     pub(super) fn new() -> Self {
         let server = Server::new();
-        let mut job =
-            Job::new(JOB, JobSpec::of(BundleReference { name: Some("a.sab".to_owned()), ..Default::default() }));
-        job.metadata = ObjectMeta { name: Some(JOB.to_owned()), namespace: Some(NAMESPACE.to_owned()), ..job.metadata };
-        server.create(&job);
+        server.create(&job());
         let state = ServiceState {
             compiler: "1".to_owned(),
             refuses: false,

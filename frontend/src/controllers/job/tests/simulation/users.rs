@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Servic
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PropagationPolicy};
 use std::collections::BTreeMap;
 use streams_api::{
     ConsistentRegion, Export, HostPool, Import, Job, JobSpec, ParallelRegion, PeOptions, PePhase, ProcessingElement,
@@ -38,6 +38,8 @@ pub(in super::super) enum UserDeletion {
     AdlChunks,
     /// The job.
     Job,
+    /// The job, and nothing of what it controls.
+    JobAlone,
 }
 
 fn sibling(name: &str) -> Key {
@@ -168,8 +170,36 @@ impl JobSimulation {
                     .for_each(|map| self.delete_one::<ConfigMap>(&map.name_any()));
             }
             UserDeletion::Job => self.delete_one::<Job>(JOB),
+            UserDeletion::JobAlone => {
+                let alone =
+                    DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+                self.server.delete::<Job>(&key(), &alone);
+            }
         }
         self.note_wanted();
+    }
+
+    /// A user creates the job again.
+    pub(in super::super) fn create_job(&self) {
+        self.server.create(&super::job());
+    }
+
+    /// A user deletes what an earlier job has left behind.
+    pub(in super::super) fn delete_all_but_the_job(&self) {
+        self.delete_all::<ProcessingElement>();
+        self.delete_all::<Service>();
+        self.delete_all::<ConfigMap>();
+        self.delete_all::<ParallelRegion>();
+        self.delete_all::<HostPool>();
+        self.delete_all::<Export>();
+        self.delete_all::<Import>();
+        self.delete_all::<ConsistentRegion>();
+    }
+
+    fn delete_all<K: streams_kubernetes::cluster::Object>(&self) {
+        let ours = |object: &K| object.labels().contains_key(names::LABEL_JOB);
+        let names = self.server.list::<K>().into_iter().filter(ours).map(|object| object.name_any());
+        names.for_each(|name| self.delete_one::<K>(&name));
     }
 
     fn delete_interface(&self, child: Child) {

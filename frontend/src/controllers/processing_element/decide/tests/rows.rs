@@ -126,6 +126,31 @@ fn a_pe_that_was_made_by_hand_is_reported_once() {
 }
 
 #[test]
+fn a_pe_that_its_job_has_left_behind_runs_on_and_the_first_one_is_told_once() {
+    // no PE of the job has a smaller number -> warnings
+    for (is_first, expected) in [(true, vec!["Orphaned"]), (false, vec![])] {
+        let mut observed = PeObservation { job: OwnerJob::Missing, ..running() };
+        (observed.wanted.controlled, observed.wanted.is_first) = (false, is_first);
+        observed.wanted.runtime_id = "r1".to_owned();
+        let decision = decide(&observed);
+        assert_eq!((decision.action, decision.deletions), (PeAction::Describe, Vec::new()));
+        let warnings: Vec<_> = decision.notices.iter().filter(|notice| notice.warning).map(|n| &*n.reason).collect();
+        assert_eq!(warnings, expected);
+        let status = &decision.status;
+        assert_eq!(status.phase, Some(PePhase::Running));
+        assert!(condition::is_true(&status.conditions, condition::ORPHANED), "{status:?}");
+        observed.status = decision.status;
+        assert!(decide(&observed).notices.is_empty(), "it is told once");
+        // What ends is recorded, and not replaced.
+        observed.pods = vec![failed(2)];
+        let settled = settle(observed, unseen());
+        assert_eq!(settled.actions, [PeAction::Record(PeStatusChange::Ended), PeAction::Describe]);
+        assert_eq!(ready(&settled.observed).1, "JobMissing");
+        assert!(settled.last.notices.is_empty(), "{:?}", settled.last.notices);
+    }
+}
+
+#[test]
 fn while_the_job_is_suspended_no_pod_runs_and_afterwards_each_starts_again() {
     let suspend = |observed: &mut PeObservation, suspended: bool| {
         observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended };
