@@ -62,9 +62,10 @@ const SCENARIOS: [Scenario; 21] = [
         ],
         expected: (1, 0, Some(PePhase::Stopped)),
     },
+    // Somebody else ended the pod, and it had done what it was to do.
     Scenario {
         events: &[ClusterEvent::Stop(Some(1)), ClusterEvent::Delete { newest: true }],
-        expected: (1, 0, Some(PePhase::Stopped)),
+        expected: (1, 0, Some(PePhase::Completed)),
     },
     Scenario {
         events: &[ClusterEvent::Policies(31), ClusterEvent::End { code: 1 }, ClusterEvent::Stop(Some(1))],
