@@ -9,7 +9,7 @@ use integration_tests::system::snapshot::PePod;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
-use streams_api::{Job, ParallelRegion, PePhase, ProcessingElement, condition, names};
+use streams_api::{Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
@@ -88,6 +88,9 @@ async fn of_the_job_alone() -> Result<()> {
         let how = DeleteParams::background();
         next.api::<ProcessingElement>().delete_collection(&how, &ours).await?;
         next.api::<ParallelRegion>().delete_collection(&how, &ours).await?;
+        next.api::<HostPool>().delete_collection(&how, &ours).await?;
+        next.api::<Export>().delete_collection(&how, &ours).await?;
+        next.api::<Import>().delete_collection(&how, &ours).await?;
         next.api::<ConfigMap>().delete_collection(&how, &ours).await?;
         for service in next.list::<Service>().await? {
             next.api::<Service>().delete(&service.name_any(), &how).await?;
