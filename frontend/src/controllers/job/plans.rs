@@ -1,7 +1,7 @@
 //! The generations of jobs in memory: read once, dropped when there are too many.
 //!
-//! The reconciler reads a plan that is not in memory from its chunks again. So what all jobs together have in memory has
-//! a bound (rule job-8), and a job with a huge plan costs others time at most.
+//! The reconciler reads a plan that is not in memory from its chunks again. So what all jobs together have in memory is
+//! bounded (rule job-8), and a job with a huge plan costs others time at most.
 //!
 //! Knows: which job has which plans. Must not know: where they are stored, what is done with them.
 //!
