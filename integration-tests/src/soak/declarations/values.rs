@@ -170,6 +170,17 @@ fn table(field: &Field) -> Option<Values> {
         "processingElement.buildType" => values(json!({}), [json!("release"), json!("debug")], []),
         // What is suspended is not ready, and says so.
         "suspend" => values(json!({}), [json!(false)], [(json!(true), "suspended")]),
+        "rollout.maxUnavailable" => values(
+            json!({}),
+            [json!(1), json!("25%"), json!("100%")],
+            [json!(0), json!("0%"), json!("101%"), json!("some")].map(|value| (value, "maxUnavailable")),
+        ),
+        // What takes a day to be ready is not ready in time.
+        "rollout.minReadySeconds" => values(
+            json!({}),
+            [json!(1), json!(0), json!(2)],
+            [json!(-1), json!(86_401), json!("long")].map(|value| (value, "minReadySeconds")),
+        ),
         "submissionTimeOutInSeconds" => values(json!({}), [json!(600), json!(86_400)], []),
         _ => return None,
     };
@@ -296,7 +307,7 @@ fn checkpoints(name: &str) -> Values {
 }
 
 /// Fields without an effect that a run could see, and why.
-pub(super) const WITHOUT_EFFECT: [(&str, &str); 10] = [
+pub(super) const WITHOUT_EFFECT: [(&str, &str); 12] = [
     (
         "suspend",
         "`false` says the default explicitly; what `true` does is judged as something that keeps a job from being ready",
@@ -304,6 +315,8 @@ pub(super) const WITHOUT_EFFECT: [(&str, &str); 10] = [
     ("bundle.pullPolicy", "what a second submission asks of a server: tests `bundles`"),
     ("bundle.secret", "goes by https only: tests `bundles`"),
     ("fusion.automatic", "says the default explicitly"),
+    ("rollout.maxUnavailable", "how many PEs are down at the same time in a resize: tests `waves`"),
+    ("rollout.minReadySeconds", "when a pod counts as running: tests `waves`"),
     ("submissionTimeOutInSeconds", "how long a submission is waited for: tests of rule job-18"),
     ("transportCertificateValidityInDays", "what a certificate says: tests of TLS"),
     ("threadingModel.manual", "the application declares its threads; it is the default where it does"),

@@ -422,6 +422,31 @@ fn a_refused_pod_is_shown_and_tried_again() {
     assert_eq!(simulation.pods().len(), 1);
 }
 
+#[test]
+fn a_pod_counts_as_running_after_the_time_that_its_job_says() {
+    let mut simulation = PeSimulation::new();
+    simulation.happen(ClusterEvent::MinReady(30));
+    let mut step = |simulation: &mut PeSimulation| {
+        for _ in 0..6 {
+            simulation.deliver_all();
+            simulation.reconcile();
+        }
+        launches(simulation)
+    };
+    step(&mut simulation);
+    simulation.happen(ClusterEvent::Run);
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
+    simulation.wait(29);
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
+    simulation.wait(1);
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Running)));
+    // An edit counts from then on.
+    simulation.happen(ClusterEvent::MinReady(60));
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Starting)));
+    simulation.happen(ClusterEvent::MinReady(10));
+    assert_eq!(step(&mut simulation), (1, 0, Some(PePhase::Running)));
+}
+
 /// A crash at every call while the pod is deleted, and while it starts again.
 #[test]
 fn a_stopped_pe_goes_on_when_that_is_taken_back_or_a_restart_is_requested_whichever_call_is_the_last() {

@@ -10,7 +10,7 @@ use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use streams_api::{Job, Placement, ProcessingElement, TerminationOutcome, TraceLevel, names};
+use streams_api::{Job, Placement, ProcessingElement, RolloutOptions, TerminationOutcome, TraceLevel, names};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 
@@ -57,6 +57,8 @@ pub(in super::super) enum ClusterEvent {
     Suspend(bool),
     /// A user deletes the PE object, and the job controller creates it again.
     MakeAgain,
+    /// A user says how many seconds a pod of the job must have been running until it counts.
+    MinReady(u32),
     /// The garbage collector deletes pods whose PE object is gone.
     Collect,
 }
@@ -213,6 +215,11 @@ impl Surroundings {
             }
             ClusterEvent::Suspend(suspend) => {
                 self.server.edit::<Job>(&key(JOB), |job| job.spec.suspend = suspend);
+                true
+            }
+            ClusterEvent::MinReady(seconds) => {
+                let rollout = RolloutOptions { min_ready_seconds: Some(seconds), ..RolloutOptions::default() };
+                self.server.edit::<Job>(&key(JOB), |job| job.spec.rollout = Some(rollout));
                 true
             }
             ClusterEvent::Refuse(refused) => {
