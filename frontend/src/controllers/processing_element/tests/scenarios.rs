@@ -426,7 +426,7 @@ fn a_refused_pod_is_shown_and_tried_again() {
 fn a_pod_counts_as_running_after_the_time_that_its_job_says() {
     let mut simulation = PeSimulation::new();
     simulation.happen(ClusterEvent::MinReady(30));
-    let mut step = |simulation: &mut PeSimulation| {
+    let step = |simulation: &mut PeSimulation| {
         for _ in 0..6 {
             simulation.deliver_all();
             simulation.reconcile();
