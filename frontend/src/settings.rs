@@ -80,7 +80,7 @@ pub struct JobSettings {
     pub cpu_share: f64,
 
     /// Keys that each controller works on at the same time
-    #[arg(long, env = "STREAMS_WORKERS", default_value = "8", value_name = "N",
+    #[arg(long, env = "STREAMS_WORKERS", default_value = "24", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: u16,
 
@@ -141,7 +141,7 @@ impl Default for JobSettings {
             submission_attempts: 3,
             resize_seconds: Duration::from_secs(300),
             cpu_share: 0.5,
-            workers: 8,
+            workers: 24,
             concurrent_calls: 24,
             download_workers: 4,
             long_workers: 4,

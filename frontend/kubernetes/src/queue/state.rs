@@ -34,10 +34,11 @@ impl<K> Clone for Sharing<K> {
 impl<K> Copy for Sharing<K> {}
 
 impl<K> Sharing<K> {
-    /// A namespace may have three of four workers, so that others find one however slow its work is.
+    /// A namespace may have three of four workers, so that others find one however slow its work is; and so may what is
+    /// not urgent, of all namespaces together.
     pub fn among(workers: u16, owner: fn(&K) -> Owner) -> Self {
-        let most = usize::from(workers - workers / 4);
-        Self { owner, per_namespace: most.max(1), not_urgent: usize::MAX }
+        let most = usize::from(workers - workers / 4).max(1);
+        Self { owner, per_namespace: most, not_urgent: most }
     }
 
     /// All keys belong together, and any of them may have all workers.

@@ -51,7 +51,7 @@ const SHARE: usize = 256;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
-const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Carries the decision out, and describes the job in its status.
 ///

@@ -7,7 +7,8 @@ use super::reconciler::PeReconciler;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
-use crate::mirrors::{ByOwner as _, Mirrors, pe_of};
+use crate::controllers::resizing::is_resizing;
+use crate::mirrors::{ByOwner as _, Mirrors, job_of, pe_of};
 use crate::settings::{JobSettings, PodSettings};
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
+use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
 
 /// The PE controller, to be run by the leader.
@@ -77,9 +79,9 @@ impl PeController {
 
 /// Queues a PE whenever an object that it depends on changes.
 fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
-    mirrors.processing_elements.wake(queue, |pe| [Key::of(pe)]);
-    mirrors.pods.wake(queue, pe_of);
-    mirrors.config_maps.wake(queue, pe_of);
+    wake_by(&mirrors.processing_elements, mirrors, queue, |pe| Some(Key::of(pe)));
+    wake_by(&mirrors.pods, mirrors, queue, pe_of);
+    wake_by(&mirrors.config_maps, mirrors, queue, pe_of);
     let pes = mirrors.processing_elements.clone();
     mirrors.host_pools.wake(queue, move |pool| {
         let job = Key::of(pool).sibling(&pool.spec.job_name);
@@ -92,7 +94,8 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     // The status of a job changes often; its PEs depend on a small part of it only.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
     let concerns: Remembered<Option<RelevantState>> = Remembered::default();
-    mirrors.jobs.wake(queue, move |job| {
+    let pes_of_jobs = queue.clone();
+    mirrors.jobs.subscribe(move |job| {
         let key = Key::of(job);
         let changed = if jobs.get(&key).is_none() {
             concerns.forget_all_of(&key);
@@ -102,8 +105,27 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
             concerns.with(&key, &uid, || None, |known| std::mem::replace(known, concern.clone()) != concern)
         };
         let woken = if changed { pes.of_job(&key) } else { Vec::new() };
-        woken.into_iter().map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
+        let urgent = job.status.as_ref().is_some_and(is_resizing);
+        for pe in woken {
+            add(&pes_of_jobs, Key::of(&*pe), urgent);
+        }
     });
+}
+
+/// Queues a PE whenever an object of this kind that belongs to it changes. It is urgent while somebody waits for its
+/// job (rule call-7).
+fn wake_by<K: Mirrored>(mirror: &Watch<K>, mirrors: &Mirrors, queue: &Queue<Key>, pe: fn(&K) -> Option<Key>) {
+    let (jobs, queue) = (mirrors.jobs.clone(), queue.clone());
+    mirror.subscribe(move |object| {
+        let Some(pe) = pe(object) else { return };
+        let job = job_of(object).and_then(|job| jobs.get(&job));
+        let urgent = job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing));
+        add(&queue, pe, urgent);
+    });
+}
+
+fn add(queue: &Queue<Key>, pe: Key, urgent: bool) {
+    if urgent { queue.add_urgent(pe) } else { queue.add(pe) }
 }
 
 /// The part of a job that its PEs depend on.
@@ -127,5 +149,42 @@ impl RelevantState {
             min_ready: job.spec.min_ready(),
             redis: redis_configuration(job).cloned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controllers::tests::LateMirrors;
+    use futures::FutureExt as _;
+    use streams_api::{BundleReference, JobSpec, JobStatus, ProcessingElementSpec, Rollout, names};
+    use streams_kubernetes::ownership::controlled_by;
+    use streams_kubernetes_fake::Server;
+
+    #[test]
+    fn pes_of_a_job_that_is_being_resized_go_first() {
+        let server = Server::new();
+        for (name, generation) in [("a", 0), ("b", 1), ("c", 0)] {
+            let mut job = Job::new(name, JobSpec::of(BundleReference::default()));
+            job.metadata.namespace = Some("n".to_owned());
+            let rollout = Rollout { generation, ..Rollout::default() };
+            job.status =
+                Some(JobStatus { generation: Some(generation), rollout: Some(rollout), ..JobStatus::default() });
+            let job = server.create(&job);
+            let spec = ProcessingElementSpec { job_name: name.to_owned(), ..ProcessingElementSpec::default() };
+            let mut pe = ProcessingElement::new(&format!("{name}-0"), spec);
+            pe.metadata.namespace = Some("n".to_owned());
+            pe.metadata.labels = Some(names::pe_labels(name, 0));
+            pe.metadata.owner_references = Some(vec![controlled_by(&job)]);
+            server.create(&pe);
+        }
+        let mirrors = LateMirrors::of(&server);
+        let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
+        wake(&mirrors.mirrors, &queue);
+        let mut order = Vec::new();
+        while let Some(Some(taken)) = queue.next().now_or_never() {
+            order.push(taken.key().name.to_string());
+        }
+        assert_eq!(order, ["b-0", "a-0", "c-0"]);
     }
 }
