@@ -92,9 +92,11 @@ async fn as_soon_as_the_generation_is_committed() -> Result<()> {
     killed(None, committed).await
 }
 
+/// With one of the new PEs without a pod, nothing is restarted yet. In the middle of that a frontend is killed by a test
+/// of [`waves`](super::waves).
 #[tokio::test]
-async fn while_pods_are_replaced() -> Result<()> {
-    killed(Some((Limited::Pods, 0)), |status| {
+async fn while_new_pods_start() -> Result<()> {
+    killed(Some((Limited::Pods, 2)), |status| {
         committed(status)?;
         let rollout = status.rollout.clone().unwrap_or_default();
         ensure!(rollout.pending > 0 && rollout.pending < 8, "{rollout:?}");
