@@ -92,8 +92,8 @@ async fn as_soon_as_the_generation_is_committed() -> Result<()> {
     killed(None, committed).await
 }
 
-/// With one of the new PEs without a pod, nothing is restarted yet. In the middle of that a frontend is killed by a test
-/// of [`waves`](super::waves).
+/// With one of the new PEs without a pod, nothing is restarted yet. In the middle of restarts a frontend is killed by a
+/// test of [`waves`](super::waves).
 #[tokio::test]
 async fn while_new_pods_start() -> Result<()> {
     killed(Some((Limited::Pods, 2)), |status| {
