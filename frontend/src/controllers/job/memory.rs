@@ -279,7 +279,9 @@ impl Memory {
     }
 
     /// The API server has this job now.
-    pub(crate) fn wrote(&self, key: &Key, job: Job) {
+    pub(crate) fn wrote(&self, key: &Key, mut job: Job) {
+        // Large, and the mirror does not have them either.
+        job.metadata.managed_fields = None;
         let uid = job.metadata.uid.clone().unwrap_or_default();
         self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
     }

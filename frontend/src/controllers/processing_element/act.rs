@@ -117,7 +117,9 @@ impl<C: Cluster> PeReconciler<C> {
     ) -> Result<StatusWrite, Error> {
         pe.status = Some(decision.status.clone());
         match self.writer(key).replace_status_if_unchanged(&pe).await {
-            Ok(pe) => {
+            Ok(mut pe) => {
+                // Large, and the mirror does not have them either.
+                pe.metadata.managed_fields = None;
                 self.own_writes.note(key, &pe);
                 for notice in &decision.notices {
                     self.cluster.announce(&pe, notice);

@@ -83,6 +83,7 @@ impl<C: Cluster> PeReconciler<C> {
         let status = job.status.as_ref();
         let rollout = status.and_then(|status| status.rollout.as_ref());
         OwnerJob::There {
+            created_at: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
             generation: status.and_then(|status| status.generation),
             committed_at: rollout.and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0),
             suspended: job.spec.suspend,

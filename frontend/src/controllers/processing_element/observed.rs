@@ -92,6 +92,8 @@ pub(crate) enum OwnerJob {
     Deleting,
     /// It exists.
     There {
+        /// When it was created.
+        created_at: Option<Timestamp>,
         /// The committed generation.
         generation: Option<u64>,
         /// When it was committed.
@@ -160,6 +162,8 @@ pub(crate) struct ObservedPod {
     pub(crate) node: Option<String>,
     /// What it does.
     pub(crate) stage: Stage,
+    /// When it was created.
+    pub(crate) created_at: Option<Timestamp>,
     /// The end of its grace period, if it is being deleted.
     pub(crate) gone_by: Option<Timestamp>,
     /// Why it is disrupted (`DisruptionTarget`), if it is.

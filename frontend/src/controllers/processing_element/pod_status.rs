@@ -20,6 +20,7 @@ pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
         placement_hash: annotation(names::ANNOTATION_PLACEMENT_HASH),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         stage: pod.status.as_ref().map(stage).unwrap_or_default(),
+        created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         disruption: pod.status.as_ref().and_then(disruption),
     }

@@ -66,9 +66,14 @@ impl Operation {
         Widths { clean, score: 1, model }
     }
 
-    /// Whether ids of PEs, texts and numbers of launches afterwards follow from what was done, whenever it was done.
-    pub fn is_determined(self) -> bool {
-        !matches!(self, Self::RollBack | Self::Completion)
+    /// Whether ids of PEs, texts and numbers of launches afterwards follow from what was done, whenever it was done. Two
+    /// edits are one generation or two: one if the frontend hears of the second one late.
+    pub fn is_determined(self, watches_are_good: bool) -> bool {
+        match self {
+            Self::RollBack | Self::Completion => false,
+            Self::Shrink => watches_are_good,
+            _ => true,
+        }
     }
 
     /// Does it.

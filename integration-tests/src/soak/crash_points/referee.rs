@@ -188,6 +188,11 @@ impl Referee {
         self.state().watches = watches;
     }
 
+    /// Whether watches tell everything at once.
+    pub fn watches_are_good(&self) -> bool {
+        self.state().watches == Watches::Good
+    }
+
     /// Counts from now on, and strikes at the n-th call.
     pub fn begin(&self, strikes_at: Option<(usize, Blow)>) {
         self.shared.struck.send_replace(None);

@@ -175,11 +175,15 @@ impl DecisionBuilder<'_> {
     /// Without them, a PE that was created after the commit of the generation is one that was created again.
     fn first_launch_count(&self) -> u64 {
         let observed = self.observed;
-        let seen = observed.predecessors.iter().map(|pod: &ObservedPod| pod.launch_count).max().unwrap_or(0);
-        let committed_at = match observed.job {
-            OwnerJob::There { committed_at, .. } => committed_at,
-            OwnerJob::Missing | OwnerJob::Deleting => None,
+        let (job_created_at, committed_at) = match observed.job {
+            OwnerJob::There { created_at, committed_at, .. } => (created_at, committed_at),
+            OwnerJob::Missing | OwnerJob::Deleting => (None, None),
         };
+        // An earlier job of the name had PEs of the same names.
+        let is_older_than_job =
+            |pod: &ObservedPod| matches!((pod.created_at, job_created_at), (Some(pod), Some(job)) if pod < job);
+        let of_job = observed.predecessors.iter().filter(|pod| !is_older_than_job(pod));
+        let seen = of_job.map(|pod| pod.launch_count).max().unwrap_or(0);
         // Both times are in whole seconds.
         let again = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
             if created.as_second() > committed.as_second());

@@ -41,6 +41,7 @@ fn pod(launch_count: u64) -> ObservedPod {
         placement_hash: Some("p0".to_owned()),
         node: Some("node".to_owned()),
         stage: Stage::Running(Some(at(0))),
+        created_at: Some(at(0)),
         gone_by: None,
         disruption: None,
     }
@@ -84,7 +85,7 @@ fn running() -> PeObservation {
         now: at(100),
         wanted,
         status,
-        job: OwnerJob::There { generation: Some(1), committed_at: Some(at(-90)), suspended: false },
+        job: OwnerJob::There { created_at: None, generation: Some(1), committed_at: Some(at(-90)), suspended: false },
         template: Ok(template("t0", "p0")),
         pods: vec![pod(2)],
         predecessors: Vec::new(),

@@ -40,7 +40,7 @@ fn the_first_pod_is_recorded_then_created_then_recorded_as_created() {
 
 #[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
-    let committed = |generation| OwnerJob::There { generation, committed_at: None, suspended: false };
+    let committed = |generation| OwnerJob::There { created_at: None, generation, committed_at: None, suspended: false };
     // the job, the ConfigMap of the text is there -> what is waited for
     let table = [
         (OwnerJob::Missing, true, "JobMissing"),
@@ -77,7 +77,7 @@ fn nothing_is_launched_while_something_is_missing_or_going() {
 
 #[test]
 fn what_the_next_write_says_is_not_written_but_what_people_look_for_is() {
-    let uncommitted = OwnerJob::There { generation: None, committed_at: None, suspended: false };
+    let uncommitted = OwnerJob::There { created_at: None, generation: None, committed_at: None, suspended: false };
     // created, seconds ago; the phase before -> written, when it is looked at again
     let table = [
         (Some(0), None, false, Some(10)),
@@ -153,7 +153,7 @@ fn a_pe_that_its_job_has_left_behind_runs_on_and_the_first_one_is_told_once() {
 #[test]
 fn while_the_job_is_suspended_no_pod_runs_and_afterwards_each_starts_again() {
     let suspend = |observed: &mut PeObservation, suspended: bool| {
-        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended };
+        observed.job = OwnerJob::There { created_at: None, generation: Some(1), committed_at: None, suspended };
     };
     // No policy permits a restart; it is not up to them.
     let mut observed = running();
@@ -224,10 +224,10 @@ fn what_ended_before_the_job_was_suspended_stays_ended() {
     for (pod, expected) in table {
         let mut observed = edited(|o| o.pods = vec![pod]);
         observed.wanted.policies = Policies::default();
-        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended: true };
+        observed.job = OwnerJob::There { created_at: None, generation: Some(1), committed_at: None, suspended: true };
         let mut observed = settle(observed, unseen()).observed;
         assert_eq!(observed.status.last_termination.as_ref().map(|last| last.outcome), expected);
-        observed.job = OwnerJob::There { generation: Some(1), committed_at: None, suspended: false };
+        observed.job = OwnerJob::There { created_at: None, generation: Some(1), committed_at: None, suspended: false };
         assert_eq!(launched(observed), None);
     }
 }
@@ -237,7 +237,12 @@ fn a_launch_that_takes_a_running_pod_down_says_for_which_generation() {
     let text = |o: &mut PeObservation| o.wanted.runtime_id = "r1".to_owned();
     let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), ..pod(2) };
     let request = |o: &mut PeObservation| o.wanted.restart_requested = Some("1".to_owned());
-    let committed = |generation| OwnerJob::There { generation: Some(generation), committed_at: None, suspended: false };
+    let committed = |generation| OwnerJob::There {
+        created_at: None,
+        generation: Some(generation),
+        committed_at: None,
+        suspended: false,
+    };
     // what the PE is like -> what the next launch interrupts it for; it was interrupted for 0 before
     let table: Vec<(&str, PeObservation, Option<u64>)> = vec![
         ("text", edited(text), Some(1)),
@@ -457,13 +462,27 @@ fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
     for (created, committed, before, expected) in table {
         let mut observed = new();
         observed.wanted.created_at = Some(at(created));
-        observed.job = OwnerJob::There { generation: Some(1), committed_at: committed.map(at), suspended: false };
+        observed.job = OwnerJob::There {
+            created_at: None,
+            generation: Some(1),
+            committed_at: committed.map(at),
+            suspended: false,
+        };
         observed.predecessors = before.iter().map(|launch| failed(*launch)).collect();
         assert_eq!(
             settle(observed, unseen()).observed.status.launch_count,
             expected,
             "{created} {committed:?} {before:?}"
         );
+    }
+    // Pods of an earlier job of the name, which the mirror still shows: when they were created, and the job.
+    for (pod_created, job_created, expected) in [(-200, -100, 1), (-100, -100, 8), (-90, -100, 8)] {
+        let mut observed = new();
+        let created_at = Some(at(job_created));
+        observed.job = OwnerJob::There { created_at, generation: Some(1), committed_at: None, suspended: false };
+        observed.predecessors = vec![ObservedPod { created_at: Some(at(pod_created)), ..failed(7) }];
+        let launch_count = settle(observed, unseen()).observed.status.launch_count;
+        assert_eq!(launch_count, expected, "{pod_created} {job_created}");
     }
 }
 
