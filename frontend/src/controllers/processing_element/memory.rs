@@ -20,6 +20,7 @@ use streams_kubernetes::watch::{Departure, Watch};
 /// Without it, a pod that is gone counts as lost.
 #[derive(Debug, Default)]
 pub struct LastSeen {
+    /// By [`object`]: pods of a deleted PE are told of as well while another PE of its name has pods.
     by_pe: Remembered<SeenPod>,
     absences: Remembered<Absence>,
 }
@@ -57,7 +58,11 @@ impl LastSeen {
         mirrors.pods.subscribe_to_departures(move |pod, departure| {
             seen.note_and_forget(pod, departure == Departure::Deleted, &there);
         });
-        self.by_pe.end_with(&mirrors.processing_elements);
+        let seen = Arc::clone(self);
+        mirrors.processing_elements.subscribe_to_departures(move |pe, _| {
+            let uid = pe.uid().unwrap_or_default();
+            seen.by_pe.forget(&object(&Key::of(pe), &uid), &uid);
+        });
         self.absences.end_with(&mirrors.processing_elements);
     }
 
@@ -68,7 +73,7 @@ impl LastSeen {
         let has_pe = there.processing_elements.get(&pe).is_some_and(|pe| pe.uid().as_ref() == Some(&owner.uid));
         let has_pod = there.pods.get(&Key::of(pod)).is_some_and(|there| there.uid() == pod.uid());
         if !has_pe && !has_pod {
-            self.by_pe.forget(&pe, &owner.uid);
+            self.by_pe.forget(&object(&pe, &owner.uid), &owner.uid);
         }
     }
 
@@ -77,7 +82,7 @@ impl LastSeen {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         let pod = pod_status::read(pod);
         let new = || SeenPod { pod: pod.clone(), deletion_seen: false };
-        self.by_pe.with(&pe, &owner.uid, new, |seen| {
+        self.by_pe.with(&object(&pe, &owner.uid), &owner.uid, new, |seen| {
             if seen.pod.launch_count > pod.launch_count {
                 return;
             }
@@ -88,7 +93,7 @@ impl LastSeen {
 
     /// The pod of a launch of this PE; the one with this uid if it is known.
     pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
-        let seen = self.by_pe.find(pe, uid, |seen| seen.clone())?;
+        let seen = self.by_pe.find(&object(pe, uid), uid, |seen| seen.clone())?;
         let is_it = seen.pod.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.pod.uid == uid);
         is_it.then_some(seen)
     }
@@ -115,6 +120,11 @@ impl LastSeen {
         let Self { by_pe, absences } = self;
         (by_pe.len(), absences.len())
     }
+}
+
+/// A PE object, told from others of its name. No name has a slash.
+fn object(pe: &Key, uid: &str) -> Key {
+    pe.sibling(&format!("{}/{uid}", pe.name))
 }
 
 fn controller(pod: &Pod) -> Option<&OwnerReference> {
@@ -204,6 +214,12 @@ mod tests {
         assert!(found("p", 4, Some("another of its name")).is_none());
         assert!(found("p", 3, None).is_none());
         assert!(found("another uid", 4, None).is_none());
+        // A pod of a PE that was deleted goes, while the one that was made again has its own.
+        let mut of_another = pod(3, "Running");
+        of_another.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "q".to_owned());
+        seen.note(&of_another, true);
+        assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
+        assert!(found("q", 3, None).unwrap().deletion_seen);
         // The mirror tells the state before once more.
         seen.note(&pod(4, "Failed"), true);
         seen.note(&pod(4, "Failed"), false);

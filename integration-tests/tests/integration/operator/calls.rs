@@ -22,8 +22,8 @@ fn most(pes: u64, took: Duration) -> BTreeMap<(&'static str, &'static str), u64>
         (("update", "streamspes/status"), pes * 3 + 4),
         // The steps: job id, ADL, proposal, commit; that it is submitted, ready, rolled out; what is said in between.
         (("update", "streamsjobs/status"), 10 + told),
-        // The commit and that all run, of each; one more meets another write.
-        (("update", "streamsprs/status"), 7 + 3 * told),
+        // The commit, what the job says next, and that all run, of each; one more meets another write.
+        (("update", "streamsprs/status"), 10 + 3 * told),
         (("create", "streamsprs"), 3),
         (("create", "events"), 6),
     ])
