@@ -8,21 +8,37 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use moka::sync::Cache;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Departure, Watch};
+
+/// Most pods that are kept although their PEs are not known.
+const UNCLAIMED: u64 = 10_000;
+/// How long they are: by then the mirror has caught up.
+const UNCLAIMED_FOR: Duration = Duration::from_secs(600);
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
 /// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
 /// happened before it led.
 ///
 /// Without it, a pod that is gone counts as lost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LastSeen {
     /// By [`object`]: pods of a deleted PE are told of as well while another PE of its name has pods.
     by_pe: Remembered<SeenPod>,
+    /// Pods that are gone, of PEs that the mirror does not show: they are gone, or the mirror is behind.
+    unclaimed: Cache<Key, SeenPod>,
     absences: Remembered<Absence>,
+}
+
+impl Default for LastSeen {
+    fn default() -> Self {
+        let unclaimed = Cache::builder().max_capacity(UNCLAIMED).time_to_live(UNCLAIMED_FOR).build();
+        Self { by_pe: Remembered::default(), unclaimed, absences: Remembered::default() }
+    }
 }
 
 /// Since when the pod of a launch is known to be absent.
@@ -50,7 +66,7 @@ impl LastSeen {
     }
 
     /// Hears of the pods of these mirrors from now on. What belongs to a PE is kept until the PE is deleted, and a pod
-    /// that outlives its PE, or is known before it, until it is gone itself.
+    /// that outlives its PE, or is known before it, until some time after it is gone itself.
     pub(crate) fn follow(self: &Arc<Self>, mirrors: &Mirrors) {
         let (seen, there) = (Arc::clone(self), mirrors.clone());
         mirrors.pods.subscribe(move |pod| seen.note_and_forget(pod, false, &there));
@@ -73,7 +89,11 @@ impl LastSeen {
         let has_pe = there.processing_elements.get(&pe).is_some_and(|pe| pe.uid().as_ref() == Some(&owner.uid));
         let has_pod = there.pods.get(&Key::of(pod)).is_some_and(|there| there.uid() == pod.uid());
         if !has_pe && !has_pod {
-            self.by_pe.forget(&object(&pe, &owner.uid), &owner.uid);
+            let object = object(&pe, &owner.uid);
+            if let Some(seen) = self.by_pe.find(&object, &owner.uid, |seen| seen.clone()) {
+                self.unclaimed.insert(object.clone(), seen);
+            }
+            self.by_pe.forget(&object, &owner.uid);
         }
     }
 
@@ -93,9 +113,11 @@ impl LastSeen {
 
     /// The pod of a launch of this PE; the one with this uid if it is known.
     pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
-        let seen = self.by_pe.find(&object(pe, uid), uid, |seen| seen.clone())?;
-        let is_it = seen.pod.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.pod.uid == uid);
-        is_it.then_some(seen)
+        let object = object(pe, uid);
+        let seen = self.by_pe.find(&object, uid, |seen| seen.clone());
+        let is_it =
+            |seen: &SeenPod| seen.pod.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.pod.uid == uid);
+        seen.into_iter().chain(self.unclaimed.get(&object)).find(is_it)
     }
 
     /// The pod of a launch does not exist `now`. Returns since when this is known.
@@ -117,7 +139,7 @@ impl LastSeen {
     /// PEs of whose pods something is kept, and of whose absent pods.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
-        let Self { by_pe, absences } = self;
+        let Self { by_pe, unclaimed: _, absences } = self;
         (by_pe.len(), absences.len())
     }
 }
