@@ -66,8 +66,8 @@ impl Operation {
         Widths { clean, score: 1, model }
     }
 
-    /// Whether ids of PEs, texts and numbers of launches afterwards follow from what was done, whenever it was done. Two
-    /// edits are one generation or two: one if the frontend hears of the second one late.
+    /// Whether ids of PEs, texts and numbers of launches afterwards follow from what was done, whenever it was done.
+    /// Two edits are one generation or two: one if the frontend hears of the first one late.
     pub fn is_determined(self, watches_are_good: bool) -> bool {
         match self {
             Self::RollBack | Self::Completion => false,
