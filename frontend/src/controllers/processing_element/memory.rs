@@ -101,8 +101,11 @@ impl LastSeen {
     fn note(&self, pod: &Pod, deleted: bool) {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         let pod = pod_status::read(pod);
-        let new = || SeenPod { pod: pod.clone(), deletion_seen: false };
-        self.by_pe.with(&object(&pe, &owner.uid), &owner.uid, new, |seen| {
+        let object = object(&pe, &owner.uid);
+        // The last state of a pod that is gone is told once more after its deletion.
+        let unclaimed = || self.unclaimed.get(&object);
+        let new = || unclaimed().unwrap_or_else(|| SeenPod { pod: pod.clone(), deletion_seen: false });
+        self.by_pe.with(&object, &owner.uid, new, |seen| {
             if seen.pod.launch_count > pod.launch_count {
                 return;
             }
