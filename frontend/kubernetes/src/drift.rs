@@ -8,6 +8,7 @@
 //! |---|---|
 //! | maps and objects | every desired key is there with its value; other keys are of no concern |
 //! | the selector of a Service | exactly the desired keys: another one selects other pods |
+//! | the spec of a custom resource | exactly the desired fields: it is the controller's alone, and each one means something |
 //! | owner references, finalizers | every desired item is there; other items are of no concern |
 //! | ports of a Service | exactly the desired items, told by number and protocol, each with its desired fields |
 //! | other lists | the same items in the same order, each with its desired fields |
@@ -16,7 +17,8 @@
 //! The content of ConfigMaps is not mirrored (rule call-6). Its managed fields are: whoever changes a field takes it
 //! over, so a key that the controller owns has the value that the controller wrote.
 //!
-//! Knows: how the API server merges objects of Kubernetes' own kinds. Must not know: any custom resource.
+//! Knows: how the API server merges objects of Kubernetes' own kinds, and how to tell others from them. Must not know:
+//! any custom resource.
 
 use super::cluster::{Manager, Object};
 use super::error::Error;
@@ -40,16 +42,17 @@ pub fn difference<K: Object, M: Serialize>(
 ) -> Result<Option<String>, Error> {
     let desired = value(desired)?;
     let existing = value(existing)?;
-    Ok(Comparison { kind: &K::kind(&()), manager }.object(&desired, &existing))
+    let exact_spec = is_custom::<K>();
+    Ok(Comparison { kind: &K::kind(&()), manager, exact_spec }.object(&desired, &existing))
 }
 
-/// [`difference`], of fields that are written as JSON.
+/// [`difference`], of fields that are written as JSON: others may set the other ones.
 ///
 /// # Errors
 /// As [`difference`].
 pub fn difference_of_fields<K: Object, M: Serialize>(desired: &Value, existing: &M) -> Result<Option<String>, Error> {
     let existing = value(existing)?;
-    Ok(Comparison { kind: &K::kind(&()), manager: "" }.object(desired, &existing))
+    Ok(Comparison { kind: &K::kind(&()), manager: "", exact_spec: false }.object(desired, &existing))
 }
 
 /// A merge patch that removes from `existing` the items that an apply would leave in a list that is to have exactly the
@@ -69,6 +72,36 @@ pub(crate) fn removal_of_surplus<K: Object, M: Serialize>(desired: &K, existing:
     Ok((kept.len() < ports.len()).then(|| json!({"spec": {"ports": kept}})))
 }
 
+/// A merge patch that removes from `existing` the fields that an apply leaves in the spec of a custom resource because
+/// others own them. `None` if there are none.
+///
+/// # Errors
+/// As [`difference`].
+pub(crate) fn removal_of_others<K: Object>(desired: &K, existing: &K) -> Result<Option<Value>, Error> {
+    if !is_custom::<K>() {
+        return Ok(None);
+    }
+    let (desired, existing) = (value(desired)?, value(existing)?);
+    Ok(removal(&desired["spec"], &existing["spec"]).map(|spec| json!({ "spec": spec })))
+}
+
+/// A merge patch that removes what only `existing` has; lists are values.
+fn removal(desired: &Value, existing: &Value) -> Option<Value> {
+    let (desired, existing) = (desired.as_object()?, existing.as_object()?);
+    let removed = existing.iter().filter_map(|(name, value)| match desired.get(name) {
+        None => (!value.is_null()).then(|| (name.clone(), Value::Null)),
+        Some(desired) => Some((name.clone(), removal(desired, value)?)),
+    });
+    let removed: Map<String, Value> = removed.collect();
+    (!removed.is_empty()).then_some(Value::Object(removed))
+}
+
+/// Whether a kind is no one of Kubernetes' own, whose groups are names without a dot, or end in `k8s.io`.
+fn is_custom<K: Object>() -> bool {
+    let group = K::group(&());
+    group.contains('.') && !group.ends_with("k8s.io")
+}
+
 fn value<T: Serialize>(object: &T) -> Result<Value, Error> {
     Ok(serde_json::to_value(object).map_err(kube::Error::SerdeError)?)
 }
@@ -76,6 +109,8 @@ fn value<T: Serialize>(object: &T) -> Result<Value, Error> {
 struct Comparison<'a> {
     kind: &'a str,
     manager: &'a str,
+    /// In the spec is nothing but what is desired.
+    exact_spec: bool,
 }
 
 impl Comparison<'_> {
@@ -101,7 +136,8 @@ impl Comparison<'_> {
         match desired {
             Value::Null => None,
             Value::Object(fields) => {
-                let exact = self.kind == "Service" && path == "spec.selector";
+                let is_of_spec = path == "spec" || path.starts_with("spec.");
+                let exact = (self.exact_spec && is_of_spec) || (self.kind == "Service" && path == "spec.selector");
                 self.fields(path, fields, existing, exact)
             }
             Value::Array(items) => self.list(path, items, existing.as_array().map_or(&[], Vec::as_slice)),
@@ -116,7 +152,8 @@ impl Comparison<'_> {
         });
         differs.or_else(|| {
             let existing = existing.as_object().filter(|_| exact)?;
-            existing.keys().find(|name| !desired.contains_key(*name)).map(|name| format!("{path}.{name}"))
+            let surplus = existing.iter().find(|(name, value)| !value.is_null() && !desired.contains_key(*name));
+            surplus.map(|(name, _)| format!("{path}.{name}"))
         })
     }
 

@@ -45,7 +45,7 @@ impl<C: Cluster> Writer<'_, C> {
     ///
     /// # Errors
     /// [`Error::Terminating`] and [`Error::Foreign`] from `existing`, before anything is sent; [`Error::Conflict`]:
-    /// somebody wrote the object while ports were removed from it; [`Error::Refused`]; failures of the call.
+    /// somebody wrote the object while ports or fields were removed from it; [`Error::Refused`]; failures of the call.
     pub async fn apply<K: Object, M: Resource + Serialize>(
         &self,
         applied_hash: &str,
@@ -89,9 +89,18 @@ impl<C: Cluster> Writer<'_, C> {
         }
     }
 
+    /// Applies, and removes what others own in the spec of a custom resource. If somebody writes it in between, that is
+    /// left to the next comparison.
     async fn force<K: Object>(&self, desired: &K) -> Result<Applied<K>, Error> {
         let result = self.cluster.apply(self.namespace, self.manager, desired, Conflicts::Force).await;
-        result.map(|object| Applied::Written(Box::new(object))).map_err(|error| written(desired, error))
+        let mut object = result.map_err(|error| written(desired, error))?;
+        if let Some(mut patch) = drift::removal_of_others(desired, &object)? {
+            patch["metadata"] = json!({"uid": object.meta().uid, "resourceVersion": object.meta().resource_version});
+            let key = Key::new(self.namespace, &desired.name_any());
+            let merged = self.cluster.merge::<K>(self.manager, &key, &patch).await;
+            object = merged.map_err(|error| written(desired, error))?;
+        }
+        Ok(Applied::Written(Box::new(object)))
     }
 
     /// Removes what an apply would leave in lists that are to have exactly the desired items, by what the API server

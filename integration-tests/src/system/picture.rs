@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use streams_api::names;
 
 /// Keys whose values say nothing about what a user asked for, wherever they stand.
-const VOLATILE: [&str; 24] = [
+const VOLATILE: [&str; 25] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -26,6 +26,7 @@ const VOLATILE: [&str; 24] = [
     names::ANNOTATION_TRACE_PARENT,
     names::ANNOTATION_TRACE_GENERATION,
     names::ANNOTATION_RESTART_REQUESTED,
+    names::ANNOTATION_STOP_REQUESTED,
     names::ANNOTATION_POD_TEMPLATE_HASH,
     names::ANNOTATION_REQUESTED_WIDTHS,
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -74,11 +75,20 @@ impl Picture {
             let part = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or_default();
             picture.insert(format!("Condition {}", part("type")), json!([part("status"), part("reason")]));
         }
+        if let Some(days) = validity(&object) {
+            picture.insert("Validity of the certificate, in days".to_owned(), json!(days));
+        }
         for part in ["fusion", "appliedWidths", "phase", "adl"] {
             let value = object.pointer(&format!("/status/{part}")).cloned().unwrap_or(Value::Null);
             picture.insert(format!("Status {part}"), normal(value, namespace));
         }
         Ok(Self(picture))
+    }
+
+    /// What is in the picture of this kind, by what tells it apart.
+    pub fn of_kind(&self, kind: &str) -> impl Iterator<Item = (&str, &Value)> {
+        let begins = format!("{kind} ");
+        self.0.iter().filter(move |(key, _)| key.starts_with(&begins)).map(|(key, value)| (key.as_str(), value))
     }
 
     /// What two pictures differ in, in words; empty if nothing.
@@ -112,7 +122,7 @@ impl Picture {
                 for (key, value) in &self.0 {
                     let kind = key.split(' ').next().unwrap_or_default();
                     match kind {
-                        "Status" | "Condition" => drop(seen.insert(key.clone(), value.clone())),
+                        "Status" | "Condition" | "Validity" => drop(seen.insert(key.clone(), value.clone())),
                         _ => {
                             let count = seen.entry(format!("number of {kind}")).or_insert(json!(0));
                             *count = json!(count.as_u64().unwrap_or(0) + 1);
@@ -136,6 +146,12 @@ pub async fn get_job(client: &Client, namespace: &str, job: &str) -> Result<Opti
     let kind = ApiResource::erase::<streams_api::Job>(&());
     let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
     jobs.get_opt(job).await.context("the job cannot be read")?.map(serde_json::to_value).transpose().map_err(Into::into)
+}
+
+/// For how long the certificate of a job is valid, in days: it is renewed when two thirds of that are over.
+fn validity(job: &Value) -> Option<i64> {
+    let time = |key: &str| job.pointer(&format!("/status/transport/{key}"))?.as_str()?.parse::<jiff::Timestamp>().ok();
+    Some((time("notAfter")?.as_second() - time("renewAt")?.as_second() + 14_400) * 3 / 86_400)
 }
 
 /// Kinds of what belongs to a job: ours, whichever there are, and those of Kubernetes.

@@ -25,7 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// When a job cannot be looked at.
 pub(super) async fn differ(world: &World, without: &Value, with: &Value) -> Result<bool> {
     let widths = BTreeMap::new();
-    let (one, two) = tokio::try_join!(picture(world, without, &widths, false), picture(world, with, &widths, false))?;
+    let (one, two) =
+        tokio::try_join!(picture(world, without, &widths, 0, false), picture(world, with, &widths, 0, false))?;
     // A job of a spec that the API server refuses differs from one that there is.
     let (Some(one), Some(two)) = (&one, &two) else { return Ok(one.is_some() != two.is_some()) };
     if !one.differences(two, Likeness::Effects).is_empty() {
@@ -35,20 +36,22 @@ pub(super) async fn differ(world: &World, without: &Value, with: &Value) -> Resu
     Ok(!one.differences(&two, Likeness::Effects).is_empty())
 }
 
-/// The picture of a job that was created with this spec and got these widths; `None` if it cannot be created. If
-/// `ready`, one that does not become ready is an error.
+/// The picture of a job that was created with this spec, has this number, and got these widths; `None` if it cannot be
+/// created. If `ready`, one that does not become ready is an error.
 pub(super) async fn picture(
     world: &World,
     spec: &Value,
     widths: &BTreeMap<String, Value>,
+    number: u64,
     ready: bool,
 ) -> Result<Option<Picture>> {
     let known = {
         let mut fresh = world.fresh.lock().await;
-        Arc::clone(fresh.entry(format!("{spec} {widths:?}")).or_insert_with(|| Arc::new(OnceCell::new())))
+        Arc::clone(fresh.entry(format!("{spec} {widths:?} {number}")).or_insert_with(|| Arc::new(OnceCell::new())))
     };
     let picture = known.get_or_try_init(|| async {
         let namespace = world.namespace().await?;
+        world.number(&namespace, number).await?;
         if let Answer::Refused(_) = world.create(&namespace, spec).await? {
             world.leave(&namespace).await?;
             return Ok(None);

@@ -86,7 +86,7 @@ pub(super) fn has_one_of(text: &str, words: &[String]) -> bool {
 
 /// Whether a refusal is one that a correct edit of a job may meet: what it was compiled from stays as it was.
 pub(super) fn is_pinned(refusal: &str) -> bool {
-    refusal.contains("cannot be edited") || refusal.contains("cannot be changed")
+    ["cannot be edited", "cannot be changed", "cannot be added or changed"].iter().any(|words| refusal.contains(words))
 }
 
 #[cfg(test)]

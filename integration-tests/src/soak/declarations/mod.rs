@@ -4,17 +4,24 @@
 //!
 //! ```text
 //!   fields  --> what there is to write, from the schemas        values  --> good and bad values of it
-//!      \----------> sequence: steps, each field alone, all at random <--/
+//!      \----------> sequence: steps, each field alone; random: all fields <--/
+//!                   scenarios, spoils: what else users do, in time and out of it
 //!                      |
 //!   world  <--> trial: one sequence in a namespace of its own --> judge: what is wrong
+//!                children: objects of a job that users delete and change
 //!                fresh: jobs to compare with
 //! ```
 
+mod children;
+mod effects;
 mod fields;
 mod fresh;
 mod judge;
+mod random;
 pub mod report;
+mod scenarios;
 mod sequence;
+mod spoils;
 mod trial;
 mod values;
 mod world;
@@ -30,6 +37,7 @@ use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -82,8 +90,8 @@ pub struct DeclarationOutcome {
 enum Work {
     Alone(Sequence),
     Random(Sequence),
-    /// A field: its name, a spec without it, and specs with it.
-    Effect(String, serde_json::Value, Vec<serde_json::Value>),
+    /// A field: its name, a spec without it, and values with the specs that have them.
+    Effect(String, Value, Vec<(Value, Value)>),
 }
 
 /// Runs it.
@@ -125,11 +133,11 @@ pub async fn run(
     let over = std::sync::atomic::AtomicBool::new(false);
     let is_over = || over.load(std::sync::atomic::Ordering::Relaxed) || Instant::now() > deadline;
     let random = (options.only.is_none())
-        .then(|| (0..).map(|number| Work::Random(sequence::random(options.seed, number, &fields))));
+        .then(|| (0..).map(|number| Work::Random(random::random(options.seed, number, &fields))));
     let all = work.into_iter().chain(random.into_iter().flatten());
     let (world_, outcome_, progress_) = (&world, &outcome, &progress);
     let everything = stream::iter(all.take_while(|_| !is_over()))
-        .map(|work| -> BoxFuture<'_, ()> { Box::pin(try_one(world_, outcome_, progress_, work)) })
+        .map(|work| -> BoxFuture<'_, ()> { Box::pin(try_one(world_, outcome_, progress_, work, deadline)) })
         .buffer_unordered(options.at_once)
         .collect::<Vec<()>>();
     let stop = async {
@@ -162,14 +170,16 @@ fn work(options: &DeclarationOptions, fields: &[fields::Field]) -> Result<Vec<Wo
     }
     if let Some(number) = options.only.as_deref().and_then(|name| name.strip_prefix("random/")) {
         let number = number.parse().context("random sequences have numbers")?;
-        return Ok(vec![Work::Random(sequence::random(options.seed, number, fields))]);
+        return Ok(vec![Work::Random(random::random(options.seed, number, fields))]);
     }
     let is_asked_for = |name: &str| options.only.as_ref().is_none_or(|only| name.starts_with(only.as_str()));
-    let sequences = sequence::alone(fields).into_iter().filter(|sequence| is_asked_for(&sequence.name));
+    let sequences =
+        sequence::alone(fields).into_iter().chain(scenarios::all()?).filter(|sequence| is_asked_for(&sequence.name));
     let mut work: Vec<_> = sequences.map(Work::Alone).collect();
     for field in fields {
         let values = values::of(field);
-        let specs: Vec<_> = values.good.iter().map(|value| sequence::with(&values.context, field, value)).collect();
+        let with = |value: &Value| (value.clone(), sequence::with(&values.context, field, value));
+        let specs: Vec<_> = values.good.iter().map(with).collect();
         let name = format!("{field}/has an effect");
         if !specs.is_empty() && is_asked_for(&name) {
             work.push(Work::Effect(field.name.clone(), sequence::base_for(&values.context), specs));
@@ -178,7 +188,13 @@ fn work(options: &DeclarationOptions, fields: &[fields::Field]) -> Result<Vec<Wo
     Ok(work)
 }
 
-async fn try_one(world: &World, outcome: &Mutex<DeclarationOutcome>, progress: &Progress, work: Work) {
+async fn try_one(
+    world: &World,
+    outcome: &Mutex<DeclarationOutcome>,
+    progress: &Progress,
+    work: Work,
+    deadline: Instant,
+) {
     let (index, name, text, result) = match &work {
         Work::Alone(sequence) | Work::Random(sequence) => {
             let index = usize::from(matches!(work, Work::Random(_)));
@@ -201,7 +217,7 @@ async fn try_one(world: &World, outcome: &Mutex<DeclarationOutcome>, progress: &
         eprintln!("FAILED {name}: {}: {}\n  {text}", failure.oracle, failure.what);
         outcome.lock().await.failures.insert(name.clone(), (text, failure.clone()));
         if let Work::Random(sequence) = &work
-            && let Some((shorter, failure)) = shorten(world, sequence, &failure).await
+            && let Some((shorter, failure)) = shorten(world, sequence, &failure, deadline).await
         {
             let text = serde_json::to_string(&shorter).unwrap_or_default();
             eprintln!("SHORTER {name}: {}\n  {text}", failure.what);
@@ -217,35 +233,52 @@ async fn try_one(world: &World, outcome: &Mutex<DeclarationOutcome>, progress: &
     progress.at(format!("{alone} sequences of one field, {random} of many, {effects} effects, {failed} failed"));
 }
 
-/// Looks for a value of the field with which a job differs from one without.
+/// Looks for a value of the field with which a job differs from one without; each value must show where it belongs.
 async fn effect(
     world: &World,
     outcome: &Mutex<DeclarationOutcome>,
     field: &str,
-    without: &serde_json::Value,
-    with: &[serde_json::Value],
+    without: &Value,
+    with: &[(Value, Value)],
 ) -> Result<Option<Failure>> {
-    for spec in with {
+    let failed = |what: String| Ok(Some(Failure { oracle: Oracle::Effect, after: 0, what }));
+    for (value, spec) in with.iter().filter(|_| effects::is_listed(field)) {
+        let Some(picture) = fresh::picture(world, spec, &BTreeMap::new(), 0, true).await? else {
+            return failed(format!("{value} is refused"));
+        };
+        if let Some(what) = effects::unshown(field, value, &picture) {
+            return failed(what);
+        }
+    }
+    for (_, spec) in with {
         if fresh::differ(world, without, spec).await? {
             return Ok(None);
         }
+    }
+    // Whatever a job is compared with must have the one value that there can be.
+    if with.len() == 1 && effects::is_listed(field) {
+        return Ok(None);
     }
     if let Some((_, reason)) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == field) {
         outcome.lock().await.excepted.insert(field.to_owned(), (*reason).to_owned());
         return Ok(None);
     }
-    let what = "pods, texts, Services and conditions are the same with the field and without it".to_owned();
-    Ok(Some(Failure { oracle: Oracle::Effect, after: 0, what }))
+    failed("pods, texts, Services and conditions are the same with the field and without it".to_owned())
 }
 
-/// A shorter sequence that fails by the same oracle.
-async fn shorten(world: &World, sequence: &Sequence, failure: &Failure) -> Option<(Sequence, Failure)> {
+/// A shorter sequence that fails by the same oracle, if one is found until then.
+async fn shorten(
+    world: &World,
+    sequence: &Sequence,
+    failure: &Failure,
+    deadline: Instant,
+) -> Option<(Sequence, Failure)> {
     let (mut shortest, mut tries) = (None, 0);
     let mut current = sequence.clone();
     'shorter: loop {
         for candidate in sequence::shorter(&current) {
             tries += 1;
-            if tries > SHORTENED {
+            if tries > SHORTENED || Instant::now() > deadline {
                 return shortest;
             }
             if let Ok(Some(found)) = trial::run(world, &candidate).await

@@ -1,9 +1,10 @@
 //! Sequences of declarations: what a user writes, one after the other, to one job.
 //!
-//! Each field alone: set at the creation, changed, made invalid, corrected, removed. All fields together: at random,
-//! the same for the same seed and number. A sequence has a name and is data (JSON), so that one that failed can be run
-//! again.
+//! Here: what a sequence is, and each field alone (set at the creation, changed, made invalid, corrected, removed).
+//! What users write beside jobs is in `scenarios`, all fields together in `random`. A sequence has a name and is data
+//! (JSON), so that one that failed can be run again.
 
+use super::children::{Child, Propagation};
 use super::fields::{self, Field};
 use super::values::{self, Bad, EXISTING};
 use serde::{Deserialize, Serialize};
@@ -49,29 +50,29 @@ pub(super) enum Step {
     },
     /// Every PE is asked to restart.
     Restart,
+    /// A PE is asked to stop for good: the one of this number in the order of ids.
+    Stop(usize),
+    /// It is not asked to stop any more.
+    Go(usize),
     /// An object of the job is deleted: the first one of this kind.
-    Lose(Child),
+    Lose(Child, Propagation),
     /// An object of the job is changed by somebody who should not.
-    Spoil(Child),
+    Spoil {
+        /// Its kind.
+        child: Child,
+        /// Which one of them: this number in the order of names, beginning again where there are fewer.
+        number: usize,
+        /// Where.
+        at: Vec<String>,
+        /// The first of these that is another value than it has, and that the API server takes.
+        values: Vec<Value>,
+    },
     /// The job is deleted with this propagation and created again at once with the same spec.
     Again(Propagation),
-}
-
-/// A kind of object that a job has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Child {
-    Service,
-    ConfigMap,
-    Region,
-    ProcessingElement,
-}
-
-/// What becomes of the objects of a job that is deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
+    /// Steps that do not wait for each other.
+    Together(Vec<Step>),
+    /// Steps that nothing waits for: what follows comes while they are under way.
+    Begun(Vec<Step>),
 }
 
 /// How the end of a sequence is looked at.
@@ -97,6 +98,12 @@ pub(super) struct Sequence {
 /// What a job of a run has beside the field that is tried: three PEs, whatever the widths are.
 pub(super) fn base() -> Value {
     json!({"bundle": {"file": crate::sample::SAB}, "fusion": {"manual": 3}})
+}
+
+/// A job of another application, whose kinds of objects are all that there are: host pools, exports, imports, a
+/// consistent region.
+pub(super) fn base_of_all_kinds() -> Value {
+    json!({"bundle": {"file": super::world::ALL_KINDS}, "fusion": {"legacy": true}})
 }
 
 /// The base with what a field needs to mean something.
@@ -125,7 +132,7 @@ pub(super) fn alone(fields: &[Field]) -> Vec<Sequence> {
             let end = ends.get(sequences.len() % ends.len()).copied().unwrap_or(End::Namespace);
             sequences.push(Sequence { name: format!("{field}/{what}"), steps, end });
         };
-        let set = |value: &Value| set(field, value.clone(), Vec::new());
+        let set = |value: &Value| set(field, value.clone());
         let null = Value::Null;
         // A merge patch leaves what else is in a map.
         let corrected = |value: &Value| -> Vec<Step> {
@@ -157,161 +164,22 @@ pub(super) fn alone(fields: &[Field]) -> Vec<Sequence> {
             add(&format!("invalid from the beginning, {number}"), steps);
         }
     }
-    sequences.extend(of_children());
     sequences
 }
 
-fn create(spec: Value) -> Step {
+/// The job is created with a good spec.
+pub(super) fn create(spec: Value) -> Step {
     Step::Create { spec, words: Vec::new(), refused: false }
 }
 
-fn set(field: &Field, value: Value, words: Vec<String>) -> Step {
-    Step::Set { at: field.at.clone(), value, words, refused: false }
+/// A good value of a field is written.
+pub(super) fn set(field: &Field, value: Value) -> Step {
+    Step::Set { at: field.at.clone(), value, words: Vec::new(), refused: false }
 }
 
-fn spoil(field: &Field, bad: &Bad) -> Step {
+/// A bad value of a field is written.
+pub(super) fn spoil(field: &Field, bad: &Bad) -> Step {
     Step::Set { at: field.at.clone(), value: bad.value.clone(), words: bad.words.clone(), refused: bad.refused }
-}
-
-/// What users write beside jobs, and what they delete.
-fn of_children() -> Vec<Sequence> {
-    let create = || create(base());
-    let width = |region: &str, width: Value, words: &[&str]| Step::Width {
-        region: region.to_owned(),
-        width,
-        words: words.iter().map(|word| (*word).to_owned()).collect(),
-    };
-    let bounded = |max: u32| {
-        let spec = fields::merged(&base(), &json!({"parallelRegions": [{"name": "Clean", "maxWidth": max}]}));
-        self::create(spec)
-    };
-    let out_of_bounds = || vec![bounded(3), width("Clean", json!(4), &["maxWidth", "3"])];
-    let named = |name: &str, steps: Vec<Step>, end: End| Sequence { name: name.to_owned(), steps, end };
-    let mut sequences = vec![
-        named(
-            "regions/changed",
-            vec![
-                create(),
-                width("Clean", json!(4), &[]),
-                width("Score.Model", json!(1), &[]),
-                width("Clean", json!(2), &[]),
-            ],
-            End::Namespace,
-        ),
-        named(
-            "regions/made invalid and corrected",
-            vec![
-                create(),
-                width("Clean", json!(0), &["width"]),
-                width("Clean", json!(10_001), &["width"]),
-                width("Clean", json!("wide"), &["width"]),
-                width("Clean", json!(3), &[]),
-            ],
-            End::Job(Propagation::Foreground),
-        ),
-        named(
-            "regions/out of bounds, corrected by another width",
-            [out_of_bounds(), vec![width("Clean", json!(3), &[])]].concat(),
-            End::Job(Propagation::Background),
-        ),
-        named(
-            "regions/out of bounds, corrected by other bounds",
-            [
-                out_of_bounds(),
-                vec![Step::Set {
-                    at: vec!["parallelRegions".to_owned()],
-                    value: Value::Null,
-                    words: Vec::new(),
-                    refused: false,
-                }],
-            ]
-            .concat(),
-            End::Job(Propagation::Background),
-        ),
-        named("restarts/requested", vec![create(), Step::Restart, Step::Restart], End::Namespace),
-    ];
-    for child in [Child::Service, Child::ConfigMap, Child::Region, Child::ProcessingElement] {
-        for (what, step) in [("lost", Step::Lose(child)), ("spoilt", Step::Spoil(child))] {
-            let end = End::Job(Propagation::Foreground);
-            sequences.push(named(&format!("children/{child:?} {what}"), vec![create(), step], end));
-        }
-    }
-    for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {
-        let steps = vec![create(), Step::Again(propagation)];
-        sequences.push(named(&format!("again/{propagation:?}"), steps, End::Namespace));
-    }
-    sequences
-}
-
-/// The random sequence of this number.
-pub(super) fn random(seed: u64, number: u64, fields: &[Field]) -> Sequence {
-    let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(number));
-    // Only fields that need nothing else: any two of them go together.
-    let tried = fields.iter().filter(|field| {
-        let excluded =
-            ["bundleName", "sabName", "checkpoint", "threadingModel", "fusion", "runWithValgrind", "buildType"];
-        !excluded.iter().any(|name| field.name.contains(name))
-    });
-    let free = tried.map(|field| (field, values::of(field))).filter(|(_, values)| values.context == json!({}));
-    let free: Vec<_> = free.filter(|(_, values)| !values.good.is_empty()).collect();
-    let mut spec = base();
-    let mut steps = Vec::new();
-    for _ in 0..random.usize(0..4) {
-        if let Some((field, values)) = random.choice(&free)
-            && let Some(value) = random.choice(&values.good)
-        {
-            spec = fields::merged(&spec, &fields::patch(&field.at, value));
-        }
-    }
-    steps.push(create(spec));
-    for _ in 0..random.usize(2..7) {
-        match random.u8(0..100) {
-            0..45 => {
-                if let Some((field, values)) = random.choice(&free)
-                    && let Some(value) = random.choice(&values.good)
-                {
-                    steps.push(set(field, value.clone(), Vec::new()));
-                }
-            }
-            45..65 => {
-                if let Some((field, values)) = random.choice(&free)
-                    && let Some(bad) = random.choice(&values.bad)
-                    && let Some(good) = random.choice(&values.good)
-                {
-                    steps.push(spoil(field, bad));
-                    let correction = if random.bool() { good.clone() } else { Value::Null };
-                    let correction = if field.at == ["bundle", "file"] { good.clone() } else { correction };
-                    steps.push(set(field, correction, Vec::new()));
-                }
-            }
-            65..72 => {
-                if let Some((field, _)) = random.choice(&free)
-                    && field.at != ["bundle", "file"]
-                {
-                    steps.push(set(field, Value::Null, Vec::new()));
-                }
-            }
-            72..82 => {
-                let region = random.choice(["Clean", "Score", "Score.Model"]).unwrap_or("Clean").to_owned();
-                steps.push(Step::Width { region, width: json!(random.u32(1..4)), words: Vec::new() });
-            }
-            82..88 => steps.push(Step::Restart),
-            88..93 => {
-                let child = random.choice([Child::Service, Child::ConfigMap, Child::Region, Child::ProcessingElement]);
-                steps.extend(child.map(Step::Lose));
-            }
-            _ => {
-                let propagation = random.choice([Propagation::Background, Propagation::Foreground]);
-                steps.extend(propagation.map(Step::Again));
-            }
-        }
-    }
-    let end = match random.u8(0..3) {
-        0 => End::Namespace,
-        1 => End::Job(Propagation::Background),
-        _ => End::Job(Propagation::Foreground),
-    };
-    Sequence { name: format!("random/{number}"), steps, end }
 }
 
 /// The same sequence without one of its steps, for each that can be left out.
@@ -345,24 +213,6 @@ mod tests {
             for what in ["edited", "from the beginning, and removed"] {
                 assert!(names.contains(&format!("{field}/{what}")), "{field} is not {what}");
             }
-        }
-    }
-
-    #[test]
-    fn a_random_sequence_follows_from_seed_and_number_and_can_be_written_down() {
-        let fields = of_spec("Job").unwrap();
-        let one = |seed, number| random(seed, number, &fields);
-        assert_eq!(one(1, 7), one(1, 7));
-        assert_ne!(one(1, 7), one(1, 8));
-        assert_ne!(one(1, 7).steps, one(2, 7).steps);
-        for number in 0..100 {
-            let sequence = one(3, number);
-            let text = serde_json::to_string(&sequence).unwrap();
-            assert_eq!(serde_json::from_str::<Sequence>(&text).unwrap(), sequence);
-            assert!(matches!(sequence.steps.first(), Some(Step::Create { .. })));
-            assert!(
-                shorter(&sequence).iter().all(|shorter| matches!(shorter.steps.first(), Some(Step::Create { .. })))
-            );
         }
     }
 }

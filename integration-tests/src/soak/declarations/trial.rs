@@ -1,18 +1,16 @@
 //! One sequence, from its namespace to the end of it.
 
+use super::children::{Child, Lost, Propagation, Spoilt};
 use super::judge::{Oracle, Standing, has_one_of, is_pinned};
-use super::sequence::{Child, End, Propagation, Sequence, Step};
+use super::sequence::{End, Sequence, Step};
 use super::world::{Answer, JOB, WITHIN, World};
 use super::{fields, fresh};
 use crate::system::picture::{self, Likeness};
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use streams_api::{ParallelRegion, ProcessingElement, condition, names};
+use streams_api::{ParallelRegion, ProcessingElement, condition};
 use streams_control_plane::wait::eventually;
 
 /// How long an explanation must stay.
@@ -20,6 +18,8 @@ const SAID_FOR: Duration = Duration::from_millis(1_500);
 /// How long a job must stay ready: a controller that has not heard of an edit yet says nothing of it.
 const READY_FOR: Duration = Duration::from_millis(600);
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+/// Begins the place of a cause: a PE that is asked to stop.
+const STOPPED: &str = "the stopped PE ";
 
 /// What was found to be wrong.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,8 @@ struct Trial<'a> {
     was_bad: bool,
     widths: BTreeMap<String, Value>,
     restarts: u32,
+    lost: Vec<Lost>,
+    spoilt: Vec<Spoilt>,
     steps: usize,
 }
 
@@ -74,6 +76,8 @@ pub(super) async fn run(world: &World, sequence: &Sequence) -> Result<Option<Fai
         was_bad: false,
         widths: BTreeMap::new(),
         restarts: 0,
+        lost: Vec::new(),
+        spoilt: Vec::new(),
         steps: 0,
     };
     let ended = trial.whole(sequence).await;
@@ -97,9 +101,11 @@ impl Trial<'_> {
             self.steps += 1;
             if begun && self.exists {
                 self.converge(step).await?;
+                self.no_pod_noticed().await?;
             }
         }
-        if self.exists && self.causes.is_empty() {
+        let is_at_rest = !matches!(sequence.steps.last(), Some(Step::Begun(_)));
+        if self.exists && self.causes.is_empty() && is_at_rest {
             self.like_a_fresh_one().await?;
         }
         self.end(sequence.end).await
@@ -142,19 +148,38 @@ impl Trial<'_> {
             Step::Restart => {
                 self.restarts += 1;
                 self.world.restart(&self.namespace, &self.restarts.to_string()).await?;
+                self.causes.retain(|place, _| !place.starts_with(STOPPED));
                 Ok(true)
             }
-            Step::Lose(child) => {
-                self.lose(*child).await?;
+            Step::Stop(pe) => {
+                self.world.stop(&self.namespace, *pe, json!(format!("after step {}", self.steps))).await?;
+                self.causes.insert(format!("{STOPPED}{pe}"), vec!["StopRequested".to_owned()]);
                 Ok(true)
             }
-            Step::Spoil(child) => {
-                self.spoil(*child).await?;
+            Step::Go(pe) => {
+                self.world.stop(&self.namespace, *pe, Value::Null).await?;
+                self.causes.remove(&format!("{STOPPED}{pe}"));
                 Ok(true)
             }
+            Step::Lose(child, propagation) => {
+                self.lost.push(Lost::new(self.world, &self.namespace, *child, *propagation).await?);
+                if *child == Child::ProcessingElement {
+                    // The request goes with the object.
+                    self.causes.remove(&format!("{STOPPED}0"));
+                }
+                Ok(true)
+            }
+            Step::Spoil { child, number, at, values } => {
+                let spoilt = Spoilt::new(self.world, &self.namespace, (*child, *number), at, values).await?;
+                self.spoilt.extend(spoilt);
+                Ok(true)
+            }
+            Step::Together(steps) => self.all(steps).await,
+            Step::Begun(steps) => self.all(steps).await.map(|_| false),
             Step::Again(propagation) => {
                 self.world.delete(&self.namespace, *propagation).await?;
                 self.widths.clear();
+                self.causes.retain(|place, _| !place.starts_with(STOPPED));
                 let spec = self.spec.clone();
                 let again = eventually("the name can be used again", WITHIN, || async {
                     match self.world.create(&self.namespace, &spec).await? {
@@ -170,6 +195,15 @@ impl Trial<'_> {
                 Ok(true)
             }
         }
+    }
+
+    /// Does steps at once. Says whether there is something to wait for.
+    async fn all(&mut self, steps: &[Step]) -> Result<bool, Ended> {
+        let mut begun = false;
+        for step in steps {
+            begun |= Box::pin(self.begin(step)).await?;
+        }
+        Ok(begun)
     }
 
     /// Writes a field; what a refused creation wanted is created with the next field that is written.
@@ -268,7 +302,8 @@ impl Trial<'_> {
                     && (status.width == Some(found.spec.width) || status.rejected.is_some());
                 Ok((!is_noticed).then(|| format!("region {region} has width {:?}", status.width)))
             }
-            Step::Restart => {
+            // What waits for a correction does not restart.
+            Step::Restart if self.causes.is_empty() => {
                 let wanted = Some(self.restarts.to_string());
                 let pes = self.world.list::<ProcessingElement>(&self.namespace).await?;
                 let left = pes.iter().find(|pe| {
@@ -277,9 +312,43 @@ impl Trial<'_> {
                 });
                 Ok(left.map(|pe| format!("PE {} has not restarted", pe.spec.id)))
             }
-            Step::Lose(child) => Ok((self.count(*child).await? == 0).then(|| format!("there is no {child:?}"))),
-            _ => Ok(None),
+            Step::Together(steps) => {
+                for step in steps {
+                    if let Some(unnoticed) = Box::pin(self.unnoticed(step)).await? {
+                        return Ok(Some(unnoticed));
+                    }
+                }
+                Ok(None)
+            }
+            _ => self.not_restored().await,
         }
+    }
+
+    async fn not_restored(&self) -> Result<Option<String>> {
+        for lost in &self.lost {
+            if let Some(missing) = lost.missing(self.world, &self.namespace).await? {
+                return Ok(Some(missing));
+            }
+        }
+        for spoilt in &self.spoilt {
+            if let Some(difference) = spoilt.differs(self.world, &self.namespace).await? {
+                return Ok(Some(difference));
+            }
+        }
+        Ok(None)
+    }
+
+    /// After everything was restored: nothing that runs was replaced by that.
+    async fn no_pod_noticed(&mut self) -> Result<(), Ended> {
+        self.lost.clear();
+        for spoilt in std::mem::take(&mut self.spoilt) {
+            let replaced = spoilt.replaced(self.world, &self.namespace).await?;
+            if !replaced.is_empty() {
+                let what = format!("pods were replaced because somebody changed an object: {replaced:?}");
+                return Err(self.failure(Oracle::SameObjects, what));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a PE says that it will be as its options say when it restarts.
@@ -289,79 +358,13 @@ impl Trial<'_> {
         Ok(pes.iter().any(|pe| condition::is_true(&conditions(pe), condition::OUTDATED)))
     }
 
-    async fn count(&self, child: Child) -> Result<usize> {
-        Ok(match child {
-            Child::Service => self.world.list::<Service>(&self.namespace).await?.len(),
-            Child::ConfigMap => self.texts().await?.len(),
-            Child::Region => self.world.list::<ParallelRegion>(&self.namespace).await?.len(),
-            Child::ProcessingElement => self.world.list::<ProcessingElement>(&self.namespace).await?.len(),
-        })
-    }
-
-    async fn texts(&self) -> Result<Vec<String>> {
-        let maps = self.world.list::<ConfigMap>(&self.namespace).await?;
-        let is_text =
-            |map: &ConfigMap| map.labels().get(names::LABEL_PART).is_some_and(|part| part == names::PART_AADL);
-        Ok(maps.iter().filter(|map| is_text(map)).map(kube::ResourceExt::name_any).collect())
-    }
-
-    async fn lose(&self, child: Child) -> Result<()> {
-        let parameters = DeleteParams::background();
-        let (client, namespace) = (self.world.client.clone(), self.namespace.as_str());
-        match child {
-            Child::Service => {
-                let name = self.world.list::<Service>(namespace).await?.first().context("no Service")?.name_any();
-                Api::<Service>::namespaced(client, namespace).delete(&name, &parameters).await?;
-            }
-            Child::ConfigMap => {
-                let name = self.texts().await?.into_iter().next().context("no text")?;
-                Api::<ConfigMap>::namespaced(client, namespace).delete(&name, &parameters).await?;
-            }
-            Child::Region => {
-                let name = self.world.list::<ParallelRegion>(namespace).await?.first().context("no region")?.name_any();
-                Api::<ParallelRegion>::namespaced(client, namespace).delete(&name, &parameters).await?;
-            }
-            Child::ProcessingElement => {
-                let name = self.world.list::<ProcessingElement>(namespace).await?.first().context("no PE")?.name_any();
-                Api::<ProcessingElement>::namespaced(client, namespace).delete(&name, &parameters).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn spoil(&self, child: Child) -> Result<()> {
-        let parameters = PatchParams::default();
-        let (client, namespace) = (self.world.client.clone(), self.namespace.as_str());
-        match child {
-            Child::Service => {
-                let name = self.world.list::<Service>(namespace).await?.first().context("no Service")?.name_any();
-                let patch = Patch::Merge(json!({"spec": {"selector": {"spoilt": "yes"}}}));
-                Api::<Service>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
-            }
-            Child::ConfigMap => {
-                let name = self.texts().await?.into_iter().next().context("no text")?;
-                let patch = Patch::Merge(json!({"metadata": {"labels": {names::LABEL_APP: null}}}));
-                Api::<ConfigMap>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
-            }
-            Child::Region => {
-                let name = self.world.list::<ParallelRegion>(namespace).await?.first().context("no region")?.name_any();
-                let patch = Patch::Merge(json!({"metadata": {"labels": {names::LABEL_APP: "spoilt"}}}));
-                Api::<ParallelRegion>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
-            }
-            Child::ProcessingElement => {
-                let name = self.world.list::<ProcessingElement>(namespace).await?.first().context("no PE")?.name_any();
-                let patch = Patch::Merge(json!({"spec": {"image": "spoilt"}}));
-                Api::<ProcessingElement>::namespaced(client, namespace).patch(&name, &parameters, &patch).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// All PEs restart, because options count from then on; then the job must be like one that was never anything else.
     async fn like_a_fresh_one(&mut self) -> Result<(), Ended> {
         self.begin(&Step::Restart).await?;
         self.converge(&Step::Restart).await?;
-        let fresh = fresh::picture(self.world, &self.spec, &self.widths, true).await;
+        let job = self.world.job(&self.namespace).await?.unwrap_or_default();
+        let number = job.pointer("/status/jobId").and_then(Value::as_u64).unwrap_or_default();
+        let fresh = fresh::picture(self.world, &self.spec, &self.widths, number, true).await;
         let fresh = match fresh {
             Ok(Some(fresh)) => fresh,
             Ok(None) => return Err(self.failure(Oracle::SameObjects, "a fresh job of this spec is refused".to_owned())),

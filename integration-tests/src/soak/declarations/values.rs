@@ -7,7 +7,7 @@
 use super::fields::Field;
 use serde_json::{Value, json};
 
-/// Name of the Secrets and of the volume claim that every namespace of a run has.
+/// Name of the Secret and of the volume claim that every namespace of a run has.
 pub(super) const EXISTING: &str = "existing";
 /// A bundle that the frontend's directory has beside that of the sample: the same application.
 pub(super) const COPY: &str = "copy.sab";
@@ -15,6 +15,8 @@ pub(super) const COPY: &str = "copy.sab";
 pub(super) const BROKEN: &str = "broken.sab";
 /// A Secret goes with an https URL only, which no run has.
 const WITHOUT_GOOD: &str = "bundle.secret";
+/// Services that every namespace of a run has, and how many redis servers each of them has.
+pub(super) const REDIS: [(&str, u32); 3] = [("redis", 1), ("redis-other", 1), ("redis-of-three", 3)];
 /// Stands in values for the address of the server of bundles.
 pub(super) const SERVER: &str = "http://SERVER";
 
@@ -118,7 +120,7 @@ fn table(field: &Field) -> Option<Values> {
         "bundle.url" => values(
             json!({"bundle": {"file": null, "url": format!("{SERVER}/demo.Served.sab")}}),
             [
-                json!(format!("{SERVER}/other/demo.Served.sab")),
+                json!(format!("{SERVER}/other/demo.Renamed.sab")),
                 json!(format!("{SERVER}/again/demo.Served.sab?token=hidden")),
             ],
             [
@@ -180,6 +182,12 @@ fn table(field: &Field) -> Option<Values> {
             json!({}),
             [json!(1), json!(0), json!(2)],
             [json!(-1), json!(86_401), json!("long")].map(|value| (value, "minReadySeconds")),
+        ),
+        // Without TLS there is no certificate.
+        "transportCertificateValidityInDays" => values(
+            json!({"processingElement": {"transportSecurityType": "TLSv1.2"}}),
+            [json!(2), json!(3_650), json!(30)],
+            [],
         ),
         "submissionTimeOutInSeconds" => values(json!({}), [json!(600), json!(86_400)], []),
         _ => return None,
@@ -287,9 +295,11 @@ fn checkpoints(name: &str) -> Values {
     let option = if name.contains("checkpointDataStore") { "checkpointDataStore" } else { "checkpointRepository" };
     let with = |store: Value| json!({"processingElement": {option: store}});
     let file_system = |inner: Value| with(json!({"fileSystem": inner}));
-    let redis = with(json!({"redis": {"replicaCount": 1, "shardCount": 1, "service": "redis"}}));
+    let redis = |service: &str, replicas: u32, shards: u32| {
+        with(json!({"redis": {"replicaCount": replicas, "shardCount": shards, "service": service}}))
+    };
     let existing = json!({"volumeClaim": {"name": EXISTING}});
-    let odd = |good: [Value; 2]| values(redis.clone(), good, []);
+    let [one, other, three] = REDIS.map(|(service, _)| service);
     match name.rsplit_once('.').map_or(name, |(_, last)| last) {
         "path" => values(
             file_system(existing),
@@ -298,16 +308,25 @@ fn checkpoints(name: &str) -> Values {
         ),
         "name" => claim(json!({})),
         "subPath" => sub_path(file_system(existing)),
-        "replicaCount" => values(redis.clone(), [json!(1), json!(3)], [(json!(2), "replicaCount")]),
-        "shardCount" => odd([json!(1), json!(2)]),
-        "shuffle" => odd([json!(true), json!(false)]),
-        "restrictedProperty" => odd([json!("password"), json!("other")]),
-        _ => odd([json!("redis"), json!("redis-2")]),
+        // A submission waits for as many servers as it needs, no more and no less.
+        "replicaCount" => values(
+            redis(three, 3, 1),
+            [json!(3)],
+            [(json!(2), "replicaCount"), (json!(5), three), (json!(1), three), (json!(999), three)],
+        ),
+        "shardCount" => values(redis(three, 1, 3), [json!(3)], [(json!(2), three), (json!(4), three)]),
+        "shuffle" => values(redis(one, 1, 1), [json!(true), json!(false)], []),
+        "restrictedProperty" => values(redis(one, 1, 1), [json!("password"), json!("other")], []),
+        _ => values(
+            redis(one, 1, 1),
+            [json!(one), json!(other)],
+            [(json!("no-such-service"), "no-such-service"), (json!("Not A Name"), "service")],
+        ),
     }
 }
 
 /// Fields without an effect that a run could see, and why.
-pub(super) const WITHOUT_EFFECT: [(&str, &str); 12] = [
+pub(super) const WITHOUT_EFFECT: [(&str, &str); 11] = [
     (
         "suspend",
         "`false` says the default explicitly; what `true` does is judged as something that keeps a job from being ready",
@@ -318,7 +337,6 @@ pub(super) const WITHOUT_EFFECT: [(&str, &str); 12] = [
     ("rollout.maxUnavailable", "how many PEs are down at the same time in a resize: tests `waves`"),
     ("rollout.minReadySeconds", "when a pod counts as running: tests `waves`"),
     ("submissionTimeOutInSeconds", "how long a submission is waited for: tests of rule job-18"),
-    ("transportCertificateValidityInDays", "what a certificate says: tests of TLS"),
     ("threadingModel.manual", "the application declares its threads; it is the default where it does"),
     ("threadingModel.automatic", "the runtime's choice, which is the default of the application"),
     ("processingElement.checkpointRepository.redis.shuffle", "the order of servers is random: tests of Redis"),

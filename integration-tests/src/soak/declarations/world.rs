@@ -1,8 +1,9 @@
 //! Where sequences are run: a control plane, the services, a server of bundles, and namespaces that have what a spec
 //! may refer to.
 
-use super::sequence::{self, Propagation};
-use super::values::{BROKEN, COPY, EXISTING, SERVER};
+use super::children::Propagation;
+use super::sequence;
+use super::values::{BROKEN, COPY, EXISTING, REDIS, SERVER};
 use crate::sample;
 use crate::system::picture::{self, Picture};
 use crate::system::rights::Secrets;
@@ -10,8 +11,9 @@ use anyhow::{Context as _, Result, ensure};
 use axum::Router;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse as _;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Secret};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, PropagationPolicy};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,6 +29,11 @@ use tokio::sync::{Mutex, OnceCell};
 pub(super) const JOB: &str = "flow";
 /// For what takes seconds on an idle machine; the last namespace goes when the machine has time for it.
 pub(super) const WITHIN: Duration = Duration::from_secs(150);
+
+/// Bundle of an application that has all kinds of objects.
+pub(super) const ALL_KINDS: &str = "all-kinds.sab";
+/// The application. The nodes of a run have no tags.
+const TELEMETRY: &str = include_str!("../../../../fusion-service/tests/applications/telemetry.adl");
 
 /// What sequences run in.
 pub(super) struct World {
@@ -52,10 +59,13 @@ impl World {
         std::fs::write(bundles.join(sample::SAB), &bundle)?;
         std::fs::write(bundles.join(COPY), &bundle)?;
         std::fs::write(bundles.join(BROKEN), b"no bundle")?;
+        let all_kinds = TELEMETRY.replace("<tag name=\"gpu\"/><tag name=\"fast\"/>", "");
+        let all_kinds = all_kinds.replace("<replicateHostTag name=\"gpu\"/>", "");
+        std::fs::write(bundles.join(ALL_KINDS), sample::bundle_of(&all_kinds)?)?;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let server = format!("http://{}", listener.local_addr()?);
         let router = Router::new().fallback(move |uri: Uri| {
-            let is_there = uri.path().ends_with("/demo.Served.sab");
+            let is_there = ["/demo.Served.sab", "/demo.Renamed.sab"].iter().any(|name| uri.path().ends_with(name));
             let bundle = bundle.clone();
             async move { if is_there { bundle.into_response() } else { StatusCode::NOT_FOUND.into_response() } }
         });
@@ -64,7 +74,7 @@ impl World {
         Ok(Self { control_plane, client, server, fresh: Mutex::default() })
     }
 
-    /// A namespace with Secrets and a volume claim.
+    /// A namespace with a Secret, a volume claim and redis servers.
     pub(super) async fn namespace(&self) -> Result<String> {
         let namespace = self.control_plane.namespace("declared").await?;
         Secrets::OfBundles.permit(&self.client, &namespace).await?;
@@ -91,7 +101,36 @@ impl World {
         });
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
         claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+        self.redis(&namespace).await?;
         Ok(namespace)
+    }
+
+    /// Headless Services of redis servers, as a StatefulSet and the controllers of Kubernetes make them.
+    async fn redis(&self, namespace: &str) -> Result<()> {
+        let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+        let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), namespace);
+        for (name, servers) in REDIS {
+            let service =
+                json!({"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 6_379}]}});
+            services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+            let server = |number| json!({"hostname": format!("{name}-{number}"), "addresses": [format!("10.1.0.{}", number + 1)]});
+            let slice = json!({
+                "metadata": {"name": format!("{name}-a"), "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4", "endpoints": (0..servers).map(server).collect::<Vec<_>>(),
+            });
+            slices.create(&PostParams::default(), &serde_json::from_value(slice)?).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the next job of a namespace this number: texts have it, and a job that comes again gets another one.
+    pub(super) async fn number(&self, namespace: &str, number: u64) -> Result<()> {
+        if number > 0 {
+            let counter = json!({"metadata": {"name": names::JOB_IDS}, "data": {"next": number.to_string()}});
+            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+            maps.create(&PostParams::default(), &serde_json::from_value(counter)?).await?;
+        }
+        Ok(())
     }
 
     /// Begins to delete a namespace.
@@ -138,11 +177,15 @@ impl World {
         answer(self.jobs(namespace).patch(JOB, &PatchParams::default(), &patch).await)
     }
 
-    /// Writes the width of a region.
+    /// Writes the width of a region, once there is one.
     pub(super) async fn resize(&self, namespace: &str, region: &str, width: &Value) -> Result<Answer> {
-        let regions = self.list::<ParallelRegion>(namespace).await?;
-        let found = regions.iter().find(|found| found.spec.name == region);
-        let name = found.with_context(|| format!("there is no region {region}"))?.name_any();
+        let name = eventually("there is a region", WITHIN, || async {
+            let regions = self.list::<ParallelRegion>(namespace).await?;
+            let is_it =
+                |found: &&ParallelRegion| found.spec.name == region && found.metadata.deletion_timestamp.is_none();
+            Ok(regions.iter().find(is_it).with_context(|| format!("there is no region {region}"))?.name_any())
+        })
+        .await?;
         let kind = ApiResource::erase::<ParallelRegion>(&());
         let regions: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
         answer(regions.patch(&name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"width": width}}))).await)
@@ -158,15 +201,20 @@ impl World {
         Ok(())
     }
 
+    /// Asks a PE to stop, the one of this number in the order of ids, or with `null` not to any more.
+    pub(super) async fn stop(&self, namespace: &str, number: usize, request: Value) -> Result<()> {
+        let mut listed = self.list::<ProcessingElement>(namespace).await?;
+        listed.sort_by_key(|pe| pe.spec.id);
+        let name = listed.get(number).with_context(|| format!("there is no PE {number}"))?.name_any();
+        let pes: Api<ProcessingElement> = Api::namespaced(self.client.clone(), namespace);
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {names::ANNOTATION_STOP_REQUESTED: request}}}));
+        pes.patch(&name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Begins to delete the job.
     pub(super) async fn delete(&self, namespace: &str, propagation: Propagation) -> Result<()> {
-        let policy = match propagation {
-            Propagation::Background => PropagationPolicy::Background,
-            Propagation::Foreground => PropagationPolicy::Foreground,
-            Propagation::Orphan => PropagationPolicy::Orphan,
-        };
-        let parameters = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-        match self.jobs(namespace).delete(JOB, &parameters).await {
+        match self.jobs(namespace).delete(JOB, &propagation.parameters()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(error).context("the job cannot be deleted"),

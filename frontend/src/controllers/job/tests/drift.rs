@@ -1,4 +1,5 @@
-//! What others change of the objects of a job is restored, without a restart; what they add stays (rule call-19).
+//! What others change of the objects of a job is restored, without a restart; what they add stays, but for specs of the
+//! operator, selectors and ports (rule call-19).
 
 use super::simulation::{JOB, JobSimulation, NAMESPACE, wait_for};
 use crate::controllers::job::rewrites::Rewrites;
@@ -204,6 +205,46 @@ fn what_others_add_stays_but_for_selectors_and_ports_of_services() {
     simulation.settle();
     assert_eq!(shown::<Service>(&simulation, &pe_name(1)), before);
     simulation.check_at_rest();
+}
+
+/// Whatever others add to the spec of the object is removed, and no PE starts again because of it.
+fn additions_are_removed<K: Object>(simulation: &mut JobSimulation, name: &str, additions: &[Value]) {
+    let before = shown::<K>(simulation, name);
+    let starts = simulation.starts();
+    for addition in additions {
+        patch::<K>(simulation, name, &json!({ "spec": addition }));
+        assert_ne!(shown::<K>(simulation, name), before, "{addition} adds nothing");
+        simulation.settle();
+        assert_eq!(shown::<K>(simulation, name), before, "{name}: {addition}");
+        assert_eq!(simulation.starts(), starts, "{name}: {addition}");
+        simulation.wait(3600);
+    }
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn what_others_add_to_a_spec_of_the_operator_goes() {
+    let mut simulation = JobSimulation::running();
+    let options = [
+        json!({"image": "of-others"}),
+        json!({"appPropertiesSecret": "of-others"}),
+        json!({"buildType": "release"}),
+        json!({"dataPath": "/of/others"}),
+        json!({"dataVolumeClaim": {"name": "of-others", "subPath": "a"}}),
+        json!({"checkpointRepository": {"fileSystem": {"path": "/of/others"}}}),
+        json!({"environment": {"OF": "others"}}),
+        json!({"placement": {"host": "of-others"}}),
+        json!({"resources": {"limits": {"cpu": "1"}}}),
+        json!({"restartFailedPod": false}),
+    ];
+    additions_are_removed::<ProcessingElement>(&mut simulation, &pe_name(0), &options);
+    let [export, import] = [name_of_first::<Export>(&simulation), name_of_first::<Import>(&simulation)];
+    additions_are_removed::<Export>(&mut simulation, &export, &[json!({"applicationScope": "Others"})]);
+    additions_are_removed::<Import>(&mut simulation, &import, &[json!({"applicationScope": "Others"})]);
+    if let Some(pool) = simulation.server.list::<HostPool>().first().map(ResourceExt::name_any) {
+        additions_are_removed::<HostPool>(&mut simulation, &pool, &[json!({"size": 7, "hosts": ["of-others"]})]);
+    }
 }
 
 #[test]
