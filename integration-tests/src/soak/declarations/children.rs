@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
 
@@ -153,11 +153,11 @@ impl Spoilt {
         let (api, name) = (child.api(world, namespace), object.name_any());
         let place: String = at.iter().map(|key| format!("/{}", key.replace('/', "~1"))).collect();
         let pods = pods(world, namespace).await?;
-        let before = serde_json::to_value(object)?.pointer(&place).cloned();
-        for value in values.iter().filter(|value| Some(*value) != before.as_ref()) {
+        let before = something(serde_json::to_value(object)?.pointer(&place)).cloned();
+        for value in values.iter().filter(|value| something(Some(*value)) != before.as_ref()) {
             let patch = Patch::Merge(super::fields::patch(at, value));
             match api.patch(&name, &PatchParams::default(), &patch).await {
-                Ok(changed) if serde_json::to_value(&changed)?.pointer(&place) == before.as_ref() => {}
+                Ok(changed) if something(serde_json::to_value(&changed)?.pointer(&place)) == before.as_ref() => {}
                 Ok(_) => return Ok(Some(Self { child, name, place, before, pods })),
                 Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {}
                 Err(error) => return Err(error).context("an object cannot be changed"),
@@ -169,7 +169,7 @@ impl Spoilt {
     /// In what the object is not restored, if it is not.
     pub(super) async fn differs(&self, world: &World, namespace: &str) -> Result<Option<String>> {
         let object = serde_json::to_value(self.child.api(world, namespace).get(&self.name).await?)?;
-        let now = object.pointer(&self.place);
+        let now = something(object.pointer(&self.place));
         if now == self.before.as_ref() {
             return Ok(None);
         }
@@ -183,6 +183,11 @@ impl Spoilt {
         let now = pods(world, namespace).await?;
         Ok(self.pods.iter().filter(|uid| !now.contains(*uid)).cloned().collect())
     }
+}
+
+/// An empty list or map says what nothing says.
+fn something(value: Option<&Value>) -> Option<&Value> {
+    value.filter(|value| **value != json!([]) && **value != json!({}) && !value.is_null())
 }
 
 async fn pods(world: &World, namespace: &str) -> Result<BTreeSet<String>> {

@@ -53,24 +53,19 @@ pub(super) fn random(seed: u64, number: u64, fields: &[Field]) -> Sequence {
     let has_all_kinds = spec["bundle"] == base_of_all_kinds()["bundle"];
     let regions: &[&str] = if has_all_kinds { &[] } else { &["Clean", "Score", "Score.Model"] };
     let is_legacy = spec["fusion"].get("manual").is_none();
-    let tried = fields.iter().filter(|field| {
-        let name = field.name.as_str();
-        let is_other_application =
-            has_all_kinds && ["bundle.", "parallelRegions", "submission"].iter().any(|of| name.starts_with(of));
-        !EXCLUDED.iter().any(|excluded| name.starts_with(excluded))
-            && !is_other_application
-            && !(is_legacy && name.starts_with("fusion."))
-    });
-    let tried = tried.map(|field| (field, values::of(field)));
-    let free: Vec<_> = tried
-        .filter(|(field, values)| {
-            let needs_nothing = fields::merged(&spec, &values.context) == spec;
-            let replaces = field.at.iter().any(|part| part == "redis") || field.name.contains("volumeClaim");
-            needs_nothing
-                && !values.good.is_empty()
-                && !(replaces && values.context == json!({}) && !is_there(&spec, field))
-        })
-        .collect();
+    let of_other_application = ["bundle.", "parallelRegions", "submissionTimeValues"];
+    let is_tried = |field: &&Field| {
+        let begins = |excluded: &str| field.name.starts_with(excluded);
+        let is_excluded = EXCLUDED.into_iter().any(begins)
+            || (has_all_kinds && of_other_application.into_iter().any(begins))
+            || (is_legacy && begins("fusion."))
+            // Where checkpoints are kept is said once.
+            || (field.name.contains("checkpointRepository") && !is_there(&spec, field));
+        !is_excluded
+    };
+    let tried = fields.iter().filter(is_tried).map(|field| (field, values::of(field)));
+    let free: Vec<_> =
+        tried.filter(|(_, values)| fields::merged(&spec, &values.context) == spec && !values.good.is_empty()).collect();
     let mut maker = Maker { random, free, regions };
     for _ in 0..maker.random.usize(0..4) {
         if let Some((field, value)) = maker.good() {
