@@ -8,7 +8,7 @@
 //! |---|---|
 //! | maps and objects | every desired key is there with its value; other keys are of no concern |
 //! | the selector of a Service | exactly the desired keys: another one selects other pods |
-//! | the spec of a custom resource | exactly the desired fields: it is the controller's alone, and each one means something |
+//! | the spec of a custom resource | exactly the desired fields: it is the controller's alone |
 //! | owner references, finalizers | every desired item is there; other items are of no concern |
 //! | ports of a Service | exactly the desired items, told by number and protocol, each with its desired fields |
 //! | other lists | the same items in the same order, each with its desired fields |

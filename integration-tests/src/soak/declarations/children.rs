@@ -2,11 +2,12 @@
 //!
 //! Knows: which kinds there are, and how one sees that an object is back or restored. Must not know: who does that.
 
+use super::propagation::Propagation;
 use super::world::{JOB, World};
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::ResourceExt as _;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -28,29 +29,6 @@ pub(super) enum Child {
     ConsistentRegion,
     Secret,
     Pod,
-}
-
-/// What becomes of the objects that belong to an object that is deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
-
-impl Propagation {
-    /// All.
-    pub(super) const ALL: [Self; 3] = [Self::Background, Self::Foreground, Self::Orphan];
-
-    /// The parameters of a deletion.
-    pub(super) fn parameters(self) -> DeleteParams {
-        let policy = match self {
-            Self::Background => PropagationPolicy::Background,
-            Self::Foreground => PropagationPolicy::Foreground,
-            Self::Orphan => PropagationPolicy::Orphan,
-        };
-        DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
-    }
 }
 
 impl Child {
@@ -121,6 +99,15 @@ impl Lost {
             Child::Pod => {
                 let pes = Child::ProcessingElement.all(world, namespace).await?.len();
                 objects.iter().filter(is_another).count() >= pes
+            }
+            // A PE that has another text by now needs this one no more.
+            Child::ConfigMap => {
+                let texts: BTreeSet<_> = objects.iter().filter(is_another).map(kube::ResourceExt::name_any).collect();
+                let pes = Child::ProcessingElement.all(world, namespace).await?;
+                pes.iter().all(|pe| {
+                    let name = pe.data.pointer("/spec/configMap/name").and_then(Value::as_str);
+                    name.is_some_and(|name| texts.contains(name))
+                })
             }
             _ => objects.iter().filter(is_another).any(|object| object.name_any() == self.name),
         };

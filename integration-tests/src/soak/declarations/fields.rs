@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A field of a schema that has no fields of its own, or an element of a list or of a map.
@@ -47,6 +48,19 @@ pub(super) fn of_spec(kind: &str) -> Result<Vec<Field>> {
     let mut fields = Vec::new();
     walk(spec.context("a definition without schema")?, "", &[], false, &mut fields);
     Ok(fields)
+}
+
+/// The places in the spec of this kind that hold other fields, a list or a map.
+///
+/// # Errors
+/// As [`of_spec`].
+pub(super) fn sections_of_spec(kind: &str) -> Result<Vec<Vec<String>>> {
+    let mut sections = BTreeSet::new();
+    for field in of_spec(kind)? {
+        let depth = if field.is_inner() { field.at.len() } else { field.at.len() - 1 };
+        sections.extend((1..=depth).map(|depth| field.at.iter().take(depth).cloned().collect::<Vec<_>>()));
+    }
+    Ok(sections.into_iter().collect())
 }
 
 /// `inner`: below a list or a map, whose place is `at`.
@@ -124,6 +138,15 @@ mod tests {
         assert_eq!((width.last(), width.is_inner()), ("width", true));
         let limits = fields.iter().find(|field| field.name == "resources.limits{}").unwrap();
         assert_eq!(limits.last(), "limits");
+    }
+
+    #[test]
+    fn sections_are_what_is_around_fields() {
+        let sections: Vec<_> = sections_of_spec("Job").unwrap().iter().map(|section| section.join(".")).collect();
+        for expected in ["bundle", "parallelRegions", "processingElement.resources.limits", "threadingModel.dynamic"] {
+            assert!(sections.iter().any(|section| section == expected), "{expected} is not in {sections:?}");
+        }
+        assert!(!sections.iter().any(|section| section.ends_with("image")), "{sections:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! ```text
 //!   fields  --> what there is to write, from the schemas        values  --> good and bad values of it
 //!      \----------> sequence: steps, each field alone; random: all fields <--/
-//!                   scenarios, spoils: what else users do, in time and out of it
+//!                   sections, scenarios, spoils: what else users do
 //!                      |
 //!   world  <--> trial: one sequence in a namespace of its own --> judge: what is wrong
 //!                children: objects of a job that users delete and change
@@ -17,9 +17,11 @@ mod effects;
 mod fields;
 mod fresh;
 mod judge;
+mod propagation;
 mod random;
 pub mod report;
 mod scenarios;
+mod sections;
 mod sequence;
 mod spoils;
 mod trial;
@@ -173,8 +175,11 @@ fn work(options: &DeclarationOptions, fields: &[fields::Field]) -> Result<Vec<Wo
         return Ok(vec![Work::Random(random::random(options.seed, number, fields))]);
     }
     let is_asked_for = |name: &str| options.only.as_ref().is_none_or(|only| name.starts_with(only.as_str()));
-    let sequences =
-        sequence::alone(fields).into_iter().chain(scenarios::all()?).filter(|sequence| is_asked_for(&sequence.name));
+    let sequences = sequence::alone(fields)
+        .into_iter()
+        .chain(sections::all()?)
+        .chain(scenarios::all()?)
+        .filter(|sequence| is_asked_for(&sequence.name));
     let mut work: Vec<_> = sequences.map(Work::Alone).collect();
     for field in fields {
         let values = values::of(field);

@@ -1,8 +1,9 @@
 //! Random sequences: fields, widths, requests to PEs and losses in any order, one after the other or at once. The same
 //! seed and number give the same sequence.
 
-use super::children::{Child, Propagation};
+use super::children::Child;
 use super::fields::{self, Field};
+use super::propagation::Propagation;
 use super::sequence::{End, Sequence, Step, base, base_for, base_of_all_kinds, create, set, spoil};
 use super::values::{self, EXISTING, REDIS, Values};
 use fastrand::Rng;

@@ -1,8 +1,9 @@
 //! What users write beside the fields of jobs, what they delete, and in which order such things meet: regions, bounds,
 //! suspension, requests to restart and to stop, waves, edits while others are under way, jobs that come again.
 
-use super::children::{Child, Propagation};
+use super::children::Child;
 use super::fields;
+use super::propagation::Propagation;
 use super::sequence::{End, Sequence, Step, base, base_of_all_kinds, create};
 use super::spoils;
 use super::values::{COPY, REDIS};

@@ -4,9 +4,10 @@
 //! What users write beside jobs is in `scenarios`, all fields together in `random`. A sequence has a name and is data
 //! (JSON), so that one that failed can be run again.
 
-use super::children::{Child, Propagation};
+use super::children::Child;
 use super::fields::{self, Field};
-use super::values::{self, Bad, EXISTING};
+use super::propagation::Propagation;
+use super::values::{self, Bad};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -103,7 +104,7 @@ pub(super) fn base() -> Value {
 /// A job of another application, whose kinds of objects are all that there are: host pools, exports, imports, a
 /// consistent region.
 pub(super) fn base_of_all_kinds() -> Value {
-    json!({"bundle": {"file": super::world::ALL_KINDS}, "fusion": {"legacy": true}})
+    json!({"bundle": {"file": values::ALL_KINDS}, "fusion": {"legacy": true}})
 }
 
 /// The base with what a field needs to mean something.
@@ -190,11 +191,6 @@ pub(super) fn shorter(sequence: &Sequence) -> Vec<Sequence> {
         shorter
     };
     (1..sequence.steps.len()).rev().map(without).collect()
-}
-
-/// Secrets that a namespace of a run has.
-pub(super) fn secrets() -> [Value; 1] {
-    [json!({"metadata": {"name": EXISTING}, "stringData": {"token": "t", "password": "p"}})]
 }
 
 #[cfg(test)]

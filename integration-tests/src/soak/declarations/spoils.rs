@@ -1,7 +1,8 @@
 //! Each field of the objects of a job, changed by somebody who should not. The fields come from the schemas.
 
-use super::children::{Child, Propagation};
+use super::children::Child;
 use super::fields::{Field, of_spec};
+use super::propagation::Propagation;
 use super::sequence::{End, Sequence, Step, base, base_of_all_kinds, create};
 use anyhow::Result;
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! One sequence, from its namespace to the end of it.
 
-use super::children::{Child, Lost, Propagation, Spoilt};
+use super::children::{Child, Lost, Spoilt};
 use super::judge::{Oracle, Standing, has_one_of, is_pinned};
+use super::propagation::Propagation;
 use super::sequence::{End, Sequence, Step};
 use super::world::{Answer, JOB, WITHIN, World};
 use super::{fields, fresh};
@@ -223,8 +224,9 @@ impl Trial<'_> {
         }
         if is_taken {
             self.exists = true;
-            self.causes.remove(&place);
-            self.causes.remove("the spec");
+            // Whatever was wrong in there is written anew as well.
+            let inner = format!("{place}.");
+            self.causes.retain(|other, _| *other != place && *other != "the spec" && !other.starts_with(&inner));
             if !words.is_empty() {
                 self.causes.insert(place, words.to_vec());
             }

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 pub(super) const EXISTING: &str = "existing";
 /// A bundle that the frontend's directory has beside that of the sample: the same application.
 pub(super) const COPY: &str = "copy.sab";
+/// Another one: an application that has all kinds of objects.
+pub(super) const ALL_KINDS: &str = "all-kinds.sab";
 /// A file in the frontend's directory that is no bundle.
 pub(super) const BROKEN: &str = "broken.sab";
 /// A Secret goes with an https URL only, which no run has.

@@ -1,9 +1,8 @@
 //! Where sequences are run: a control plane, the services, a server of bundles, and namespaces that have what a spec
 //! may refer to.
 
-use super::children::Propagation;
-use super::sequence;
-use super::values::{BROKEN, COPY, EXISTING, REDIS, SERVER};
+use super::propagation::Propagation;
+use super::values::{ALL_KINDS, BROKEN, COPY, EXISTING, REDIS, SERVER};
 use crate::sample;
 use crate::system::picture::{self, Picture};
 use crate::system::rights::Secrets;
@@ -30,9 +29,7 @@ pub(super) const JOB: &str = "flow";
 /// For what takes seconds on an idle machine; the last namespace goes when the machine has time for it.
 pub(super) const WITHIN: Duration = Duration::from_secs(150);
 
-/// Bundle of an application that has all kinds of objects.
-pub(super) const ALL_KINDS: &str = "all-kinds.sab";
-/// The application. The nodes of a run have no tags.
+/// The application of [`ALL_KINDS`]. The nodes of a run have no tags.
 const TELEMETRY: &str = include_str!("../../../../fusion-service/tests/applications/telemetry.adl");
 
 /// What sequences run in.
@@ -80,9 +77,8 @@ impl World {
         Secrets::OfBundles.permit(&self.client, &namespace).await?;
         Secrets::OfTransport.permit(&self.client, &namespace).await?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        for secret in sequence::secrets() {
-            secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
-        }
+        let secret = json!({"metadata": {"name": EXISTING}, "stringData": {"token": "t", "password": "p"}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
         let size = json!({"storage": "1Gi"});
         let volume = json!({
             "metadata": {"name": namespace},
@@ -201,11 +197,13 @@ impl World {
         Ok(())
     }
 
-    /// Asks a PE to stop, the one of this number in the order of ids, or with `null` not to any more.
+    /// Asks a PE to stop, or with `null` not to any more: the one of this number in the order of ids, beginning again
+    /// where there are fewer.
     pub(super) async fn stop(&self, namespace: &str, number: usize, request: Value) -> Result<()> {
         let mut listed = self.list::<ProcessingElement>(namespace).await?;
         listed.sort_by_key(|pe| pe.spec.id);
-        let name = listed.get(number).with_context(|| format!("there is no PE {number}"))?.name_any();
+        let pe = listed.get(number % listed.len().max(1)).context("there are no PEs")?;
+        let name = pe.name_any();
         let pes: Api<ProcessingElement> = Api::namespaced(self.client.clone(), namespace);
         let patch = Patch::Merge(json!({"metadata": {"annotations": {names::ANNOTATION_STOP_REQUESTED: request}}}));
         pes.patch(&name, &PatchParams::default(), &patch).await?;

@@ -1,4 +1,5 @@
-//! What others change of the objects of a job is restored, and no pod notices; what they add stays (rule call-19).
+//! What others change of the objects of a job is restored, and no pod notices; what they add stays, but for what means
+//! something (rule call-19).
 //!
 //! Which fields there are is read from the API server: those that it says the frontend manages.
 
@@ -215,6 +216,27 @@ async fn what_others_add_stays_but_for_selectors_and_ports_of_services() -> Resu
             Ok(())
         })
         .await?;
+        no_pod_noticed(&job, &before).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_others_add_to_the_spec_of_a_pe_goes() -> Result<()> {
+    with_system("drift", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let pe = job.pe("Readings").await?.name_any();
+        let original = essence(&job.api::<ProcessingElement>().get(&pe).await?)?;
+        let options = [
+            json!({"image": "mine", "environment": {"MINE": "yes"}}),
+            json!({"checkpointRepository": {"fileSystem": {"path": "/mine"}}, "resources": {"limits": {"cpu": "2"}}}),
+        ];
+        for options in options {
+            let addition = json!({ "spec": options });
+            ensure!(patch::<ProcessingElement>(&job, &pe, &addition).await?, "it was refused");
+            restored::<ProcessingElement>(&job, &pe, &original, &addition.to_string()).await?;
+        }
         no_pod_noticed(&job, &before).await
     })
     .await
