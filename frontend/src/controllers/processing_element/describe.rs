@@ -10,6 +10,9 @@ use super::observed::{Explanation, ObservedPod, Obstacle, PeObservation, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use streams_api::{PePhase, ProcessingElementStatus, TerminationOutcome, condition};
 
+/// Reasons why options of the PE permit no pod.
+const OF_OPTIONS: [&str; 2] = ["CheckpointVolumeMissing", "CheckpointRepositoryUnknown"];
+
 /// A phase with its reason and message.
 struct PhaseSummary {
     phase: PePhase,
@@ -52,21 +55,30 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     status.phase = Some(phase);
     let ready = phase == PePhase::Running;
     condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);
-    if is_outdated(observed, pod) {
-        let message = "options changed since the pod was created; they take effect when it is replaced";
-        let (kind, reason) = (condition::OUTDATED, "OptionsChanged");
-        condition::set(&mut status.conditions, kind, true, reason, message, generation, observed.now);
+    if let Some((reason, message)) = outdated(observed, pod) {
+        let kind = condition::OUTDATED;
+        condition::set(&mut status.conditions, kind, true, reason, &message, generation, observed.now);
     } else if observed.template.is_ok() {
         condition::remove(&mut status.conditions, condition::OUTDATED);
     }
     status
 }
 
-/// Whether the pod was made from other options than the PE has now (rule pe-12).
-fn is_outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> bool {
-    let wanted = observed.template.as_ref().ok().map(|template| &template.hash);
-    pod.filter(|pod| pod.end().is_none())
-        .is_some_and(|pod| wanted.is_some_and(|hash| pod.template_hash.as_ref() != Some(hash)))
+/// Reason and words, if the pod was made from other options than the PE has now (rule pe-12).
+fn outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> Option<(&'static str, String)> {
+    let pod = pod.filter(|pod| pod.end().is_none())?;
+    match &observed.template {
+        Ok(template) if pod.template_hash.as_ref() != Some(&template.hash) => {
+            let message = "options changed since the pod was created; they take effect when it is replaced";
+            Some(("OptionsChanged", message.to_owned()))
+        }
+        // Nobody would hear of it before the pod ends.
+        Err(Obstacle { reason, message }) if OF_OPTIONS.contains(reason) => {
+            let message = format!("no other pod can be created with the options of the PE as they are: {message}");
+            Some((reason, message))
+        }
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// The phase of the PE. `None` while the API server is asked about its pod.

@@ -61,7 +61,7 @@ pub struct DeclarationOptions {
     pub seed: u64,
     /// Sequences at the same time.
     pub at_once: usize,
-    /// Only sequences whose name begins like this, or one in JSON.
+    /// Only sequences whose name begins like this (`random`: all random ones), or one in JSON.
     pub only: Option<String>,
 }
 
@@ -134,7 +134,7 @@ pub async fn run(
     let deadline = start + options.duration;
     let over = std::sync::atomic::AtomicBool::new(false);
     let is_over = || over.load(std::sync::atomic::Ordering::Relaxed) || Instant::now() > deadline;
-    let random = (options.only.is_none())
+    let random = (options.only.as_deref().is_none_or(|only| only == "random"))
         .then(|| (0..).map(|number| Work::Random(random::random(options.seed, number, &fields))));
     let all = work.into_iter().chain(random.into_iter().flatten());
     let (world_, outcome_, progress_) = (&world, &outcome, &progress);

@@ -217,6 +217,8 @@ impl Trial<'_> {
         } else {
             self.world.create(&self.namespace, &wanted).await?
         };
+        // A merge patch of nothing changes nothing, so there is nothing to be said of it.
+        let words = if self.exists && wanted == self.spec { &[] } else { words };
         let existed = self.exists;
         let is_taken = self.taken(&place, answer, words, value.is_null())?;
         if is_taken || !existed {

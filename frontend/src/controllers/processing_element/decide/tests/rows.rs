@@ -414,6 +414,30 @@ fn changed_options_are_shown_until_the_pod_is_replaced() {
 }
 
 #[test]
+fn options_with_which_no_pod_can_be_created_are_shown_while_the_old_one_runs() {
+    let outdated = |observed: &PeObservation| {
+        let status = settle(observed.clone(), unseen()).observed.status;
+        condition::get(&status.conditions, condition::OUTDATED).map(|condition| condition.reason.clone())
+    };
+    let refused = |reason: &'static str| Err(Obstacle { reason, message: "nobody names a volume".to_owned() });
+    let table = [
+        (refused("CheckpointVolumeMissing"), Some("CheckpointVolumeMissing")),
+        (refused("CheckpointRepositoryUnknown"), Some("CheckpointRepositoryUnknown")),
+        // What comes back by itself is no matter of options.
+        (refused("TextMissing"), None),
+        (refused("HostPoolMissing"), None),
+    ];
+    for (template, expected) in table {
+        let observed = edited(|observed| observed.template = template);
+        assert_eq!(outdated(&observed).as_deref(), expected, "{expected:?}");
+        // It is corrected.
+        let mut corrected = settle(observed, unseen()).observed;
+        corrected.template = running().template;
+        assert_eq!(outdated(&corrected), None, "{expected:?}");
+    }
+}
+
+#[test]
 fn a_pod_is_created_once_older_ones_have_ended() {
     let asked = |pods: Vec<ObservedPod>| {
         let mut observed = PeObservation { pods, ..running() };
