@@ -8,10 +8,11 @@ use super::world::{Answer, JOB, WITHIN, World};
 use super::{fields, fresh};
 use crate::system::picture::{self, Likeness};
 use anyhow::{Context as _, Result, bail, ensure};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use streams_api::{ParallelRegion, ProcessingElement, condition};
+use streams_api::{ParallelRegion, ProcessingElement, condition, names};
 use streams_control_plane::wait::eventually;
 
 /// How long an explanation must stay.
@@ -308,11 +309,12 @@ impl Trial<'_> {
             }
             // What waits for a correction does not restart.
             Step::Restart if self.causes.is_empty() => {
-                let wanted = Some(self.restarts.to_string());
                 let pes = self.world.list::<ProcessingElement>(&self.namespace).await?;
+                // One that is newer than the request was not asked.
                 let left = pes.iter().find(|pe| {
+                    let asked = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
                     let status = pe.status.clone().unwrap_or_default();
-                    status.restart_requested != wanted
+                    asked.is_some() && status.restart_requested.as_ref() != asked
                 });
                 Ok(left.map(|pe| format!("PE {} has not restarted", pe.spec.id)))
             }
