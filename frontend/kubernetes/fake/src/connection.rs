@@ -46,6 +46,7 @@ struct LinkState {
     writes: usize,
     fault: Option<Fault>,
     is_broken: bool,
+    is_crowded: bool,
     meanwhile: Option<Meanwhile>,
 }
 
@@ -103,6 +104,11 @@ impl Connection {
     /// Nothing happens before its calls any more.
     pub fn alone(&self) {
         self.link().meanwhile = None;
+    }
+
+    /// Says from now on whether there are more calls than can be made.
+    pub fn crowd(&self, is_crowded: bool) {
+        self.link().is_crowded = is_crowded;
     }
 
     /// Calls until now.
@@ -193,6 +199,10 @@ fn named<K: Object>(namespace: &str, object: &K) -> Key {
 impl Cluster for Connection {
     fn now(&self) -> Timestamp {
         self.server.now()
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.link().is_crowded
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {

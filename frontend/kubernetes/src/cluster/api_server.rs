@@ -75,6 +75,10 @@ impl Cluster for ApiServer {
         Timestamp::now()
     }
 
+    fn is_crowded(&self) -> bool {
+        self.gate.is_crowded()
+    }
+
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
         let _pass = self.gate.pass(&key.namespace).await;
         absent(self.api(Some(&key.namespace)).get(&key.name).await)

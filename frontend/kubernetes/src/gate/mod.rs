@@ -99,6 +99,11 @@ impl Gate {
         pass
     }
 
+    /// Whether calls wait for others to end.
+    pub fn is_crowded(&self) -> bool {
+        self.state().is_crowded()
+    }
+
     /// Lets in whoever may.
     fn let_in(&self) {
         loop {

@@ -174,6 +174,11 @@ impl<W> State<W> {
         Some(waiter)
     }
 
+    /// Whether a call waits.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting.iter().any(|turns| !turns.is_empty())
+    }
+
     /// A call that was let in has ended.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant) {
         self.calls(namespace, now).under_way -= 1;

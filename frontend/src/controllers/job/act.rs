@@ -52,6 +52,8 @@ const SHARE: usize = 256;
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while there are more calls than can be made (rule call-25).
+const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Carries the decision out, and describes the job in its status.
 ///
@@ -531,9 +533,13 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(again(wake));
         }
         if !is_significant(&self.observed.status, &status) {
+            let is_crowded = self.reconciler.cluster.is_crowded();
+            let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
             let written = self.remember(|entry| entry.described);
-            let elapsed = written.map_or(DESCRIBE_INTERVAL, |written| elapsed(written, self.reconciler.cluster.now()));
-            if let Some(left) = DESCRIBE_INTERVAL.checked_sub(elapsed).filter(|left| !left.is_zero()) {
+            let elapsed = written.map_or(interval, |written| elapsed(written, self.reconciler.cluster.now()));
+            if let Some(left) = interval.checked_sub(elapsed).filter(|left| !left.is_zero()) {
+                // By then there may be no crowd any more.
+                let left = left.min(DESCRIBE_INTERVAL);
                 return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
             }
         }

@@ -15,6 +15,7 @@ mod tests;
 
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::{ByOwner, Mirrors};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use streams_api::{Job, ParallelRegion, ParallelRegionStatus, condition};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::{Outcome, Queue};
 use streams_kubernetes::writer::Writer;
@@ -30,8 +32,10 @@ use streams_kubernetes::{Error, Key};
 /// Field manager of the region controller.
 const MANAGER: Manager = Manager("streams-parallel-region-controller");
 
-/// How long a region waits for the first commit of its job before it says so (rule elasticity-4).
+/// How long a region of a submission waits for its PEs before it says anything (rule elasticity-4).
 const UNSAID: Duration = Duration::from_secs(10);
+/// The same while there are more calls than can be made (rule call-25).
+const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Lets every change that concerns a region wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
@@ -54,6 +58,8 @@ pub(crate) struct RegionObservation {
     /// The job that it names, if there is one.
     job: Option<Arc<Job>>,
     now: Timestamp,
+    /// There are more calls than can be made.
+    is_crowded: bool,
 }
 
 /// What to write, and what people should hear of then.
@@ -73,10 +79,10 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let Some(region) = self.mirrors.parallel_regions.get(key) else { return Ok(None) };
         let job_key = key.sibling(&region.spec.job_name);
         let job = self.mirrors.jobs.get(&job_key);
-        Ok(Some(RegionObservation { region, job, now: self.cluster.now() }))
+        Ok(Some(RegionObservation { region, job, now: self.cluster.now(), is_crowded: self.cluster.is_crowded() }))
     }
 
-    fn decide(RegionObservation { region, job, now }: &RegionObservation) -> Option<RegionDecision> {
+    fn decide(RegionObservation { region, job, now, is_crowded }: &RegionObservation) -> Option<RegionDecision> {
         let is_going = |meta: &ObjectMeta| meta.deletion_timestamp.is_some();
         if is_going(&region.metadata) || job.as_ref().is_some_and(|job| is_going(&job.metadata)) {
             return None;
@@ -89,8 +95,11 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
             None => return None,
         };
         let notices = notices(&before, &after);
-        let is_submitting = after.width.is_none() && notices.is_empty();
-        let unsaid = if region.status.is_none() && is_submitting { left(region, *now) } else { Duration::ZERO };
+        // All PEs run soon, and that says more.
+        let is_rolling_out = after.width.is_none_or(|width| width == region.spec.width) && after.rejected.is_none();
+        let is_ready = condition::is_true(&after.conditions, condition::READY);
+        let says_more_soon = region.status.is_none() && is_rolling_out && !is_ready && notices.is_empty();
+        let unsaid = if says_more_soon { left(region, *is_crowded, *now) } else { Duration::ZERO };
         (after != before).then_some(RegionDecision { status: after, notices, after: unsaid })
     }
 
@@ -108,7 +117,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let mut written = (*region).clone();
         written.status = Some(status);
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
-        writer.replace_status_if_unchanged(&written).await?;
+        Priority::Telling.of(writer.replace_status_if_unchanged(&written)).await?;
         for notice in notices {
             self.cluster.announce(&*region, &notice);
         }
@@ -116,11 +125,12 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     }
 }
 
-/// How long a region that was just created says nothing yet: the commit follows at once, and says more.
-fn left(region: &ParallelRegion, now: Timestamp) -> Duration {
-    let created = region.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let age = created.map_or(UNSAID, |created| Duration::try_from(now.duration_since(created)).unwrap_or_default());
-    UNSAID.saturating_sub(age)
+/// How long a region that was just created says nothing yet. At most [`UNSAID`]: by then there may be no crowd any more.
+fn left(region: &ParallelRegion, is_crowded: bool, now: Timestamp) -> Duration {
+    let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
+    let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+    let most = if is_crowded { UNSAID_IN_A_CROWD } else { UNSAID };
+    most.saturating_sub(age).min(UNSAID)
 }
 
 /// Whether nothing controls the object: the job controller makes no such region.

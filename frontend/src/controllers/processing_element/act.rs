@@ -1,7 +1,7 @@
 //! Carries decisions out: writes the status, asks the API server for pods, creates and deletes them.
 
 use super::answers::{Answers, status};
-use super::decide::{Deletion, PeAction, PeDecision, PeStatusChange};
+use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::observed::{self, AbsentPod, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
@@ -94,7 +94,7 @@ impl<C: Cluster> PeReconciler<C> {
     }
 
     /// What the decision is for (rule call-22).
-    pub(super) fn priority(&self, key: &Key, observed: &PeObservation, decision: &PeDecision) -> Priority {
+    pub(super) fn priority(&self, key: &Key, decision: &PeDecision) -> Priority {
         let pe = self.mirrors.processing_elements.get(key);
         let job = pe.and_then(|pe| self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name)));
         if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
@@ -102,8 +102,8 @@ impl<C: Cluster> PeReconciler<C> {
         }
         match decision.action {
             PeAction::Record(PeStatusChange::Ended | PeStatusChange::Removed(_)) => Priority::Freeing,
-            PeAction::Describe if decision.status.phase == observed.status.phase => Priority::Telling,
-            PeAction::Describe | PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
+            PeAction::Describe => Priority::Telling,
+            PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
         }
     }
 
@@ -141,7 +141,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// Asks the API server for the pod of the launch count and, if it does not exist, for its node.
     async fn look(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
         let status = status(pe);
-        let launch_count = status.launch_count;
+        let launch_count = status.launch_count.max(FIRST);
         let uid = pe.uid().unwrap_or_default();
         let name = pod::name(&key.name, &uid, launch_count);
         let is_recorded = |pod: &Pod| status.pod_uid.is_none() || status.pod_uid == pod.uid();
@@ -208,7 +208,7 @@ impl<C: Cluster> PeReconciler<C> {
     /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
     /// launch 1 (rule pe-6).
     async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::ObservedPod>, Error> {
-        if status(pe).launch_count == 1 {
+        if status(pe).launch_count <= FIRST {
             return Ok(Vec::new());
         }
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
@@ -217,9 +217,9 @@ impl<C: Cluster> PeReconciler<C> {
         Ok(pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe)).map(pod_status::read).collect())
     }
 
-    /// Creates the pod of the launch count, or finds the one that was created for the same launch.
+    /// Creates the pod of the launch count (of the first launch, if there was none), or finds the one that was created for the same launch.
     async fn create(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
-        let launch_count = status(pe).launch_count;
+        let launch_count = status(pe).launch_count.max(FIRST);
         let pool = self.pool(pe);
         let redis = self.redis(pe);
         let Ok(template) = self.template(pe, pool.as_deref(), redis.as_deref()) else {

@@ -83,10 +83,6 @@ fn outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> Option<(&'st
 
 /// The phase of the PE. `None` while the API server is asked about its pod.
 fn what(observed: &PeObservation, status: &ProcessingElementStatus, pod: Option<&ObservedPod>) -> Option<PhaseSummary> {
-    if status.launch_count == 0 {
-        let launching = || doing(PePhase::Starting, "Launching", "the first pod is about to be asked for");
-        return Some(obstacle(observed).map_or_else(launching, waiting));
-    }
     if !was_created(status) {
         return Some(before_creation(observed, status));
     }

@@ -1,6 +1,7 @@
 //! Observes a PE, in the mirrors and the answers of the API server.
 
 use super::answers::{Answers, status};
+use super::decide::FIRST;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
@@ -37,7 +38,7 @@ impl<C: Cluster> PeReconciler<C> {
         add_unknown(&mut pods, &answers.pods);
         add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
-        let launch_count = status.launch_count;
+        let launch_count = status.launch_count.max(FIRST);
         Some(PeObservation {
             now: whole_seconds(self.cluster.now()),
             wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },

@@ -110,7 +110,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
         decision: PeDecision,
     ) -> Result<Next, Error> {
         tracing::debug!(action = ?decision.action, deletions = decision.deletions.len(), "decided");
-        let priority = self.priority(key, &observed, &decision);
+        let priority = self.priority(key, &decision);
         priority.of(self.carry_out(key, answers, &observed, decision)).await
     }
 }

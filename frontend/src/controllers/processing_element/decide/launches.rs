@@ -6,6 +6,9 @@ use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use streams_api::{Termination, TerminationOutcome};
 
+/// The launch of a PE that begins.
+pub(crate) const FIRST: u64 = 1;
+
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LaunchReason {
@@ -79,10 +82,14 @@ impl DecisionBuilder<'_> {
     /// Begins another launch if there is a reason and no obstacle.
     pub(super) fn launch(&mut self) -> Option<PeAction> {
         let reason = self.reason_to_launch()?;
-        if obstacle(self.observed).is_some() {
+        if obstacle(self.observed).is_some() || self.is_first_created() {
             return None;
         }
         let wanted = &self.observed.wanted;
+        if self.is_first() && matches!(self.presence(), Presence::Unknown) {
+            // A restart is requested. Perhaps the first pod was created before, and the request is about that.
+            return Some(PeAction::Look);
+        }
         let first = self.first_launch_count();
         let interrupted_for = self.interrupted_for(reason);
         let status = &mut self.status;
@@ -106,6 +113,15 @@ impl DecisionBuilder<'_> {
             self.notice(false, "Restarting", format!("{}: launch {launch_count} follows", reason.sentence()));
         }
         Some(PeAction::Record(PeStatusChange::Launch(reason)))
+    }
+
+    /// Whether the next pod is that of launch 1, which is created before it is recorded (rule pe-1).
+    pub(super) fn is_first_created(&self) -> bool {
+        self.is_first() && self.observed.wanted.restart_requested.is_none()
+    }
+
+    fn is_first(&self) -> bool {
+        self.status.launch_count == 0 && self.first_launch_count() == FIRST
     }
 
     fn reason_to_launch(&self) -> Option<LaunchReason> {

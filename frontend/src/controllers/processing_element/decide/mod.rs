@@ -4,7 +4,7 @@
 //!
 //! | Row | When | Action |
 //! |---|---|---|
-//! | adopt | a pod has a higher launch count than the status | record it |
+//! | adopt | a pod has a higher launch count than the status: the first was created, or the status was lost | record it |
 //! | created | the pod of the launch count is there, and the status does not say so | record it |
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
@@ -14,7 +14,7 @@
 //! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
-//! | create | the pod of the launch count was never created, and no older one runs | create it |
+//! | create | the pod of the launch count, or of the first launch, was never created, and no older one runs | create it |
 //!
 //! When a pod that ended is replaced (rule pe-7):
 //!
@@ -25,9 +25,9 @@
 //! | was deleted by somebody, whatever it had done before | one of the above, or `restartDeletedPod` |
 //!
 //! Invariants, checked by the properties in `tests`:
-//! * A launch count is moved by a compare-and-swap of the status, before its pod is created; the name of the pod
-//!   follows from PE and launch count (rules pe-1 and name-4). So there are never two pods of one launch count, and no
-//!   pod fires two restarts.
+//! * A launch count but the first is moved by a compare-and-swap of the status, before its pod is created; the name of
+//!   the pod follows from PE and launch count (rules pe-1 and name-4). So there are never two pods of one launch count,
+//!   and no pod fires two restarts.
 //! * A launch count is moved only once the status says that the pod of the one before was created, so only that pod and
 //!   older ones can stand in the way of the next, however much of it all a controller has heard of.
 //! * How a pod ended is in the status before it is deleted, and policies are applied to what is recorded (rule pe-8).
@@ -51,7 +51,7 @@ use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
 pub(crate) use self::deletions::Deletion;
-pub(crate) use self::launches::LaunchReason;
+pub(crate) use self::launches::{FIRST, LaunchReason};
 
 /// How long a PE waits for the commit of its generation before it says so (rule pe-20).
 const UNSAID: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ pub(crate) enum PeAction {
     Look,
     /// Write the status, if nobody wrote it meanwhile.
     Record(PeStatusChange),
-    /// Create the pod of the launch count.
+    /// Create the pod of the launch count; that of the first launch, if there was none.
     Create,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum PeStatusChange {
     Removed(DeletedBy),
     /// A restart was requested before the pod of the launch count was created.
     RequestMet,
-    /// Another pod is asked for.
+    /// Another pod is asked for; the first was created.
     Launch(LaunchReason),
     /// A user stopped the PE.
     Stopped,
@@ -226,15 +226,21 @@ impl<'a> DecisionBuilder<'a> {
             })
     }
 
-    /// The status is behind the pods only if somebody reset it, e.g. by restoring the PE from a backup (rule pe-15).
+    /// The status is behind the pods if the first was created just now; otherwise only if somebody reset it, e.g. by
+    /// restoring the PE from a backup (rule pe-15).
     fn adopt(&mut self) -> Option<PeAction> {
         let newest = self.observed.pods.iter().max_by_key(|pod| pod.launch_count)?;
         if newest.launch_count <= self.status.launch_count {
             return None;
         }
+        let is_first = self.status.launch_count == 0 && newest.launch_count == FIRST;
         self.status.launch_count = newest.launch_count;
-        self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
         self.made_from(newest);
+        if is_first {
+            // A request that is there now was made after the pod was created (rule pe-1).
+            return Some(PeAction::Record(PeStatusChange::Launch(LaunchReason::First)));
+        }
+        self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
         Some(PeAction::Record(PeStatusChange::Adopted))
     }
 
@@ -242,12 +248,6 @@ impl<'a> DecisionBuilder<'a> {
     fn note_created(&mut self) -> Option<PeAction> {
         let pod = current(self.observed, &self.status).filter(|_| !was_created(&self.status))?;
         self.made_from(pod);
-        // That the first pods were created the job tells, once (rule pe-17).
-        let is_first = pod.launch_count == 1;
-        if is_first {
-            return Some(PeAction::Record(PeStatusChange::Created));
-        }
-        self.notice(false, "PodCreated", format!("pod {} was created (launch {})", pod.name, pod.launch_count));
         Some(PeAction::Record(PeStatusChange::Created))
     }
 
@@ -262,7 +262,8 @@ impl<'a> DecisionBuilder<'a> {
     }
 
     fn create(&mut self) -> Option<PeAction> {
-        if self.status.launch_count == 0 || was_created(&self.status) || obstacle(self.observed).is_some() {
+        let is_asked_for = self.status.launch_count > 0 || self.is_first_created();
+        if !is_asked_for || was_created(&self.status) || obstacle(self.observed).is_some() {
             return None;
         }
         let waits_until = blocking(self.observed, &self.status).map(ObservedPod::given_up_at).collect::<Vec<_>>();
