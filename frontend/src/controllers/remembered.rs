@@ -18,8 +18,11 @@ use streams_kubernetes::watch::{Mirrored, Watch};
 
 /// Values by object. Cheap to clone; all clones are the same.
 pub(crate) struct Remembered<V> {
-    values: Arc<Mutex<HashMap<Key, Remembrance<V>>>>,
+    values: Values<V>,
 }
+
+/// Each in a box: a map of large values takes the room of twice as many.
+type Values<V> = Arc<Mutex<HashMap<Key, Box<Remembrance<V>>>>>;
 
 struct Remembrance<V> {
     uid: String,
@@ -58,7 +61,7 @@ impl<V> Remembered<V> {
     /// Gives access to the value of the object with this uid; `new` makes it if there is none.
     pub(crate) fn with<T>(&self, key: &Key, uid: &str, new: impl Fn() -> V, look: impl FnOnce(&mut V) -> T) -> T {
         let mut values = self.lock();
-        let fresh = || Remembrance { uid: uid.to_owned(), value: new() };
+        let fresh = || Box::new(Remembrance { uid: uid.to_owned(), value: new() });
         let remembrance = values.entry(key.clone()).or_insert_with(fresh);
         if remembrance.uid != uid {
             *remembrance = fresh();
@@ -75,7 +78,7 @@ impl<V> Remembered<V> {
 
     /// The object with this uid has this value from now on.
     pub(crate) fn keep(&self, key: &Key, uid: &str, value: V) {
-        self.lock().insert(key.clone(), Remembrance { uid: uid.to_owned(), value });
+        self.lock().insert(key.clone(), Box::new(Remembrance { uid: uid.to_owned(), value }));
     }
 
     /// Nothing is kept of the object with this uid.
@@ -96,7 +99,7 @@ impl<V> Remembered<V> {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Remembrance<V>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Box<Remembrance<V>>>> {
         // No panic under the lock leaves a half-written value.
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }

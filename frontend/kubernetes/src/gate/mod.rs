@@ -99,7 +99,7 @@ impl Gate {
         pass
     }
 
-    /// Whether calls wait for others to end.
+    /// Whether calls wait for others to end, or are about to.
     pub fn is_crowded(&self) -> bool {
         self.state().is_crowded()
     }

@@ -174,9 +174,9 @@ impl<W> State<W> {
         Some(waiter)
     }
 
-    /// Whether a call waits.
+    /// Whether calls wait, or most of those that may be under way are.
     pub(super) fn is_crowded(&self) -> bool {
-        self.waiting.iter().any(|turns| !turns.is_empty())
+        4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
     }
 
     /// A call that was let in has ended.
@@ -290,6 +290,20 @@ mod tests {
         assert_eq!(order.len(), 103);
         for (call, most) in [("a-freeing", 9), ("a-normal", 19), ("a-telling", 29)] {
             assert!(at(call) <= most, "{call} is number {}", at(call));
+        }
+    }
+
+    #[test]
+    fn it_is_crowded_while_calls_wait_or_most_places_are_taken() {
+        let now = Instant::now();
+        let limits = Limits { all: 4, alone: 4, beside_others: 4, patient: 4 };
+        // calls, at most so many of a namespace -> is it crowded
+        let table = [(0, 4, false), (2, 4, false), (3, 4, true), (4, 4, true), (1, 1, false), (2, 1, true)];
+        for (calls, alone, expected) in table {
+            let mut state = State::new(Limits { alone, ..limits });
+            ask(&mut state, &["a-normal"; 4][..calls], now);
+            let_in(&mut state, now);
+            assert_eq!(state.is_crowded(), expected, "{calls} {alone}");
         }
     }
 

@@ -176,24 +176,52 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
 }
 
 #[test]
-fn a_region_says_nothing_until_the_commit_unless_that_takes_long() {
-    // seconds since it was created, committed -> seconds until it is looked at again, the reason that it says
-    let table =
-        [(0, false, Some(10), None), (10, false, None, Some("Submitting")), (0, true, None, Some("AllRunning"))];
-    for (age, committed, again, expected) in table {
+fn a_region_says_nothing_of_a_submission_until_its_pes_run_unless_that_takes_long() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Submission {
+        Begun,
+        Committed,
+        Ready,
+        Resized,
+    }
+    use Submission::*;
+    // seconds since it was created, in a crowd, how far it is -> seconds until it is looked at again, what it says
+    let table = [
+        (0, false, Begun, Some(10), None),
+        (10, false, Begun, None, Some("Submitting")),
+        (10, true, Begun, Some(10), None),
+        (55, true, Begun, Some(5), None),
+        (60, true, Begun, None, Some("Submitting")),
+        (4, false, Committed, Some(6), None),
+        (10, false, Committed, None, Some("RollingOut")),
+        (10, true, Committed, Some(10), None),
+        (0, true, Ready, None, Some("AllRunning")),
+        (0, true, Resized, None, Some("Resizing")),
+    ];
+    for (age, is_crowded, submission, again, expected) in table {
         let server = server();
         let created = server.now() - std::time::Duration::from_secs(age);
         server.edit::<ParallelRegion>(&key("flow-0"), |region| {
             region.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
         });
-        if !committed {
-            server.edit::<Job>(&key("flow"), |job| job.status = None);
+        server.edit::<Job>(&key("flow"), |job| match submission {
+            Begun => job.status = None,
+            Committed | Resized => job.status.get_or_insert_default().conditions.clear(),
+            Ready => {}
+        });
+        if submission == Resized {
+            server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 5);
         }
         let process = RegionProcess::start(&server);
+        process.reconciler.cluster.crowd(is_crowded);
         let outcome = process.reconcile().unwrap();
-        assert_eq!(outcome, again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))), "{age}");
+        assert_eq!(
+            outcome,
+            again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))),
+            "{age} {submission:?}"
+        );
         let status = server.get::<ParallelRegion>(&key("flow-0")).unwrap().status;
         let ready = status.and_then(|status| condition::get(&status.conditions, condition::READY).cloned());
-        assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age}");
+        assert_eq!(ready.map(|ready| ready.reason).as_deref(), expected, "{age} {submission:?}");
     }
 }

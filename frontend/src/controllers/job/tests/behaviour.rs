@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::Status;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use streams_api::{InitialWidth, JobPhase, PeOptions, TraceLevel, TransportSecurity, condition};
+use streams_api::{InitialWidth, JobPhase, PeOptions, ProcessingElement, TraceLevel, TransportSecurity, condition};
 use streams_kubernetes_fake::Verb;
 
 fn condition_reason(simulation: &JobSimulation, kind: &str) -> Option<String> {
@@ -251,6 +251,33 @@ fn a_newer_width_does_not_wait_for_the_pods_of_an_older_one() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.status().generation, Some(2));
+}
+
+/// Writes of the job's status while the new PEs of a resize begin to run, one every 6 s.
+fn writes_of_counters(is_crowded: bool) -> usize {
+    let mut simulation = JobSimulation::running();
+    simulation.leader.connection.crowd(is_crowded);
+    simulation.resize(0, 9);
+    simulation.until(|simulation| simulation.status().generation == Some(1));
+    let mut writes = 0;
+    let is_new = |pe: &ProcessingElement| pe.status.as_ref().is_none_or(|status| status.launch_count == 0);
+    let added: Vec<_> = simulation.pes().into_values().filter(is_new).collect();
+    assert_eq!(added.len(), 7);
+    for pe in added {
+        simulation.run_pod(pe.spec.id);
+        simulation.wait(6);
+        let before = simulation.status();
+        simulation.reconcile();
+        writes += usize::from(simulation.status() != before);
+    }
+    writes
+}
+
+#[test]
+fn counters_are_written_less_often_in_a_crowd() {
+    let (alone, crowded) = (writes_of_counters(false), writes_of_counters(true));
+    assert!(alone >= 6, "{alone}");
+    assert!(crowded <= 2, "{crowded}");
 }
 
 #[test]
