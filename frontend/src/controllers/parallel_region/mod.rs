@@ -125,7 +125,7 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
     }
 }
 
-/// How long a region that was just created says nothing yet. At most [`UNSAID`]: by then there may be no crowd any more.
+/// How long a region that was just created says nothing yet; at most [`UNSAID`], as there may be no crowd by then.
 fn left(region: &ParallelRegion, is_crowded: bool, now: Timestamp) -> Duration {
     let Some(Time(created)) = region.metadata.creation_timestamp else { return Duration::ZERO };
     let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();

@@ -217,7 +217,8 @@ impl<C: Cluster> PeReconciler<C> {
         Ok(pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe)).map(pod_status::read).collect())
     }
 
-    /// Creates the pod of the launch count (of the first launch, if there was none), or finds the one that was created for the same launch.
+    /// Creates the pod of the launch count (of the first launch, if there was none), or finds the one that was created
+    /// for the same launch.
     async fn create(&self, key: &Key, answers: &mut Answers, pe: &ProcessingElement) -> Result<(), Error> {
         let launch_count = status(pe).launch_count.max(FIRST);
         let pool = self.pool(pe);

@@ -4,7 +4,7 @@
 //!
 //! | Row | When | Action |
 //! |---|---|---|
-//! | adopt | a pod has a higher launch count than the status: the first was created, or the status was lost | record it |
+//! | adopt | a pod has a higher launch count: the first was created, or the status was lost | record it |
 //! | created | the pod of the launch count is there, and the status does not say so | record it |
 //! | look | the pod was created, is not seen, and how it ended is not recorded | ask the API server |
 //! | end | the pod has ended, is gone, or is lost | record how, and whether it is to be deleted |
@@ -14,7 +14,7 @@
 //! | request | a restart is requested, the pod of the launch count was never created | ask the API server, record it |
 //! | launch | the pod of the launch count was created, nothing blocks, and see [`LaunchReason`] | launch count + 1 |
 //! | put off | the policies permit a restart, after a back-off | record until when |
-//! | create | the pod of the launch count, or of the first launch, was never created, and no older one runs | create it |
+//! | create | the pod of the launch count, or the first one, was never created, and no older one runs | create it |
 //!
 //! When a pod that ended is replaced (rule pe-7):
 //!
