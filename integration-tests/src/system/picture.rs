@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use streams_api::names;
 
 /// Keys whose values say nothing about what a user asked for, wherever they stand.
-const VOLATILE: [&str; 25] = [
+const VOLATILE: [&str; 26] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -27,6 +27,8 @@ const VOLATILE: [&str; 25] = [
     names::ANNOTATION_TRACE_GENERATION,
     names::ANNOTATION_RESTART_REQUESTED,
     names::ANNOTATION_STOP_REQUESTED,
+    // Has the number of the generation in it; everything else that it is made of is compared by itself.
+    names::ANNOTATION_START_HASH,
     names::ANNOTATION_POD_TEMPLATE_HASH,
     names::ANNOTATION_REQUESTED_WIDTHS,
     "kubectl.kubernetes.io/last-applied-configuration",
