@@ -68,7 +68,8 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Whether there are more calls than can be made now: what is not needed may be left for later (rule call-25).
+    /// Whether there are about as many calls as can be made, or more: what is not needed may be left for later (rule
+    /// call-25).
     fn is_crowded(&self) -> bool;
 
     /// The object of this name; `None` if there is none (404).

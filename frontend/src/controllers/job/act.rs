@@ -52,7 +52,7 @@ const SHARE: usize = 256;
 const NEXT_SECOND: Duration = Duration::from_secs(1);
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
-/// The same while there are more calls than can be made (rule call-25).
+/// The same in a crowd (rule call-25).
 const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Carries the decision out, and describes the job in its status.

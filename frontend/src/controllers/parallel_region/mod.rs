@@ -34,7 +34,7 @@ const MANAGER: Manager = Manager("streams-parallel-region-controller");
 
 /// How long a region of a submission waits for its PEs before it says anything (rule elasticity-4).
 const UNSAID: Duration = Duration::from_secs(10);
-/// The same while there are more calls than can be made (rule call-25).
+/// The same in a crowd (rule call-25).
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
 
 /// Lets every change that concerns a region wake its key.
@@ -58,7 +58,7 @@ pub(crate) struct RegionObservation {
     /// The job that it names, if there is one.
     job: Option<Arc<Job>>,
     now: Timestamp,
-    /// There are more calls than can be made.
+    /// There are about as many calls as can be made, or more (rule call-25).
     is_crowded: bool,
 }
 
