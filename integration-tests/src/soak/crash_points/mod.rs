@@ -1,6 +1,7 @@
 //! Kills a frontend before and after every write of every operation, lets every call fail in every way, freezes
 //! leaders, and kills the API server and etcd, on a real control plane. After each the job must come to the same end as
-//! without: the same objects, the same texts, no PE launched more often, no generation more.
+//! without: the same objects, the same texts, no PE launched more often, no generation more. Two edits that follow each
+//! other are one generation or two, and restart what both change once or twice.
 //!
 //! The simulations beside the controllers do the same over a fake API server, one controller at a time. New here: the
 //! real API server and its timing, the program with its watches, queues, retries and leadership, both controllers and

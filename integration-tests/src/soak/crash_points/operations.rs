@@ -42,6 +42,16 @@ pub enum Operation {
     Deletion,
 }
 
+/// How the two edits of an operation follow each other. They are one generation or two, and what both change restarts
+/// once or twice: that depends on when the frontend hears of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// The second one at once.
+    AtOnce,
+    /// The second one when the first has come to its end.
+    Apart,
+}
+
 impl Operation {
     /// All, in the order in which they are done.
     pub const ALL: [Self; 9] = [
@@ -66,8 +76,7 @@ impl Operation {
         Widths { clean, score: 1, model }
     }
 
-    /// Whether ids of PEs, texts and numbers of launches afterwards follow from what was done, whenever it was done.
-    /// Two edits are one generation or two: one if the frontend hears of the first one late.
+    /// Whether ids of PEs and texts afterwards follow from what was done, whenever it was done.
     pub fn is_determined(self, watches_are_good: bool) -> bool {
         match self {
             Self::RollBack | Self::Completion => false,
@@ -76,11 +85,17 @@ impl Operation {
         }
     }
 
-    /// Does it.
+    /// Does it, at a pace that matters to those of two edits.
     ///
     /// # Errors
     /// When the API server or the frontend does not take it.
-    pub(super) async fn begin(self, job: &ObservedJob, frontends: &[Frontend], client: &kube::Client) -> Result<()> {
+    pub(super) async fn begin(
+        self,
+        pace: Pace,
+        job: &ObservedJob,
+        frontends: &[Frontend],
+        client: &kube::Client,
+    ) -> Result<()> {
         match self {
             Self::Submit => {
                 let mut object = sample::job(job.namespace(), job.name());
@@ -91,6 +106,9 @@ impl Operation {
             Self::Grow => job.set_width(CLEAN, 2).await,
             Self::Shrink => {
                 job.set_width(CLEAN, 1).await?;
+                if pace == Pace::Apart {
+                    job.settled(Widths { clean: 1, ..Self::TwoRegions.widths() }, WITHIN).await?;
+                }
                 job.set_width(MODEL, 1).await
             }
             Self::RollBack => {

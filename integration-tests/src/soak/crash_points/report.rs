@@ -16,7 +16,7 @@ pub fn page(command: &str, options: &CrashPointOptions, outcome: &CrashPointOutc
          process is started again after a kill. A *frozen* frontend stops before a write is sent, and sends it when another one leads, every second \
          time after that one has worked for a while. The API server and etcd are killed before a write reaches them, and started again. Then the job \
          must come to the same end as undisturbed: every PE in one pod that runs, the same objects, the same texts, no PE launched more often, no \
-         generation more. Calls about Leases and Events do not count.\n\n",
+         generation more. Two edits that follow each other (shrink) are one generation or two, and what both change restarts once or twice. Calls about Leases and Events do not count.\n\n",
     );
     let result = match outcome.failures.len() {
         0 => "the same end each time".to_owned(),
