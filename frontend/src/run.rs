@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::events::{Events, Reporter};
-use streams_kubernetes::leadership::{self, Leader};
+use streams_kubernetes::leadership::{self, Leader, Term};
 use streams_kubernetes::metrics::Metrics;
 use streams_process::pages::{Pages, Readiness};
 use tokio::net::TcpListener;
@@ -98,6 +98,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     });
 
     // One replica: the controllers.
+    let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let dependencies = Dependencies {
         client: client.clone(),
         mirrors: mirrors.clone(),
@@ -109,6 +110,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         jobs: options.jobs.clone(),
         pods: options.pods.clone(),
         last_seen,
+        term: term.clone(),
     };
     let lead = async {
         tokio::select! {
@@ -119,7 +121,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         let controllers = work(dependencies, asked_to_stop.clone(), options.calls().deadline);
         match lease {
             None => controllers.await,
-            Some(lease) => match leadership::acquire(client.clone(), lease, &metrics, &asked_to_stop).await {
+            Some(lease) => match leadership::acquire(client.clone(), lease, term, &metrics, &asked_to_stop).await {
                 Some(leader) => while_leading(leader, controllers).await,
                 None => Ok(()),
             },

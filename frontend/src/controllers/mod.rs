@@ -8,6 +8,7 @@
 //! | [`host_pool`] | writes the status of host pools |
 //! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
+//! | [`newborn`] | PEs that this process has created and that nobody can have launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
 //! | [`resizing`] | whether somebody waits for a job |
 //! | [`resync`] | looks at every object again from time to time |
@@ -21,6 +22,7 @@
 
 pub(crate) mod host_pool;
 pub(crate) mod job;
+pub(crate) mod newborn;
 pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
@@ -34,6 +36,7 @@ pub(crate) mod tests;
 pub(crate) mod unserved;
 
 use self::job::services::ClusterBundles;
+use self::newborn::Newborn;
 use self::owner::owner_of_child;
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
@@ -52,6 +55,7 @@ use streams_kubernetes::Key;
 use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::events::Events;
 use streams_kubernetes::gate::{Gate, Limits};
+use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio::time::sleep;
@@ -77,6 +81,8 @@ pub struct Dependencies {
     pub pods: PodSettings,
     /// How pods were seen last, also before this replica led.
     pub last_seen: Arc<LastSeen>,
+    /// Whether this replica leads.
+    pub term: Term,
 }
 
 /// Runs all controllers until `stop`, then finishes the reconciles that are under way, or as much of them as `finish`
@@ -98,17 +104,26 @@ async fn end_in_time(work: impl Future<Output = ()>, stop: &CancellationToken, f
 }
 
 async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
-    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen } = dependencies;
+    let Dependencies { client, mirrors, events, metrics, fusion, bundles, jobs, pods, last_seen, term } = dependencies;
     let workers = usize::from(jobs.workers);
     let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
     let cluster = ApiServer::new(client.clone(), events, gate);
-    let processing_elements =
-        processing_element::controller::PeController::new(cluster.clone(), &mirrors, &metrics, &pods, &jobs, last_seen);
+    let newborn = Newborn::of(&mirrors.processing_elements, term);
+    let processing_elements = processing_element::controller::PeController::new(
+        cluster.clone(),
+        &mirrors,
+        &metrics,
+        &pods,
+        &jobs,
+        last_seen,
+        newborn.clone(),
+    );
     let job_controller = job::controller::JobController::new(
         cluster.clone(),
         &mirrors,
         Arc::new(ClusterBundles { fetcher: bundles, client }),
         Arc::new(fusion),
+        newborn,
         &metrics,
         &jobs,
     );

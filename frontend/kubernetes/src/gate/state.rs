@@ -1,5 +1,6 @@
 //! Who is let in next. Reads no clock and never waits.
 
+use super::pace::Pace;
 use crate::queue::turns::{Owner, Turns};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub struct Limits {
     pub alone: usize,
     /// Of a namespace while others make calls, too.
     pub beside_others: usize,
-    /// That are not urgent while urgent ones are going on.
+    /// That are not urgent while urgent ones are going on and take no longer than usual. If they do: one.
     pub patient: usize,
 }
 
@@ -69,6 +70,8 @@ pub(super) struct State<W> {
     under_way: usize,
     patient: usize,
     urgent_until: Option<Instant>,
+    /// Of urgent calls.
+    pace: Pace,
     /// Calls that were let in while one of a lower priority waited.
     in_a_row: u32,
     /// The lower priority whose turn it is then.
@@ -91,6 +94,7 @@ impl<W> State<W> {
             under_way: 0,
             patient: 0,
             urgent_until: None,
+            pace: Pace::default(),
             in_a_row: 0,
             lower: 0,
         }
@@ -142,7 +146,8 @@ impl<W> State<W> {
 
     fn next_of(&mut self, priority: Priority, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
         let is_patient = priority != Priority::Urgent;
-        if is_patient && self.urgent_until.is_some() && self.patient >= self.limits.patient {
+        let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
+        if is_patient && self.urgent_until.is_some() && self.patient >= patient {
             return None;
         }
         let most = if self.namespaces.len() > 1 { self.limits.beside_others } else { self.limits.alone };
@@ -179,8 +184,11 @@ impl<W> State<W> {
         4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
     }
 
-    /// A call that was let in has ended.
-    pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant) {
+    /// A call that was let in has ended, and took so long if it was made.
+    pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
+        if let Some(took) = took.filter(|_| priority == Priority::Urgent) {
+            self.pace.note(took);
+        }
         self.calls(namespace, now).under_way -= 1;
         self.under_way -= 1;
         self.patient -= usize::from(priority != Priority::Urgent);
@@ -256,7 +264,7 @@ mod tests {
         ask(&mut state, &["b-normal-1"], now);
         assert_eq!(let_in(&mut state, now), ["a-normal-1", "b-normal-1", "a-normal-2"]);
         // The other one is gone, but may come back at once; a moment later it is forgotten.
-        state.leave(&"b".into(), Priority::Normal, now);
+        state.leave(&"b".into(), Priority::Normal, now, None);
         assert_eq!(let_in(&mut state, now), [""; 0]);
         assert_eq!(let_in(&mut state, now + GOING_ON), ["a-normal-3", "a-normal-4"]);
     }
@@ -267,11 +275,28 @@ mod tests {
         let mut state = State::new(LIMITS);
         ask(&mut state, &["a-normal-1", "a-normal-2", "b-urgent-1", "c-freeing-1"], now);
         assert_eq!(let_in(&mut state, now), ["b-urgent-1", "c-freeing-1"]);
-        state.leave(&"b".into(), Priority::Urgent, now);
+        state.leave(&"b".into(), Priority::Urgent, now, None);
         assert_eq!(let_in(&mut state, now), [""; 0], "its next call may come at once");
-        state.leave(&"c".into(), Priority::Freeing, now);
+        state.leave(&"c".into(), Priority::Freeing, now, None);
         assert_eq!(let_in(&mut state, now), ["a-normal-1"], "one of them always goes on");
         assert_eq!(let_in(&mut state, now + GOING_ON), ["a-normal-2"]);
+    }
+
+    #[test]
+    fn while_urgent_calls_take_longer_than_usual_one_other_goes_on_at_a_time() {
+        let now = Instant::now();
+        let limits = Limits { all: 6, alone: 4, beside_others: 4, patient: 3 };
+        // milliseconds of the last urgent calls -> others beside the next
+        for (milliseconds, expected) in [(10, 3), (20, 1)] {
+            let mut state = State::new(limits);
+            for took in [10, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds] {
+                ask(&mut state, &["b-urgent"], now);
+                let_in(&mut state, now);
+                state.leave(&"b".into(), Priority::Urgent, now, Some(Duration::from_millis(took)));
+            }
+            ask(&mut state, &["a-normal"; 5], now);
+            assert_eq!(let_in(&mut state, now).len(), expected, "{milliseconds} ms");
+        }
     }
 
     #[test]
@@ -284,7 +309,7 @@ mod tests {
         while let Some(call) = state.next(now, |_| true) {
             order.push(call);
             let (namespace, priority) = of(call);
-            state.leave(&namespace, priority, now);
+            state.leave(&namespace, priority, now, None);
         }
         let at = |call: &str| order.iter().position(|other| *other == call).unwrap();
         assert_eq!(order.len(), 103);
@@ -326,7 +351,7 @@ mod tests {
             for (namespace, priority, leaves, millis) in steps {
                 if leaves && !under_way.is_empty() {
                     let (namespace, priority) = under_way.remove(usize::from(namespace) % under_way.len());
-                    state.leave(&namespace, priority, now);
+                    state.leave(&namespace, priority, now, None);
                 } else {
                     let call = (Arc::from(namespace.to_string()), Priority::ALL[priority]);
                     state.ask(Arc::clone(&call.0), call.1, call, now);
@@ -342,7 +367,7 @@ mod tests {
                 prop_assert_eq!(state.under_way, under_way.len());
             }
             while let Some((namespace, priority)) = under_way.pop() {
-                state.leave(&namespace, priority, now);
+                state.leave(&namespace, priority, now, None);
                 while let Some(call) = state.next(now, |_| true) {
                     under_way.push(call);
                     waiting -= 1;

@@ -20,6 +20,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +70,49 @@ impl LeaseOptions {
     }
 }
 
+/// Whether this process leads, for those who must be certain that nobody else has led since. Cheap to clone; all clones
+/// are the same. The default is that of a process that does not lead.
+#[derive(Clone, Debug, Default)]
+pub struct Term {
+    ends: Arc<Mutex<Option<TermEnd>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TermEnd {
+    Never,
+    At(Instant),
+}
+
+impl Term {
+    /// That of a process which leads without a Lease.
+    pub fn endless() -> Self {
+        Self { ends: Arc::new(Mutex::new(Some(TermEnd::Never))) }
+    }
+
+    /// Whether this process has led since it began to, until now: its Lease was renewed in time. One that was frozen
+    /// knows it as soon as it goes on.
+    pub fn lasts(&self) -> bool {
+        match *self.lock() {
+            Some(TermEnd::Never) => true,
+            Some(TermEnd::At(end)) => Instant::now() < end,
+            None => false,
+        }
+    }
+
+    fn renewed(&self, until: Instant) {
+        *self.lock() = Some(TermEnd::At(until));
+    }
+
+    fn over(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<TermEnd>> {
+        // Nothing under the lock can panic.
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Leadership was lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
@@ -80,10 +124,11 @@ pub enum Lost {
     Expired(Duration),
 }
 
-/// Waits until this replica leads. Nothing if `stop` comes first.
+/// Waits until this replica leads; `term` says so from then on. Nothing if `stop` comes first.
 pub async fn acquire(
     client: Client,
     options: LeaseOptions,
+    term: Term,
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Option<Leader> {
@@ -96,7 +141,8 @@ pub async fn acquire(
                 tracing::info!(identity = candidate.options.identity, lease = candidate.options.name, "leading");
                 metrics.leader.set(1);
                 let Candidate { api, options, asked_at, .. } = candidate;
-                return Some(Leader { api, options, lease, renewed_at: asked_at, metrics: metrics.clone() });
+                term.renewed(asked_at + options.renew_deadline);
+                return Some(Leader { api, options, lease, term, renewed_at: asked_at, metrics: metrics.clone() });
             }
             Ok(None) => {}
             Err(error) => {
@@ -162,6 +208,7 @@ pub struct Leader {
     api: Api<Lease>,
     options: LeaseOptions,
     lease: Lease,
+    term: Term,
     /// When the last successful renewal was sent; others wait from then, or later.
     renewed_at: Instant,
     metrics: Metrics,
@@ -183,6 +230,7 @@ impl Leader {
             }
         };
         self.metrics.leader.set(0);
+        self.term.over();
         if result.is_ok() {
             self.release().await;
         }
@@ -207,6 +255,7 @@ impl Leader {
                 Ok(lease) => {
                     self.lease = lease;
                     self.renewed_at = sent_at;
+                    self.term.renewed(sent_at + self.options.renew_deadline);
                     return Ok(());
                 }
                 // Somebody wrote it: perhaps this replica, in a try whose answer was lost.

@@ -318,7 +318,13 @@ impl<C: Cluster> Actor<'_, C> {
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.processing_elements.get(&key(&name));
                 let refers_to = Some((desired.spec.generation, desired.spec.config_map.name.clone()));
-                self.put(child, refers_to, &desired, existing.as_deref()).await
+                let applied =
+                    self.writer().apply(names::ANNOTATION_APPLIED_HASH, &desired, existing.as_deref()).await?;
+                if let Applied::Written(pe) = &applied {
+                    self.reconciler.newborn.note(pe);
+                }
+                self.note_write(child, refers_to, &applied);
+                Ok(())
             }
             Child::Service(id) => {
                 let Some((pe, _)) = generation.member(id) else { return Ok(()) };
@@ -351,7 +357,7 @@ impl<C: Cluster> Actor<'_, C> {
                 };
                 let desired: HostPool = builder.host_pool(generation, pool);
                 let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
-                self.put(child, None, &desired, existing.as_deref()).await
+                self.put(child, &desired, existing.as_deref()).await
             }
             Child::JobConfigMap => {
                 let desired = self.snapshot.config_map();
@@ -365,20 +371,20 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    /// Applies a child. `refers_to`: of a PE, its generation and the ConfigMap that it refers to.
+    /// Applies a child that is no PE.
     pub(super) async fn put<K: Object, M: Resource + Serialize>(
         &self,
         child: Child,
-        refers_to: Option<(u64, String)>,
         desired: &K,
         existing: Option<&M>,
     ) -> Result<(), Error> {
         let applied = self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
-        self.note_write(child, refers_to, &applied);
+        self.note_write(child, None, &applied);
         Ok(())
     }
 
-    /// The mirror may take a while to show what was written.
+    /// The mirror may take a while to show what was written. `refers_to`: of a PE, its generation and the ConfigMap that
+    /// it refers to.
     fn note_write<K: Object>(&self, child: Child, refers_to: Option<(u64, String)>, applied: &Applied<K>) {
         let Applied::Written(object) = applied else { return };
         let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
@@ -396,7 +402,7 @@ impl<C: Cluster> Actor<'_, C> {
         mirrored: Option<&M>,
     ) -> Result<(), Error> {
         if mirrored.is_some() {
-            return self.put(child, None, desired, mirrored).await;
+            return self.put(child, desired, mirrored).await;
         }
         let applied = self.writer().create_or_apply(names::ANNOTATION_APPLIED_HASH, desired).await?;
         self.note_write(child, None, &applied);

@@ -3,6 +3,7 @@
 use super::long_work;
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
+use crate::controllers::newborn::Newborn;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -37,11 +38,12 @@ impl JobController {
         mirrors: &Mirrors,
         bundles: Arc<dyn Bundles>,
         fusion: Arc<dyn Fusion>,
+        newborn: Newborn,
         metrics: &Metrics,
         settings: &JobSettings,
     ) -> Self {
         let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
-        let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, settings.clone(), metrics);
+        let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, newborn, settings.clone(), metrics);
         wake(mirrors, &queue, &reconciler.looks);
         Self { reconciler, queue, workers: settings.workers.into() }
     }

@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
+use crate::controllers::newborn::Newborn;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
@@ -37,6 +38,8 @@ pub(super) struct JobReconciler<C> {
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
     pub(super) free_cpu: FreeCpu,
+    /// PEs that were created and not launched yet.
+    pub(super) newborn: Newborn,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
     pub(super) downloads: Queue<WorkItem>,
     /// All other long work.
@@ -63,12 +66,14 @@ impl<C> JobReconciler<C> {
             looks,
             rewrites: _,
             free_cpu: _,
+            newborn,
             downloads,
             long_work,
         } = self;
         vec![
             ("jobs", memory.len()),
             ("looks", looks.len()),
+            ("newborn", newborn.len()),
             ("downloads", downloads.remembered()),
             ("long work", long_work.remembered()),
         ]
@@ -82,6 +87,7 @@ impl<C: Cluster> JobReconciler<C> {
         mirrors: &Mirrors,
         bundles: Arc<dyn Bundles>,
         fusion: Arc<dyn Fusion>,
+        newborn: Newborn,
         settings: JobSettings,
         metrics: &Metrics,
     ) -> Self {
@@ -100,7 +106,20 @@ impl<C: Cluster> JobReconciler<C> {
         let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();
-        Self { cluster, mirrors, bundles, fusion, settings, memory, looks, rewrites, free_cpu, downloads, long_work }
+        Self {
+            cluster,
+            mirrors,
+            bundles,
+            fusion,
+            settings,
+            memory,
+            looks,
+            rewrites,
+            free_cpu,
+            newborn,
+            downloads,
+            long_work,
+        }
     }
 
     /// The generation of a stored plan, from memory or from its chunks, or why the chunks do not have it.

@@ -72,7 +72,7 @@ impl<C: Cluster> PeReconciler<C> {
                 self.look(key, answers, &pe).await?;
                 Ok(Next::Observe)
             }
-            PeAction::Create if !answers.is_fresh => match self.cluster.get(key).await? {
+            PeAction::Create if !answers.is_fresh && !self.is_newborn(&pe) => match self.cluster.get(key).await? {
                 Some(pe) => {
                     answers.read(pe);
                     Ok(Next::Observe)
@@ -116,6 +116,8 @@ impl<C: Cluster> PeReconciler<C> {
         decision: &PeDecision,
     ) -> Result<StatusWrite, Error> {
         pe.status = Some(decision.status.clone());
+        // Before, because the answer may be lost.
+        self.newborn.forget(&pe);
         match self.writer(key).replace_status_if_unchanged(&pe).await {
             Ok(mut pe) => {
                 // Large, and the mirror does not have them either.
@@ -136,6 +138,11 @@ impl<C: Cluster> PeReconciler<C> {
             }),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether what is known of the PE is as good as if it had been read just now (rule pe-1).
+    fn is_newborn(&self, pe: &ProcessingElement) -> bool {
+        status(pe).launch_count == 0 && self.newborn.has(pe)
     }
 
     /// Asks the API server for the pod of the launch count and, if it does not exist, for its node.

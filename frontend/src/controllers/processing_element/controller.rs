@@ -4,6 +4,7 @@ use super::counters::Counters;
 use super::memory::LastSeen;
 use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
+use crate::controllers::newborn::Newborn;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -39,6 +40,7 @@ impl PeController {
         pods: &PodSettings,
         jobs: &JobSettings,
         last_seen: Arc<LastSeen>,
+        newborn: Newborn,
     ) -> Self {
         let reconciler = PeReconciler::new(
             cluster,
@@ -47,6 +49,7 @@ impl PeController {
             jobs.min_ready_seconds,
             Counters::new(metrics),
             last_seen,
+            newborn,
         );
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue =

@@ -2,8 +2,8 @@
 //!
 //! An observation comes from mirrors, which lag behind, and from answers of the API server. Therefore:
 //! * the status is written by compare-and-swap; after a conflict the controller reads the PE and decides again;
-//! * a pod is created only for a PE that was read or written just now, so that no pod comes back whose end was recorded
-//!   meanwhile; and only if the API server does not have the pods before it any more, or says that they have ended;
+//! * a pod is created only for a PE that was read or written just now, or that is newborn, so that no pod comes back
+//!   whose end was recorded meanwhile; and only if the API server does not have the pods before it any more, or says that they have ended;
 //! * the API server, not the mirror, is asked whether a pod is gone or was not created yet (rule pe-9).
 //!
 //! All other writes may be repeated without another effect.
@@ -13,6 +13,7 @@ use super::counters::Counters;
 use super::decide::{PeDecision, decide};
 use super::memory::{LastSeen, OwnWrites};
 use super::observed::PeObservation;
+use crate::controllers::newborn::Newborn;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use crate::settings::PodSettings;
@@ -35,6 +36,7 @@ pub(crate) struct PeReconciler<C> {
     pub(super) counters: Counters,
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
+    pub(super) newborn: Newborn,
 }
 
 impl<C> fmt::Debug for PeReconciler<C> {
@@ -47,9 +49,11 @@ impl<C> fmt::Debug for PeReconciler<C> {
 impl<C> PeReconciler<C> {
     /// How much each memory has. Whoever adds a field says here whether it remembers something.
     pub(super) fn remembered(&self) -> Vec<(&'static str, usize)> {
-        let Self { cluster: _, mirrors: _, settings: _, min_ready: _, counters: _, last_seen, own_writes } = self;
+        let Self { cluster: _, mirrors: _, settings: _, min_ready: _, counters: _, last_seen, own_writes, newborn } =
+            self;
         let (pods, absences) = last_seen.len();
-        vec![("pods seen last", pods), ("absent pods", absences), ("own writes", own_writes.len())]
+        let (own_writes, newborn) = (own_writes.len(), newborn.len());
+        vec![("pods seen last", pods), ("absent pods", absences), ("own writes", own_writes), ("newborn", newborn)]
     }
 }
 
@@ -63,6 +67,7 @@ impl<C: Cluster> PeReconciler<C> {
         min_ready: Duration,
         counters: Counters,
         last_seen: Arc<LastSeen>,
+        newborn: Newborn,
     ) -> Self {
         Self {
             cluster,
@@ -72,6 +77,7 @@ impl<C: Cluster> PeReconciler<C> {
             counters,
             last_seen,
             own_writes: OwnWrites::of(&mirrors.processing_elements),
+            newborn,
         }
     }
 

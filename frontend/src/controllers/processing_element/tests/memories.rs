@@ -4,6 +4,7 @@
 use super::super::counters::Counters;
 use super::super::memory::LastSeen;
 use super::super::reconciler::PeReconciler;
+use crate::controllers::newborn::Newborn;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::tests::LateMirrors;
@@ -19,6 +20,7 @@ use streams_api::{
     AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, ProcessingElement, ProcessingElementSpec, condition, names,
 };
 use streams_kubernetes::Key;
+use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Server};
@@ -75,7 +77,9 @@ impl PeProcess {
         let mirrors = Mirrors::new(&metrics);
         let seen = LastSeen::of(&mirrors);
         let (settings, counters) = (PodSettings::default(), Counters::new(&metrics));
-        let reconciler = PeReconciler::new(server.connect(), &mirrors, settings, Duration::ZERO, counters, seen);
+        let newborn = Newborn::of(&mirrors.processing_elements, Term::endless());
+        let reconciler =
+            PeReconciler::new(server.connect(), &mirrors, settings, Duration::ZERO, counters, seen, newborn);
         Self { reconciler, mirrors: LateMirrors::fill(server, mirrors) }
     }
 

@@ -62,8 +62,14 @@ fn one_move() -> impl Strategy<Value = Move> {
 
 proptest! {
     #[test]
-    fn nothing_forbidden_is_done_and_it_comes_to_rest(moves in prop::collection::vec(one_move(), 0..60)) {
+    fn nothing_forbidden_is_done_and_it_comes_to_rest(
+        is_newborn: bool,
+        moves in prop::collection::vec(one_move(), 0..60),
+    ) {
         let mut simulation = PeSimulation::new();
+        if is_newborn {
+            simulation.bear();
+        }
         for next in moves {
             match next {
                 Move::Reconcile => {

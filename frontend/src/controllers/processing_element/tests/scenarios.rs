@@ -509,3 +509,33 @@ fn a_suspended_job_has_no_pods_and_resumes_whichever_call_is_the_last() {
         }
     }
 }
+
+#[test]
+fn the_api_server_is_asked_for_a_pe_before_its_first_pod_unless_this_process_created_it() {
+    // created by this process -> calls until the status says that the pod was created
+    for (is_newborn, calls) in [(true, 2), (false, 3)] {
+        let mut simulation = PeSimulation::new();
+        if is_newborn {
+            simulation.bear();
+        }
+        simulation.reconcile();
+        assert_eq!(simulation.pe().status.unwrap().created_launch_count, 1);
+        assert_eq!(simulation.calls(), calls, "{is_newborn}");
+    }
+}
+
+#[test]
+fn a_newborn_pe_whose_launch_was_recorded_unheard_gets_no_pod_again() {
+    let mut simulation = PeSimulation::new();
+    simulation.bear();
+    // The status was written, and the answer was lost.
+    simulation.lose_answer_after(1, true);
+    simulation.reconcile();
+    assert_eq!(simulation.pe().status.unwrap().created_launch_count, 1);
+    simulation.happen(ClusterEvent::Vanish);
+    simulation.deliver(0, usize::MAX);
+    simulation.reconcile();
+    assert!(simulation.pods().is_empty(), "it would be a second pod of the first launch");
+    simulation.calm_down();
+    simulation.check_rest();
+}

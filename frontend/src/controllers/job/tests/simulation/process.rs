@@ -8,6 +8,7 @@ use crate::controllers::job::observe::observe;
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::tasks::{TaskKind, Tasks, WorkItem};
+use crate::controllers::newborn::Newborn;
 use crate::controllers::reconciler::{self, Next, Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use crate::settings::JobSettings;
@@ -16,6 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use streams_kubernetes::Error;
+use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::{Connection, Server};
@@ -34,7 +36,9 @@ impl FrontendProcess {
         let connection = server.connect();
         let (bundles, fusion) = (Arc::clone(services), Arc::clone(services));
         let (settings, metrics) = (JobSettings::default(), Metrics::new("test"));
-        let reconciler = JobReconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, settings, &metrics);
+        let newborn = Newborn::of(&feeds.mirrors.processing_elements, Term::endless());
+        let reconciler =
+            JobReconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, newborn, settings, &metrics);
         Self { connection, reconciler: Arc::new(reconciler), feeds }
     }
 

@@ -14,6 +14,7 @@ use super::super::memory::LastSeen;
 use super::super::observed::{self, Policies};
 use super::super::pod_status;
 use super::super::reconciler::PeReconciler;
+use crate::controllers::newborn::Newborn;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -31,6 +32,7 @@ use streams_api::{
     Rollout, names,
 };
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::queue::Outcome;
@@ -58,6 +60,7 @@ pub(super) struct PeSimulation {
 struct ControllerProcess {
     connection: Connection,
     reconciler: Arc<PeReconciler<Connection>>,
+    newborn: Newborn,
     mirrors: LateMirrors,
 }
 
@@ -69,6 +72,7 @@ impl ControllerProcess {
         let connection = server.connect();
         last_seen.follow(&mirrors);
         let counters = Counters::new(&metrics);
+        let newborn = Newborn::of(&mirrors.processing_elements, Term::endless());
         let reconciler = PeReconciler::new(
             connection.clone(),
             &mirrors,
@@ -76,8 +80,9 @@ impl ControllerProcess {
             Duration::ZERO,
             counters,
             Arc::clone(last_seen),
+            newborn.clone(),
         );
-        Self { connection, reconciler: Arc::new(reconciler), mirrors: LateMirrors::fill(server, mirrors) }
+        Self { connection, reconciler: Arc::new(reconciler), newborn, mirrors: LateMirrors::fill(server, mirrors) }
     }
 
     fn reconcile(&self) -> Result<Outcome, Error> {
@@ -124,6 +129,11 @@ impl PeSimulation {
         Self { surroundings, last_seen, leader, deposed: None }
     }
 
+    /// The process that leads has created the PE itself.
+    pub(super) fn bear(&self) {
+        self.leader.newborn.note(&self.pe());
+    }
+
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
     pub(super) fn crash_after(&self, calls: usize, has_effect: bool) {
         self.leader.connection.fail(Fault { after: calls, of_writes: false, has_effect, is_last: true });
@@ -137,10 +147,11 @@ impl PeSimulation {
     /// Something happens after so many calls of the next reconcile.
     pub(super) fn meanwhile(&self, calls: usize, event: ClusterEvent) {
         let (surroundings, connection) = (self.surroundings.clone(), self.leader.connection.clone());
+        let newborn = self.leader.newborn.clone();
         let at = connection.calls() + calls;
         self.leader.connection.meanwhile(move |_| {
             if connection.calls() == at {
-                surroundings.happen(event);
+                happen(&surroundings, &newborn, event);
             }
             std::future::ready(()).boxed()
         });
@@ -176,7 +187,10 @@ impl PeSimulation {
     /// Another replica leads from now on.
     pub(super) fn depose(&mut self) {
         let leader = self.successor();
-        self.deposed = Some(std::mem::replace(&mut self.leader, leader));
+        let deposed = std::mem::replace(&mut self.leader, leader);
+        // Its term is over.
+        deposed.newborn.forget(&self.pe());
+        self.deposed = Some(deposed);
     }
 
     /// One reconcile of the replica that led before.
@@ -237,7 +251,7 @@ impl PeSimulation {
     }
 
     pub(super) fn happen(&self, event: ClusterEvent) {
-        self.surroundings.happen(event);
+        happen(&self.surroundings, &self.leader.newborn, event);
     }
 
     /// Everything is healthy from now on: until nothing changes any more.
@@ -314,6 +328,11 @@ impl PeSimulation {
         self.surroundings.server.get(&key(PE)).unwrap()
     }
 
+    /// Calls of the process that leads.
+    pub(super) fn calls(&self) -> usize {
+        self.leader.connection.calls()
+    }
+
     pub(super) fn pods(&self) -> Vec<Pod> {
         self.surroundings.server.list()
     }
@@ -326,6 +345,13 @@ impl PeSimulation {
     /// What people were told since the last time.
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.surroundings.server.announced().into_iter().map(|announced| announced.notice).collect()
+    }
+}
+
+/// Something happens. It is the process that leads which creates a PE again.
+fn happen(surroundings: &Surroundings, newborn: &Newborn, event: ClusterEvent) {
+    if surroundings.happen(event) && event == ClusterEvent::MakeAgain {
+        newborn.note(&surroundings.server.get(&key(PE)).unwrap());
     }
 }
 
