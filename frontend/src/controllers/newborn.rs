@@ -1,9 +1,9 @@
 //! PEs that this process has created and that nobody can have launched since (rule pe-1).
 //!
-//! Before the first pod of a PE is created, the API server is asked whether there was a launch, because a mirror may lag
-//! behind what another leader has written. There was none if this process created the PE, has led ever since, and has
-//! not recorded a launch itself: then the answer is known. It recreates a PE that somebody deleted only once the mirror
-//! shows that it is gone.
+//! Before the first pod of a PE is created, the API server is asked whether there was a launch, because a mirror may
+//! lag behind what another leader has written. There was none if this process created the PE, has led ever since, and
+//! has not recorded a launch itself: then the answer is known. It recreates a PE that somebody deleted only once the
+//! mirror shows that it is gone.
 //!
 //! A PE is kept until its status is about to be written or it leaves the mirror. Without it, the API server is asked.
 //!

@@ -383,8 +383,8 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// The mirror may take a while to show what was written. `refers_to`: of a PE, its generation and the ConfigMap that
-    /// it refers to.
+    /// The mirror may take a while to show what was written. `refers_to`: of a PE, its generation and the ConfigMap
+    /// that it refers to.
     fn note_write<K: Object>(&self, child: Child, refers_to: Option<(u64, String)>, applied: &Applied<K>) {
         let Applied::Written(object) = applied else { return };
         let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
