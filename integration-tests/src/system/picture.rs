@@ -69,7 +69,7 @@ impl Picture {
         for kind in kinds()? {
             for object in list(client, namespace, job, &kind).await? {
                 let value = serde_json::to_value(&object)?;
-                let key = key(&kind.kind, &value);
+                let key = another(&picture, key(&kind.kind, &value));
                 picture.insert(key, normal(drawn(&kind.kind, value), namespace));
             }
         }
@@ -223,6 +223,12 @@ fn key(kind: &str, object: &Value) -> String {
     }
 }
 
+/// The key of an object that cannot be told from those that are there: two pods of one PE are two.
+fn another(picture: &BTreeMap<String, Value>, key: String) -> String {
+    let numbered = (2..).map(|number| format!("{key}, number {number}"));
+    [key.clone()].into_iter().chain(numbered).find(|key| !picture.contains_key(key)).unwrap_or(key)
+}
+
 /// What is compared of an object of this kind.
 fn drawn(kind: &str, mut object: Value) -> Value {
     let part = object.pointer("/metadata/labels").and_then(|labels| labels.get(names::LABEL_PART)).cloned();
@@ -301,6 +307,18 @@ mod tests {
         assert_eq!(one, two);
         assert_eq!(one["spec"]["containers"][0]["env"][0]["value"], "NAMESPACE");
         assert_eq!(one["phase"], "Running");
+    }
+
+    #[test]
+    fn two_objects_that_cannot_be_told_apart_are_two() {
+        let mut picture = BTreeMap::new();
+        for _ in 0..3 {
+            let key = another(&picture, "Pod of PE 0 (Running)".to_owned());
+            picture.insert(key, json!({}));
+        }
+        let keys: Vec<_> = picture.into_keys().collect();
+        let of = |rest: &str| format!("Pod of PE 0 (Running){rest}");
+        assert_eq!(keys, [of(""), of(", number 2"), of(", number 3")]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) struct PeObservation {
     pub(crate) template: Result<TemplateHashes, Obstacle>,
     /// Pods of this PE object.
     pub(crate) pods: Vec<ObservedPod>,
-    /// Pods of an earlier PE object of the same name; its deletion deletes them.
+    /// Pods of an earlier PE object of the same name. Its deletion deletes them, or leaves them behind.
     pub(crate) predecessors: Vec<ObservedPod>,
     /// Set once the API server has said that the pod of the launch count does not exist.
     pub(crate) vanished: Option<AbsentPod>,
@@ -168,6 +168,8 @@ pub(crate) struct ObservedPod {
     pub(crate) gone_by: Option<Timestamp>,
     /// Why it is disrupted (`DisruptionTarget`), if it is.
     pub(crate) disruption: Option<Explanation>,
+    /// Nothing controls it: the PE was deleted without it (rule pe-22).
+    pub(crate) left_behind: bool,
 }
 
 /// What a pod does.

@@ -1,7 +1,7 @@
 //! Reads pods into plain values.
 
 use super::observed::{self, Explanation, PodEnd, Stage};
-use super::pod::CONTAINER;
+use super::pod::{self, CONTAINER};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use kube::{Resource, ResourceExt};
 use streams_api::{ProcessingElement, names};
@@ -23,6 +23,7 @@ pub(crate) fn read(pod: &Pod) -> observed::ObservedPod {
         created_at: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         gone_by: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
         disruption: pod.status.as_ref().and_then(disruption),
+        left_behind: !is_controlled(pod),
     }
 }
 
@@ -30,14 +31,21 @@ pub(super) fn launch_count(pod: &Pod) -> u64 {
     pod.labels().get(names::LABEL_LAUNCH_COUNT).and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Whether the pod belongs to an earlier PE object of the same name.
+/// Whether the pod belongs to an earlier PE object of the same name, or was left behind by it (rule pe-22).
 pub(crate) fn is_of_predecessor(pod: &Pod, pe: &ProcessingElement) -> bool {
+    if !is_controlled(pod) {
+        return pod::is_name(&pod.name_any(), &pe.name_any());
+    }
     let mut controllers = pod.owner_references().iter().filter(|owner| owner.controller == Some(true));
     controllers.any(|owner| {
         owner.kind == ProcessingElement::kind(&())
             && owner.name == pe.name_any()
             && Some(&owner.uid) != pe.meta().uid.as_ref()
     })
+}
+
+fn is_controlled(pod: &Pod) -> bool {
+    pod.owner_references().iter().any(|owner| owner.controller == Some(true))
 }
 
 fn stage(status: &PodStatus) -> Stage {
@@ -134,6 +142,33 @@ mod tests {
             "status": status,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_pod_is_that_of_an_earlier_pe_of_the_name_or_was_left_behind_by_it() {
+        let uid = |uid: &str| {
+            vec![json!({
+                "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement", "name": "flow-3", "uid": uid, "controller": true,
+            })]
+        };
+        // its name, its owners, whether it is one of those
+        let table = [
+            ("flow-3-0123456789", uid("before"), true),
+            ("flow-3-0123456789", uid("now"), false),
+            ("flow-3-0123456789", Vec::new(), true),
+            ("flow-3-0123456789-debug", Vec::new(), false),
+            ("flow-33-0123456789", Vec::new(), false),
+            ("copy", Vec::new(), false),
+        ];
+        let mut pe = ProcessingElement::new("flow-3", streams_api::ProcessingElementSpec::default());
+        pe.metadata.uid = Some("now".to_owned());
+        for (name, owners, expected) in table {
+            let mut pod = pod(json!({}));
+            pod.metadata.name = Some(name.to_owned());
+            pod.metadata.owner_references = serde_json::from_value(json!(owners)).unwrap();
+            assert_eq!(is_of_predecessor(&pod, &pe), expected, "{name} {owners:?}");
+            assert_eq!(read(&pod).left_behind, owners.is_empty());
+        }
     }
 
     fn why(reason: &str, message: &str) -> Explanation {

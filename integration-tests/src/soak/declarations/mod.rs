@@ -51,6 +51,8 @@ use tokio::sync::Mutex;
 
 /// How often a sequence that failed is run again to find a shorter one.
 const SHORTENED: usize = 12;
+/// Stands for the effects of all fields, whose names begin with those of the fields.
+const EFFECTS: &str = "effects";
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -61,7 +63,8 @@ pub struct DeclarationOptions {
     pub seed: u64,
     /// Sequences at the same time.
     pub at_once: usize,
-    /// Only sequences whose name begins like this (`random`: all random ones), or one in JSON.
+    /// Only sequences whose name begins like this (`random`: all random ones, `effects`: the effect of each field), or
+    /// one in JSON.
     pub only: Option<String>,
 }
 
@@ -175,6 +178,7 @@ fn work(options: &DeclarationOptions, fields: &[fields::Field]) -> Result<Vec<Wo
         return Ok(vec![Work::Random(random::random(options.seed, number, fields))]);
     }
     let is_asked_for = |name: &str| options.only.as_ref().is_none_or(|only| name.starts_with(only.as_str()));
+    let are_effects_asked_for = options.only.as_deref() == Some(EFFECTS);
     let sequences = sequence::alone(fields)
         .into_iter()
         .chain(sections::all()?)
@@ -186,7 +190,7 @@ fn work(options: &DeclarationOptions, fields: &[fields::Field]) -> Result<Vec<Wo
         let with = |value: &Value| (value.clone(), sequence::with(&values.context, field, value));
         let specs: Vec<_> = values.good.iter().map(with).collect();
         let name = format!("{field}/has an effect");
-        if !specs.is_empty() && is_asked_for(&name) {
+        if !specs.is_empty() && (are_effects_asked_for || is_asked_for(&name)) {
             work.push(Work::Effect(field.name.clone(), sequence::base_for(&values.context), specs));
         }
     }

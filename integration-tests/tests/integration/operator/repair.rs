@@ -4,7 +4,7 @@ use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::DeleteParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt as _};
@@ -84,6 +84,28 @@ async fn a_deleted_pe_comes_back_with_a_new_pod() -> Result<()> {
         let difference = job.snapshot().await?.since(&before.pods);
         ensure!(difference.restarted == [pe.spec.id] && difference.kept.len() == 11, "{difference:?}");
         Ok(())
+    })
+    .await
+}
+
+/// A user deletes a PE without its pod (`--cascade=orphan`): nobody else would ever end that pod.
+#[tokio::test]
+async fn a_pe_that_is_deleted_without_its_pod_has_one_pod_when_it_comes_back() -> Result<()> {
+    with_system("repair", async |it| {
+        let job = it.submitted().await?;
+        let before = Moment::of(&job).await?;
+        let pe = job.pe("Score[1].Best").await?;
+        let old = before.pods.0.get(&pe.spec.id).context("it has no pod")?;
+        job.api::<ProcessingElement>().delete(&pe.name_any(), &DeleteParams::orphan()).await?;
+        eventually("the PE is back, and its pod is another one", WITHIN, || async {
+            let back = job.pe("Score[1].Best").await?;
+            ensure!(back.uid() != pe.uid(), "it is the old one");
+            let pods: Vec<_> = job.list::<Pod>().await?.iter().map(kube::ResourceExt::name_any).collect();
+            ensure!(!pods.contains(&old.name) && pods.len() == 12, "{pods:?}");
+            Ok(())
+        })
+        .await?;
+        job.settled(Widths::default(), WITHIN).await.map(drop)
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! Decides which pods to delete (rule pe-11).
+//! Decides which pods to delete (rules pe-11 and pe-22).
 
 use super::super::facts::{recorded, was_created};
 use super::super::observed::{ObservedPod, PeObservation};
@@ -21,7 +21,8 @@ pub(crate) struct Deletion {
 /// * the failed pod of the launch count, once the status says that it is to be deleted; so, too, one that may run while
 ///   the job is suspended (rule pe-19), or was stopped (rule pe-21);
 /// * older pods, unless they are among the newest failed ones that are kept. Those that may still run are spared while
-///   their successor cannot be created (`blocked`).
+///   their successor cannot be created (`blocked`);
+/// * what an earlier PE object of the name has left behind (rule pe-22), unless it is spared like that.
 pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion> {
     let status = &observed.status;
     let condemned = recorded(status).is_some_and(|last| last.deleted_by == Some(DeletedBy::Controller));
@@ -39,6 +40,7 @@ pub(super) fn deletions(observed: &PeObservation, blocked: bool) -> Vec<Deletion
         |pod: &ObservedPod| pod.launch_count < status.launch_count && !kept.contains(&pod.uid.as_str()) && !spared(pod);
     let mut pods: Vec<&ObservedPod> =
         observed.pods.iter().filter(|pod| !pod.is_deleting() && (goes(pod) || superseded(pod))).collect();
+    pods.extend(observed.predecessors.iter().filter(|pod| pod.left_behind && !pod.is_deleting() && !blocked));
     pods.sort_by_key(|pod| pod.launch_count);
     pods.into_iter().map(|pod| Deletion { name: pod.name.clone(), uid: pod.uid.clone() }).collect()
 }

@@ -129,6 +129,12 @@ pub(crate) fn name(pe_name: &str, pe_uid: &str, launch_count: u64) -> String {
     format!("{pe_name}-{}", digest.get(..DIGITS).unwrap_or_default())
 }
 
+/// Whether a PE of this name gives such names to its pods. A copy that somebody makes of a pod has another one.
+pub(crate) fn is_name(name: &str, pe_name: &str) -> bool {
+    let digits = name.strip_prefix(pe_name).and_then(|rest| rest.strip_prefix('-')).unwrap_or_default();
+    digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn pod_spec(parts: Parts<'_>, text: &AadlConfigMap, launch_count: u64) -> PodSpec {
     let volumes = volumes::volumes(parts, text);
     let secret = parts.pe.spec.options.image_pull_secret.as_ref();

@@ -44,6 +44,7 @@ fn pod(launch_count: u64) -> ObservedPod {
         created_at: Some(at(0)),
         gone_by: None,
         disruption: None,
+        left_behind: false,
     }
 }
 

@@ -471,6 +471,14 @@ fn a_pod_is_created_once_older_ones_have_ended() {
     let decision = decide(&PeObservation { predecessors: vec![pod(7)], ..asked(vec![]) });
     assert_eq!((decision.action, decision.deletions), (PeAction::Describe, Vec::new()));
     assert_eq!(decision.status.phase, Some(PePhase::Replacing));
+    // One that an earlier PE of the name has left behind is deleted by nobody else.
+    let left_behind = || ObservedPod { left_behind: true, ..pod(7) };
+    let decision = decide(&PeObservation { predecessors: vec![left_behind()], ..asked(vec![]) });
+    assert_eq!((decision.action, decision.deletions.len()), (PeAction::Describe, 1));
+    let decision = decide(&PeObservation { predecessors: vec![left_behind()], ..running() });
+    assert_eq!((decision.action, decision.deletions.len()), (PeAction::Describe, 1));
+    let missing = PeObservation { job: OwnerJob::Missing, predecessors: vec![left_behind()], ..asked(vec![]) };
+    assert_eq!(decide(&missing).deletions, Vec::new());
     // Nothing that runs is deleted as long as nothing can take its place.
     let decision = decide(&PeObservation { job: OwnerJob::Missing, ..asked(vec![pod(2)]) });
     assert_eq!((decision.action, decision.deletions), (PeAction::Describe, Vec::new()));
