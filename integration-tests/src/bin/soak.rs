@@ -90,8 +90,8 @@ struct Declarations {
     /// Sequences that are run at the same time, each in a namespace of its own.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     at_once: u8,
-    /// Only sequences whose name begins like this (`random`: all random ones, `effects`: the effect of each field), or one
-    /// in JSON as a report has it.
+    /// Only sequences whose name begins like this (`random`: all random ones, `effects`: the effect of each field), or
+    /// one in JSON as a report has it.
     #[arg(long, value_name = "NAME")]
     sequence: Option<String>,
     /// Where the report is written.
