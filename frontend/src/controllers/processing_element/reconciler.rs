@@ -3,7 +3,8 @@
 //! An observation comes from mirrors, which lag behind, and from answers of the API server. Therefore:
 //! * the status is written by compare-and-swap; after a conflict the controller reads the PE and decides again;
 //! * a pod is created only for a PE that was read or written just now, or that is newborn, so that no pod comes back
-//!   whose end was recorded meanwhile; and only if the API server does not have the pods before it any more, or says that they have ended;
+//!   whose end was recorded meanwhile; and only if the API server does not have the pods before it any more, or says
+//!   that they have ended;
 //! * the API server, not the mirror, is asked whether a pod is gone or was not created yet (rule pe-9).
 //!
 //! All other writes may be repeated without another effect.
