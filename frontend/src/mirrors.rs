@@ -16,7 +16,7 @@ use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
-use streams_kubernetes::watch::{ConfigMapMeta, Index, Mirrored, Scope, Timings, Watch, trimmed};
+use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Watch, trimmed};
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
@@ -27,21 +27,26 @@ const OF_JOB: Index = Index { name: "job", group: job_of_meta };
 const OF_PE: Index = Index { name: "pe", group: pe_of_meta };
 
 /// Finds the objects of a job and of a PE in a mirror with [`INDEXES`].
-pub trait ByOwner<K> {
-    /// The objects that this job controls, or whose label names it, by name.
-    fn of_job(&self, job: &Key) -> Vec<Arc<K>>;
+pub trait ByOwner<K: Mirrored> {
+    /// The objects that this job controls, or whose label names it, by name, to be read in part.
+    fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)>;
+
+    /// The same, each read when it is its turn: there may be thousands.
+    fn of_job(&self, job: &Key) -> impl Iterator<Item = Arc<K>> {
+        self.kept_of_job(job).into_iter().filter_map(|(_, object)| object.read())
+    }
 
     /// The objects that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
     fn of_pe(&self, pe: &Key) -> Vec<Arc<K>>;
 }
 
 impl<K: Mirrored> ByOwner<K> for Watch<K> {
-    fn of_job(&self, job: &Key) -> Vec<Arc<K>> {
+    fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)> {
         self.of_group(&OF_JOB, job)
     }
 
     fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
-        self.of_group(&OF_PE, pe)
+        self.of_group(&OF_PE, pe).into_iter().filter_map(|(_, object)| object.read()).collect()
     }
 }
 
@@ -111,7 +116,9 @@ pub struct Mirrors {
 impl Mirrors {
     /// Empty mirrors that [`Mirrors::run`] fills.
     pub fn new(metrics: &Metrics) -> Self {
-        let (jobs, parallel_regions) = (Watch::new(metrics, &INDEXES), Watch::new(metrics, &INDEXES));
+        // A job is asked for at every change of each of its objects.
+        let jobs = Watch::in_form(metrics, &INDEXES, Form::Unpacked);
+        let parallel_regions = Watch::new(metrics, &INDEXES);
         let job_changes = latest::Sender::new(0);
         let changed =
             |sender: &latest::Sender<u64>| sender.send_modify(|number: &mut u64| *number = number.wrapping_add(1));
@@ -231,7 +238,7 @@ mod tests {
         assert_eq!(job_of(&service), Some(Key::new("n", "flow")));
         assert_eq!(pe_of(&service), Some(Key::new("n", "flow-3")));
         let watch = Watch::filled(&INDEXES, [service]);
-        assert_eq!((watch.of_job(&Key::new("n", "flow")).len(), watch.of_pe(&Key::new("n", "flow-3")).len()), (1, 1));
+        assert_eq!((watch.of_job(&Key::new("n", "flow")).count(), watch.of_pe(&Key::new("n", "flow-3")).len()), (1, 1));
         assert!(watch.of_pe(&Key::new("n", "flow-4")).is_empty());
         assert_eq!(job_of(&Service::default()), None);
     }

@@ -47,7 +47,7 @@ async fn round<K: Mirrored>(mirror: &Watch<K>, queue: &Queue<Key>, interval: Dur
 }
 
 fn shuffled<K: Mirrored>(mirror: &Watch<K>, random: &RandomState) -> Vec<Key> {
-    let mut keys: Vec<_> = mirror.list().iter().map(|object| Key::of(&**object)).collect();
+    let mut keys = mirror.keys();
     keys.sort_by_cached_key(|key| random.hash_one(key));
     keys
 }

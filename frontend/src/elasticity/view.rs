@@ -25,8 +25,8 @@ impl ClusterView for Mirrors {
 
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>> {
         match job {
-            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)),
-            None => self.parallel_regions.of_namespace(namespace),
+            Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).collect(),
+            None => self.parallel_regions.of_namespace(namespace).collect(),
         }
     }
 

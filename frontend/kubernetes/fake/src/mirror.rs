@@ -57,7 +57,7 @@ impl<K: Mirrored> Mirror<K> {
         };
         let objects: Vec<K> = objects.into_iter().map(&self.read).collect();
         let listed: BTreeSet<Key> = objects.iter().map(Key::of).collect();
-        for gone in self.watch.list().iter().map(|object| Key::of(&**object)).filter(|key| !listed.contains(key)) {
+        for gone in self.watch.keys().into_iter().filter(|key| !listed.contains(key)) {
             self.watch.remove(&gone);
         }
         for object in objects {

@@ -10,18 +10,21 @@
 //!   down. [`Departure`] tells such an object from one whose deletion the API server reported.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
-//! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror.
+//! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
+//!   is kept as JSON ([`Kept`]) and read by whoever asks for it.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
+mod kept;
 mod pulse;
 mod store;
 #[cfg(test)]
 mod tests;
 pub mod trimmed;
 
+pub use self::kept::{Form, Kept};
 use self::pulse::Pulse;
 pub use self::pulse::Timings;
-use self::store::{Replacement, Store};
+use self::store::{Arrival, Replacement, Store};
 pub use self::trimmed::ConfigMapMeta;
 use super::Key;
 use super::error::with_causes;
@@ -95,6 +98,8 @@ pub struct Watch<K> {
 
 struct SharedWatch<K> {
     store: RwLock<Store<K>>,
+    indexes: &'static [Index],
+    form: Form,
     subscribers: RwLock<Vec<Subscriber<K>>>,
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
@@ -114,8 +119,15 @@ impl<K> Clone for Watch<K> {
 impl<K: Mirrored> Watch<K> {
     /// An empty mirror that [`Watch::run`] fills.
     pub fn new(metrics: &Metrics, indexes: &'static [Index]) -> Self {
+        Self::in_form(metrics, indexes, Form::Packed)
+    }
+
+    /// An empty mirror that keeps objects in this form.
+    pub fn in_form(metrics: &Metrics, indexes: &'static [Index], form: Form) -> Self {
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
+            indexes,
+            form,
             subscribers: RwLock::new(Vec::new()),
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
@@ -129,21 +141,38 @@ impl<K: Mirrored> Watch<K> {
 
     /// The object of this name.
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.kept(key)?.read()
+    }
+
+    /// The object of this name, to be read in part.
+    pub fn kept(&self, key: &Key) -> Option<Kept<K>> {
         self.store().get(key)
     }
 
-    /// All objects, by namespace and name.
-    pub fn list(&self) -> Vec<Arc<K>> {
-        self.store().list()
+    /// Whether there is an object of this name.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.kept(key).is_some()
     }
 
-    /// The objects of a namespace, by name.
-    pub fn of_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.store().of_namespace(namespace)
+    /// The keys of all objects, by namespace and name.
+    pub fn keys(&self) -> Vec<Key> {
+        self.store().keys()
     }
 
-    /// The objects of a group, by name. `index` is one of those that the mirror was made with.
-    pub fn of_group(&self, index: &Index, group: &Key) -> Vec<Arc<K>> {
+    /// All objects, by namespace and name. Each is read when it is its turn.
+    pub fn list(&self) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let objects = self.store().list();
+        objects.into_iter().filter_map(|object| object.read())
+    }
+
+    /// The objects of a namespace, by name. Each is read when it is its turn.
+    pub fn of_namespace(&self, namespace: &str) -> impl Iterator<Item = Arc<K>> + use<K> {
+        let objects = self.store().of_namespace(namespace);
+        objects.into_iter().filter_map(|object| object.read())
+    }
+
+    /// The objects of a group, by name, to be read in part. `index` is one of those that the mirror was made with.
+    pub fn of_group(&self, index: &Index, group: &Key) -> Vec<(Key, Kept<K>)> {
         self.store().of_group(index, group)
     }
 
@@ -281,7 +310,7 @@ impl<K: Mirrored> Watch<K> {
             }
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => listed.push(self.keep(read(object))),
+                Ok(Event::InitApply(object)) => listed.push(self.keep(read(object)).map(|object| self.arrival(object))),
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished);
@@ -294,7 +323,7 @@ impl<K: Mirrored> Watch<K> {
                 }
                 Ok(Event::Apply(object)) => {
                     if let Ok(object) = self.keep(read(object)) {
-                        self.publish(|store| store.apply(object), Departure::Deleted);
+                        self.insert(object);
                     }
                 }
                 Ok(Event::Delete(object)) => {
@@ -302,12 +331,12 @@ impl<K: Mirrored> Watch<K> {
                         Ok(object) => {
                             let key = Key::of(&object);
                             // The state at the end may be another one than the last that was told.
-                            self.publish(|store| store.apply(object), Departure::Deleted);
+                            self.insert(object);
                             key
                         }
                         Err(key) => key,
                     };
-                    self.publish(|store| store.delete(&key), Departure::Deleted);
+                    self.remove(&key);
                 }
                 Err(error) => {
                     self.shared.metrics.watch_errors.get_or_create(&self.shared.label).inc();
@@ -351,15 +380,21 @@ impl<K: Mirrored> Watch<K> {
         let departures = self.shared.departure_subscribers.read().unwrap_or_else(PoisonError::into_inner);
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         for change in &changes {
-            if let (Some(gone), None) = (&change.before, &change.after) {
+            let [before, after] = [&change.before, &change.after].map(|kept| kept.as_ref().and_then(Kept::read));
+            if let (Some(gone), None) = (&before, &after) {
                 departures.iter().for_each(|subscriber| subscriber(gone, departure));
             }
-            for object in [&change.before, &change.after].into_iter().flatten() {
+            for object in [&before, &after].into_iter().flatten() {
                 for subscriber in subscribers.iter() {
                     subscriber(object);
                 }
             }
         }
+    }
+
+    /// What the mirror is to keep of an object; made before others have to wait for the mirror.
+    fn arrival(&self, object: K) -> Arrival<K> {
+        Store::arrival(self.shared.indexes, self.shared.form, object)
     }
 
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {
@@ -379,7 +414,8 @@ impl<K: Mirrored> Watch<K> {
 
     /// Puts an object into the mirror as if it had been delivered.
     pub fn insert(&self, object: K) {
-        self.publish(|store| store.apply(object), Departure::Deleted);
+        let arrival = self.arrival(object);
+        self.publish(|store| store.apply(arrival), Departure::Deleted);
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.
@@ -393,8 +429,24 @@ fn is_expired(error: &watcher::Error) -> bool {
 }
 
 /// What a kind must be able to do to be kept in a mirror; a bound with a name.
-pub trait Mirrored: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static {}
-impl<T> Mirrored for T where T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Send + Sync + 'static {}
+pub trait Mirrored:
+    kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + serde::Serialize
+    + serde::de::DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+impl<T> Mirrored for T where
+    T: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + serde::Serialize
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
 
 /// Makes of an object as it arrives what is kept of it, or says why it cannot be read.
 pub type Read<W, K> = fn(W) -> Result<K, Box<InvalidObject>>;

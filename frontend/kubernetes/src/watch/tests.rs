@@ -35,7 +35,7 @@ async fn play(groups: Vec<Vec<Event<Service>>>) -> Vec<(Vec<String>, Vec<String>
     let mut results = Vec::new();
     for group in groups {
         watch.follow(None, stream::iter(group.into_iter().map(Ok)), trimmed::service, &filled, 1).await;
-        let names = watch.list().iter().map(|object| Key::of(&**object).to_string()).collect();
+        let names = watch.keys().iter().map(ToString::to_string).collect();
         let mut woken = Vec::new();
         while queue.depth() > 0 {
             woken.extend(queue.next().await.map(|taken| taken.key().to_string()));
@@ -171,8 +171,8 @@ async fn a_kind_is_synced_when_every_namespace_is() {
         watch.follow(Some(namespace), stream::iter(events.into_iter().map(Ok)), trimmed::service, &filled, 2).await;
         assert_eq!(watch.is_synced(), synced, "{namespace}");
     }
-    assert_eq!(watch.list().len(), 2);
-    assert_eq!(watch.of_namespace("m").len(), 1);
+    assert_eq!(watch.keys().len(), 2);
+    assert_eq!(watch.of_namespace("m").count(), 1);
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl<C: Cluster> Actor<'_, C> {
             Step::AllocateJobId => {
                 let namespace = &self.snapshot.key.namespace;
                 let used = self.reconciler.mirrors.jobs.of_namespace(namespace);
-                let used = used.iter().filter_map(|job| job.status.as_ref()?.job_id).max();
+                let used = used.filter_map(|job| job.status.as_ref()?.job_id).max();
                 let least = used.map_or(0, |id| id.saturating_add(1));
                 let id = job_id::next(&self.reconciler.cluster, namespace, least).await?;
                 self.record(&JobStatusChange::JobId(id)).await
@@ -493,7 +493,7 @@ impl<C: Cluster> Actor<'_, C> {
         let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
             return Ok(());
         };
-        let regions = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key);
+        let regions: Vec<_> = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key).collect();
         let ours = regions.iter().map(|region| &**region);
         let request =
             RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));

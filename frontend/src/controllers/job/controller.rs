@@ -133,7 +133,7 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.parallel_regions.subscribe(move |region| {
         let Some(job) = job_of(region) else { return };
         let (key, uid, wish) = (Key::of(region), region.uid().unwrap_or_default(), Some(Wish::of(region)));
-        let is_gone = there.get(&key).is_none();
+        let is_gone = !there.contains(&key);
         if is_gone || wishes.with(&key, &uid, || None, |known| std::mem::replace(known, wish.clone()) != wish) {
             regions.add_urgent(job);
         } else {

@@ -11,80 +11,25 @@ use super::child::{Child, Port};
 use super::children::{COMPRESSED_ABOVE, ChildBuilder, StoredText, TextVersion};
 use super::chunks::{Document, shape};
 use super::generation::{Generation, Origin};
+use super::mirrored::{MirroredChildren, Shown};
 use super::observed::{DesiredGeneration, DesiredPe, TextReference};
-use super::own_writes::version;
 use super::owned::Owned;
 use super::snapshot::JobSnapshot;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::core::ObjectMeta;
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Object;
 use streams_kubernetes::drift;
-use streams_kubernetes::watch::ConfigMapMeta;
+use streams_kubernetes::watch::{ConfigMapMeta, Mirrored};
 use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan, ProcessingElement as Planned};
 
 /// Objects that agreed when they were compared last, as a number that stands for uid, version and hash. So an object is
 /// compared once for each of its versions.
 pub(crate) type Agreed = HashMap<Owned, u64>;
-
-/// The objects of a job, as the mirrors show them.
-#[derive(Clone)]
-pub(super) struct MirroredChildren {
-    pub(super) processing_elements: BTreeMap<u64, Arc<ProcessingElement>>,
-    pub(super) services: BTreeMap<u64, Arc<Service>>,
-    pub(super) regions: BTreeMap<u64, Arc<ParallelRegion>>,
-    pub(super) host_pools: BTreeMap<u64, Arc<HostPool>>,
-    pub(super) exports: BTreeMap<Port, Arc<Export>>,
-    pub(super) imports: BTreeMap<Port, Arc<Import>>,
-    pub(super) consistent_regions: BTreeMap<u64, Arc<ConsistentRegion>>,
-    pub(super) consistent_region_service: Option<Arc<Service>>,
-    pub(super) config_maps: Vec<Arc<ConfigMapMeta>>,
-}
-
-impl MirroredChildren {
-    /// The version of an object, if it is there.
-    pub(super) fn version(&self, owned: &Owned) -> Option<u64> {
-        let meta = match owned {
-            Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get(id)?.meta(),
-            Owned::Child(Child::Service(id)) => self.services.get(id)?.meta(),
-            Owned::Child(Child::Region(index)) => self.regions.get(index)?.meta(),
-            Owned::Child(Child::HostPool(index)) => self.host_pools.get(index)?.meta(),
-            Owned::Child(Child::JobConfigMap) => {
-                let is_it = |map: &&Arc<ConfigMapMeta>| {
-                    let mut owners = map.metadata.owner_references.iter().flatten();
-                    owners.any(|owner| map.metadata.name == Some(names::job_config_map(&owner.name)))
-                };
-                self.config_maps.iter().find(is_it)?.meta()
-            }
-            Owned::Child(Child::Export(port)) => self.exports.get(port)?.meta(),
-            Owned::Child(Child::Import(port)) => self.imports.get(port)?.meta(),
-            Owned::Child(Child::ConsistentRegion(index)) => self.consistent_regions.get(index)?.meta(),
-            Owned::Child(Child::ConsistentRegionService) => self.consistent_region_service.as_ref()?.meta(),
-            // Nobody watches it.
-            Owned::Child(Child::TransportSecret) | Owned::ConfigMap(_) => return None,
-        };
-        Some(version(meta))
-    }
-
-    /// Exports, imports, consistent regions and their Service.
-    pub(super) fn interfaces(&self) -> impl Iterator<Item = (Child, &ObjectMeta)> {
-        let exports = self.exports.iter().map(|(port, export)| (Child::Export(*port), export.meta()));
-        let imports = self.imports.iter().map(|(port, import)| (Child::Import(*port), import.meta()));
-        let regions = self.consistent_regions.iter();
-        let regions = regions.map(|(index, region)| (Child::ConsistentRegion(*index), region.meta()));
-        let service = self.consistent_region_service.iter();
-        let service = service.map(|service| (Child::ConsistentRegionService, service.meta()));
-        exports.chain(imports).chain(regions).chain(service)
-    }
-}
 
 /// A difference between an object and what was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,41 +61,38 @@ pub(super) fn differences(
     let mut comparison = Comparison { wanted, parts, agreed, agree, found };
     for (id, pe) in &objects.processing_elements {
         comparison
-            .compare(Owned::Child(Child::ProcessingElement(*id)), &**pe, |it, hash| it.processing_element(*id, hash))?;
+            .compare(Owned::Child(Child::ProcessingElement(*id)), pe, |it, hash| it.processing_element(*id, hash))?;
     }
     for (id, service) in &objects.services {
-        comparison.compare(Owned::Child(Child::Service(*id)), &**service, |it, hash| it.service(*id, hash))?;
+        comparison.compare(Owned::Child(Child::Service(*id)), service, |it, hash| it.service(*id, hash))?;
     }
     for (index, pool) in &objects.host_pools {
-        comparison.compare(Owned::Child(Child::HostPool(*index)), &**pool, |it, hash| it.host_pool(*index, hash))?;
+        comparison.compare(Owned::Child(Child::HostPool(*index)), pool, |it, hash| it.host_pool(*index, hash))?;
     }
     for (port, export) in &objects.exports {
-        comparison.compare(Owned::Child(Child::Export(*port)), &**export, |it, hash| it.export(*port, hash))?;
+        comparison.compare(Owned::Child(Child::Export(*port)), export, |it, hash| it.export(*port, hash))?;
     }
     for (port, import) in &objects.imports {
-        comparison.compare(Owned::Child(Child::Import(*port)), &**import, |it, hash| it.import(*port, hash))?;
+        comparison.compare(Owned::Child(Child::Import(*port)), import, |it, hash| it.import(*port, hash))?;
     }
     for (index, region) in &objects.consistent_regions {
         let owned = Owned::Child(Child::ConsistentRegion(*index));
-        comparison.compare(owned, &**region, |it, hash| it.consistent_region(*index, hash))?;
+        comparison.compare(owned, region, |it, hash| it.consistent_region(*index, hash))?;
     }
     if let Some(service) = &objects.consistent_region_service {
         let owned = Owned::Child(Child::ConsistentRegionService);
-        comparison.compare(owned, &**service, Wanted::consistent_region_service)?;
+        comparison.compare(owned, service, Wanted::consistent_region_service)?;
     }
     for (index, region) in &objects.regions {
         comparison.region(*index, region)?;
     }
-    let labels = names::job_config_map(&wanted.snapshot.key.name);
-    for map in &objects.config_maps {
-        let name = map.name_any();
-        if name == labels {
-            comparison.compare(Owned::Child(Child::JobConfigMap), &**map, |it, hash| {
-                (hash == it.job_config_map).then(|| it.snapshot.builder().config_map(None, None))
-            })?;
-        } else {
-            comparison.content(Owned::ConfigMap(name), map)?;
-        }
+    if let Some(map) = &objects.job_config_map {
+        comparison.compare(Owned::Child(Child::JobConfigMap), map, |it, hash| {
+            (hash == it.job_config_map).then(|| it.snapshot.builder().config_map(None, None))
+        })?;
+    }
+    for (name, (_, map)) in &objects.config_maps {
+        comparison.content(name, map)?;
     }
     Ok((comparison.found, comparison.agree))
 }
@@ -165,53 +107,52 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// Compares an object that was applied. `desired` makes the desired state with a hash, if there is one.
-    fn compare<K: Object, M: Resource<DynamicType = ()> + Serialize>(
+    fn compare<K: Object, M: Mirrored, O>(
         &mut self,
         owned: Owned,
-        existing: &M,
+        existing: &Shown<M, O>,
         desired: impl FnOnce(&Wanted, &str) -> Option<K>,
     ) -> Result<(), Error> {
-        let hash = existing.annotations().get(names::ANNOTATION_APPLIED_HASH);
-        let fingerprint = fingerprint(existing.meta(), hash.map(String::as_str));
-        let field = match hash {
-            _ if self.agreed.get(&owned) == Some(&fingerprint) => None,
+        let field = match &existing.applied {
+            _ if self.agreed.get(&owned) == Some(&existing.fingerprint) => None,
             None => Some(format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH)),
-            Some(hash) => match desired(self.wanted, hash) {
-                Some(desired) => drift::difference(MANAGER, &desired, existing)?,
+            Some(hash) => match desired(self.wanted, hash).zip(existing.object.read()) {
+                Some((desired, existing)) => drift::difference(MANAGER, &desired, &*existing)?,
                 None => return Ok(()),
             },
         };
-        self.note(owned, fingerprint, field);
+        self.note(owned, existing.fingerprint, field);
         Ok(())
     }
 
     /// A region is created, not applied, and its width belongs to users.
-    fn region(&mut self, index: u64, existing: &ParallelRegion) -> Result<(), Error> {
+    fn region(&mut self, index: u64, existing: &Shown<ParallelRegion>) -> Result<(), Error> {
         let owned = Owned::Child(Child::Region(index));
-        let fingerprint = fingerprint(existing.meta(), None);
         let mut field = None;
-        if self.agreed.get(&owned) != Some(&fingerprint) {
+        if self.agreed.get(&owned) != Some(&existing.fingerprint) {
             let Some((plan, region)) = self.wanted.region(index) else { return Ok(()) };
+            let Some(mirrored) = existing.object.read() else { return Ok(()) };
             let fields = region_fields(&self.wanted.snapshot.builder(), plan, region, true);
-            field = drift::difference_of_fields::<ParallelRegion, _>(&fields, existing)?;
+            field = drift::difference_of_fields::<ParallelRegion, _>(&fields, &*mirrored)?;
         }
-        self.note(owned, fingerprint, field);
+        self.note(owned, existing.fingerprint, field);
         Ok(())
     }
 
     /// A ConfigMap that is named after its content is created, not applied.
-    fn content(&mut self, owned: Owned, existing: &ConfigMapMeta) -> Result<(), Error> {
-        let fingerprint = fingerprint(existing.meta(), None);
+    fn content(&mut self, name: &str, existing: &Shown<ConfigMapMeta>) -> Result<(), Error> {
+        let owned = Owned::ConfigMap(name.to_owned());
         let mut field = None;
-        if self.agreed.get(&owned) != Some(&fingerprint) {
+        if self.agreed.get(&owned) != Some(&existing.fingerprint) {
             let parts = self.parts.get_or_init(|| {
                 let generations = self.wanted.generations().map(|(generation, _)| generation);
                 Parts::of(&self.wanted.snapshot, generations)
             });
-            let Some(desired) = parts.config_map(&self.wanted.snapshot, &existing.name_any()) else { return Ok(()) };
-            field = drift::difference(MANAGER, &desired, existing)?;
+            let Some(desired) = parts.config_map(&self.wanted.snapshot, name) else { return Ok(()) };
+            let Some(mirrored) = existing.object.read() else { return Ok(()) };
+            field = drift::difference(MANAGER, &desired, &*mirrored)?;
         }
-        self.note(owned, fingerprint, field);
+        self.note(owned, existing.fingerprint, field);
         Ok(())
     }
 
@@ -226,13 +167,6 @@ impl Comparison<'_> {
             }
         }
     }
-}
-
-/// Stands for a version of an object and what was applied to it.
-fn fingerprint(meta: &ObjectMeta, hash: Option<&str>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (&meta.uid, &meta.resource_version, hash).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// What of a region the controller sets. `with_owner`: as a whole, to be compared; without the owner, to be restored.

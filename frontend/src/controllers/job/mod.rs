@@ -85,6 +85,7 @@ pub(crate) mod interfaces;
 pub(crate) mod job_id;
 pub(crate) mod long_work;
 pub(crate) mod memory;
+mod mirrored;
 pub(crate) mod observe;
 mod observe_transport;
 pub(crate) mod observed;

@@ -1,17 +1,15 @@
 //! Observes a job, in the mirrors, the stored plans and the memory of the process.
 
-use super::child::{Child, Port};
+use super::child::Child;
 use super::children::ChildBuilder;
 use super::compilation;
 use super::desired::desired_generation;
-use super::drift::{self, Difference, MirroredChildren, Wanted};
+use super::drift::{self, Difference, Wanted};
 use super::generation::{Generation, Settled};
 use super::in_force::in_force;
+use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
-use super::observed::{
-    Children, Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject, ObservedPe,
-    PodState, placed,
-};
+use super::observed::{Deadlines, DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::off_thread::off_thread;
 use super::owned::Owned;
 use super::reconciler::JobReconciler;
@@ -21,16 +19,12 @@ use super::snapshot::JobSnapshot;
 use super::strangers::in_the_way;
 use super::tasks::Failure;
 use super::transport::{GOOD, Transport};
-use super::waits::Words;
 use super::widths::{Widths, unmatched_bounds, widths};
-use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec, PePhase, ProcessingElement, StoredPlan, condition, names};
+use streams_api::{Job, JobSpec, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
@@ -71,7 +65,7 @@ pub(super) async fn observe<C: Cluster>(
     let (proposed, generation) = proposed.unzip();
     snapshot.proposed = generation.flatten();
     let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
-    let regions = reconciler.mirrors.parallel_regions.of_job(key);
+    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
     let Widths { desired, refused, to_take_over } = match &snapshot.committed {
         Some(generation) => widths(&job.spec, generation, ours),
@@ -79,7 +73,7 @@ pub(super) async fn observe<C: Cluster>(
     };
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let now = reconciler.cluster.now();
-    let mirrored = mirrored(reconciler, key, &job);
+    let mirrored = Arc::new(MirroredChildren::of(&reconciler.mirrors, key, &job));
     let wanted = Wanted {
         snapshot: snapshot.clone(),
         generations: [&committed, &proposed].map(|loaded| match loaded {
@@ -89,7 +83,7 @@ pub(super) async fn observe<C: Cluster>(
         job_config_map: labels.clone(),
     };
     let differences = differences(reconciler, wanted, &mirrored).await?;
-    let mut children = children(key, &mirrored);
+    let mut children = mirrored.children();
     if let Some(Transport { days, sighting: Some(sighting), .. }) = &transport
         && let Some((seen, is_good)) = sighting.secret.as_ref().zip(sighting.is_good(*days, now))
     {
@@ -179,8 +173,9 @@ fn options_in_force<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job, sett
         return known;
     }
     let pes = reconciler.mirrors.processing_elements.of_job(key);
-    let ours = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, job));
-    let running = ours.min_by_key(|pe| pe.spec.id).map(|pe| &pe.spec.options);
+    let ours = pes.filter(|pe| is_controlled_by(&pe.metadata, job));
+    let running = ours.min_by_key(|pe| pe.spec.id);
+    let running = running.as_ref().map(|pe| &pe.spec.options);
     let computed = Arc::new(in_force(&job.spec, running, settled));
     reconciler.memory.with(key, uid, |entry| entry.in_force = Some((spec_generation, Arc::clone(&computed))));
     computed
@@ -275,142 +270,18 @@ async fn want<C>(
     Ok(computed)
 }
 
-/// The objects that the job controls, as the mirrors show them. They are told by their names: labels and specs can be
-/// changed.
-fn mirrored<C>(reconciler: &JobReconciler<C>, key: &Key, job: &Job) -> MirroredChildren {
-    let mirrors = &reconciler.mirrors;
-    let suffix = |meta: &ObjectMeta| -> Option<String> {
-        let name = meta.name.as_ref().filter(|_| is_controlled_by(meta, job))?;
-        Some(name.strip_prefix(&*key.name)?.strip_prefix('-')?.to_owned())
-    };
-    let number = |meta: &ObjectMeta| -> Option<u64> { suffix(meta)?.parse().ok() };
-    let consistent_region = |meta: &ObjectMeta| -> Option<u64> { suffix(meta)?.strip_prefix("cr")?.parse().ok() };
-    let port = |meta: &ObjectMeta| {
-        let suffix = suffix(meta)?;
-        let (pe, id) = suffix.split_once('-')?;
-        Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
-    };
-    MirroredChildren {
-        processing_elements: by_number(mirrors.processing_elements.of_job(key), number),
-        services: by_number(mirrors.services.of_job(key), number),
-        regions: by_number(mirrors.parallel_regions.of_job(key), number),
-        host_pools: by_number(mirrors.host_pools.of_job(key), number),
-        exports: by_number(mirrors.exports.of_job(key), port),
-        imports: by_number(mirrors.imports.of_job(key), port),
-        consistent_regions: by_number(mirrors.consistent_regions.of_job(key), consistent_region),
-        consistent_region_service: mirrors
-            .services
-            .get(&key.sibling(&names::consistent_region_service(&key.name)))
-            .filter(|service| is_controlled_by(&service.metadata, job)),
-        config_maps: mirrors
-            .config_maps
-            .of_job(key)
-            .into_iter()
-            .filter(|map| is_controlled_by(&map.metadata, job))
-            .collect(),
-    }
-}
-
-fn by_number<N: Ord, K: Resource>(
-    objects: Vec<Arc<K>>,
-    number: impl Fn(&ObjectMeta) -> Option<N>,
-) -> BTreeMap<N, Arc<K>> {
-    objects.into_iter().filter_map(|object| Some((number(object.meta())?, object))).collect()
-}
-
 /// What differs from what was applied, by object. Thousands of objects are compared when a process begins; not on a
 /// thread that serves others.
 async fn differences<C>(
     reconciler: &JobReconciler<C>,
     wanted: Wanted,
-    mirrored: &MirroredChildren,
+    mirrored: &Arc<MirroredChildren>,
 ) -> Result<BTreeMap<Owned, Difference>, Error> {
     let (key, uid) = (wanted.snapshot.key.clone(), wanted.snapshot.uid().to_owned());
     let agreed = reconciler.memory.with(&key, &uid, |entry| std::mem::take(&mut entry.agreed));
-    let mirrored = mirrored.clone();
+    let mirrored = Arc::clone(mirrored);
     let compared = off_thread(move || drift::differences(&wanted, &mirrored, &agreed)).await;
     let (found, agreed) = compared.map_err(|error| Error::Call(kube::Error::Service(error.into())))??;
     reconciler.memory.with(&key, &uid, |entry| entry.agreed = agreed);
     Ok(found)
-}
-
-/// What is known of the objects.
-fn children(key: &Key, mirrored: &MirroredChildren) -> Children {
-    let mut children = Children::default();
-    for (id, pe) in &mirrored.processing_elements {
-        children.processing_elements.insert(*id, processing_element(pe));
-    }
-    children.services = mirrored.services.iter().map(|(id, service)| (*id, object(&service.metadata))).collect();
-    children.regions = mirrored.regions.iter().map(|(index, region)| (*index, object(&region.metadata))).collect();
-    children.host_pools = mirrored.host_pools.iter().map(|(index, pool)| (*index, object(&pool.metadata))).collect();
-    children.interfaces = mirrored.interfaces().map(|(child, meta)| (child, object(meta))).collect();
-    for map in &mirrored.config_maps {
-        let Some(name) = map.metadata.name.clone() else { continue };
-        let object = object(&map.metadata);
-        if name == names::job_config_map(&key.name) {
-            children.job_config_map = Some(object);
-            continue;
-        }
-        match label(&map.metadata, names::LABEL_PART) {
-            Some(names::PART_AADL) => {
-                children.texts.insert(name, object);
-            }
-            Some(names::PART_ADL | names::PART_PLAN) => {
-                children.chunks.insert(name, object);
-            }
-            // Long work that misses it finds it.
-            _ => {}
-        }
-    }
-    children
-}
-
-fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    meta.labels.as_ref()?.get(key).map(String::as_str)
-}
-
-fn object(meta: &ObjectMeta) -> ObservedObject {
-    let annotations = meta.annotations.as_ref();
-    let applied = annotations.and_then(|annotations| annotations.get(names::ANNOTATION_APPLIED_HASH));
-    ObservedObject {
-        applied: applied.cloned().unwrap_or_default(),
-        deleting: meta.deletion_timestamp.is_some(),
-        drift: None,
-    }
-}
-
-fn processing_element(pe: &ProcessingElement) -> ObservedPe {
-    let status = pe.status.clone().unwrap_or_default();
-    // A status that is about an older spec says nothing about the present one.
-    let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
-    let run = match status.phase {
-        Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => PodState::Ready,
-        Some(PePhase::Completed) => PodState::Completed,
-        Some(PePhase::Failed | PePhase::Stopped) => PodState::Down,
-        Some(PePhase::Suspended) => PodState::Suspended,
-        _ => PodState::Pending,
-    };
-    // A PE that has completed, is suspended, or was stopped, takes a new text without another pod.
-    let same_content = matches!(run, PodState::Completed | PodState::Suspended)
-        || status.stopped
-        || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
-    let run = if is_current && same_content { run } else { PodState::Pending };
-    let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
-    let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
-    ObservedPe {
-        object: object(&pe.metadata),
-        // If somebody else has changed it, it is not known for which generation the PE was made.
-        generation: if pe.spec.is_changed_by_others(&pe.metadata) { 0 } else { pe.spec.generation },
-        config_map: pe.spec.config_map.name.clone(),
-        launched: status.created_launch_count > 0,
-        run,
-        has_running_pod: status.phase == Some(PePhase::Running),
-        running_since: status.running_since.map(|since| since.0),
-        is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
-        is_stopped: status.stopped,
-        runtime_id: status.runtime_id,
-        placement: placed(&pe.spec.placement),
-        interrupted_for: status.interrupted_for,
-        says,
-    }
 }

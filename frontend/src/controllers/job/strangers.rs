@@ -5,12 +5,11 @@
 
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use std::fmt::Write as _;
-use std::sync::Arc;
 use streams_api::Job;
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::Mirrored;
 
 /// Names that are listed of each kind.
 const LISTED: usize = 5;
@@ -38,8 +37,8 @@ pub(super) fn in_the_way(mirrors: &Mirrors, key: &Key, job: &Job) -> String {
     text
 }
 
-fn names<K: Resource>(mirror: &impl ByOwner<K>, key: &Key, job: &Job) -> Vec<String> {
+fn names<K: Mirrored>(mirror: &impl ByOwner<K>, key: &Key, job: &Job) -> Vec<String> {
     let is_strange = |meta: &ObjectMeta| !is_controlled_by(meta, job);
-    let name = |object: Arc<K>| object.meta().name.clone().filter(|_| is_strange(object.meta()));
-    mirror.of_job(key).into_iter().filter_map(name).collect()
+    let metadata = mirror.kept_of_job(key).into_iter().filter_map(|(_, object)| object.metadata());
+    metadata.filter(is_strange).filter_map(|meta| meta.name).collect()
 }

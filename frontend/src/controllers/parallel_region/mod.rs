@@ -42,7 +42,7 @@ pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
     mirrors.parallel_regions.wake(regions, |region| [Key::of(region)]);
     let of_job = mirrors.parallel_regions.clone();
     mirrors.jobs.wake(regions, move |job| {
-        of_job.of_job(&Key::of(job)).iter().map(|region| Key::of(&**region)).collect::<Vec<_>>()
+        of_job.kept_of_job(&Key::of(job)).into_iter().map(|(region, _)| region).collect::<Vec<_>>()
     });
 }
 

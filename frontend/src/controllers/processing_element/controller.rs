@@ -92,7 +92,7 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
         let placed = move |pe: &Arc<ProcessingElement>| {
             pe.spec.placement.pool.as_ref().is_some_and(|location| location.index == index)
         };
-        pes.of_job(&job).into_iter().filter(placed).map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
+        pes.of_job(&job).filter(placed).map(|pe| Key::of(&*pe)).collect::<Vec<_>>()
     });
     // The status of a job changes often; its PEs depend on a small part of it only.
     let (pes, jobs) = (mirrors.processing_elements.clone(), mirrors.jobs.clone());
@@ -100,17 +100,17 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
     let pes_of_jobs = queue.clone();
     mirrors.jobs.subscribe(move |job| {
         let key = Key::of(job);
-        let changed = if jobs.get(&key).is_none() {
+        let changed = if !jobs.contains(&key) {
             concerns.forget_all_of(&key);
             true
         } else {
             let (uid, concern) = (job.uid().unwrap_or_default(), Some(RelevantState::of(job)));
             concerns.with(&key, &uid, || None, |known| std::mem::replace(known, concern.clone()) != concern)
         };
-        let woken = if changed { pes.of_job(&key) } else { Vec::new() };
+        let woken = if changed { pes.kept_of_job(&key) } else { Vec::new() };
         let urgent = job.status.as_ref().is_some_and(is_resizing);
-        for pe in woken {
-            add(&pes_of_jobs, Key::of(&*pe), urgent);
+        for (pe, _) in woken {
+            add(&pes_of_jobs, pe, urgent);
         }
     });
 }

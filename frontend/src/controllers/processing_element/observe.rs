@@ -63,7 +63,7 @@ impl<C: Cluster> PeReconciler<C> {
             return false;
         }
         let job = Key::of(pe).sibling(&pe.spec.job_name);
-        self.mirrors.processing_elements.of_job(&job).iter().all(|other| other.spec.id >= pe.spec.id)
+        self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
     }
 
     /// How long a pod must have been running until it counts as running: as its job says, else the frontend.

@@ -12,6 +12,7 @@ use crate::mirrors::ByOwner as _;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use streams_api::{FusionMode, ProcessingElement, RequestedWidths, StoredPlan, names};
@@ -115,7 +116,7 @@ fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Opti
         }
         Target::Resize { widths } => widths,
     };
-    let regions = reconciler.mirrors.parallel_regions.of_job(key);
+    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
     let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, *job));
     let request = RequestedWidths::read(ours());
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
@@ -224,9 +225,9 @@ struct InUse {
 fn in_use<C: Cluster>(assignment: &Assignment<'_, C>, plan: &Plan) -> InUse {
     let Assignment { reconciler, key, job, .. } = assignment;
     let pes = reconciler.mirrors.processing_elements.of_job(key);
-    let pes = pes.iter().filter(|pe| is_controlled_by(&pe.metadata, *job)).map(|pe| &**pe);
+    let pes = pes.filter(|pe| is_controlled_by(&pe.metadata, *job));
     let pods = reconciler.mirrors.pods.of_job(key);
-    ids_and_ports(pes, pods.iter().filter_map(|pod| pe_id(pod, &key.name)), plan)
+    ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &key.name)), plan)
 }
 
 /// Id of the PE that the pod was created for, whether that still exists or not.
@@ -238,8 +239,8 @@ fn pe_id(pod: &Pod, job: &str) -> Option<u64> {
     is_of_pe.then_some(id)
 }
 
-fn ids_and_ports<'a>(
-    pes: impl Iterator<Item = &'a ProcessingElement>,
+fn ids_and_ports(
+    pes: impl Iterator<Item: Borrow<ProcessingElement>>,
     pods: impl Iterator<Item = u64>,
     plan: &Plan,
 ) -> InUse {
@@ -248,6 +249,7 @@ fn ids_and_ports<'a>(
         plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed).map(|pe| (pe.id, pe)).collect();
     in_use.pe_ids.extend(pods.filter(|id| !planned.contains_key(id)));
     for pe in pes {
+        let pe = pe.borrow();
         let Some(planned) = planned.get(&pe.spec.id) else {
             in_use.pe_ids.push(pe.spec.id);
             continue;

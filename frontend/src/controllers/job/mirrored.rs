@@ -1,0 +1,251 @@
+//! The objects of a job as the mirrors show them: what every look at the job reads of each (rule call-6).
+//!
+//! Mirrors keep JSON, and a job has thousands of objects. So a look reads the metadata of most of them and all of a PE,
+//! and keeps the little that it needs; the whole object is read where it is compared with what was applied.
+//!
+//! Knows: mirrors, names of objects. Must not know: what a job wants of them.
+
+use super::child::{Child, Port};
+use super::observed::{Children, ObservedObject, ObservedPe, PodState, placed};
+use super::own_writes::version;
+use super::owned::Owned;
+use super::waits::Words;
+use crate::controllers::start_hash::Starts as _;
+use crate::mirrors::{ByOwner, Mirrors};
+use k8s_openapi::api::core::v1::Service;
+use kube::core::ObjectMeta;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use streams_api::{
+    ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement, condition, names,
+};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::{ConfigMapMeta, Kept, Mirrored};
+
+/// An object of the job.
+#[derive(Clone, Debug)]
+pub(super) struct Shown<K, O = ObservedObject> {
+    /// The object.
+    pub(super) object: Kept<K>,
+    /// Hash of what was applied to it last, if it says so.
+    pub(super) applied: Option<String>,
+    /// Stands for its version and that hash.
+    pub(super) fingerprint: u64,
+    /// What is known of it.
+    observed: O,
+    version: u64,
+}
+
+/// What a ConfigMap is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It has the text of a PE.
+    Text,
+    /// It has a piece of the ADL or of a plan.
+    Chunk,
+    /// It does not say. Long work that misses it finds it.
+    Unknown,
+}
+
+/// The objects that a job controls. They are told by their names: labels and specs can be changed.
+#[derive(Debug)]
+pub(super) struct MirroredChildren {
+    pub(super) processing_elements: BTreeMap<u64, Shown<ProcessingElement, ObservedPe>>,
+    pub(super) services: BTreeMap<u64, Shown<Service>>,
+    pub(super) regions: BTreeMap<u64, Shown<ParallelRegion>>,
+    pub(super) host_pools: BTreeMap<u64, Shown<HostPool>>,
+    pub(super) exports: BTreeMap<Port, Shown<Export>>,
+    pub(super) imports: BTreeMap<Port, Shown<Import>>,
+    pub(super) consistent_regions: BTreeMap<u64, Shown<ConsistentRegion>>,
+    pub(super) consistent_region_service: Option<Shown<Service>>,
+    pub(super) job_config_map: Option<Shown<ConfigMapMeta>>,
+    /// The other ConfigMaps, by name.
+    pub(super) config_maps: BTreeMap<String, (Part, Shown<ConfigMapMeta>)>,
+}
+
+impl<K: Mirrored> Shown<K> {
+    /// An object; `None` if this job does not control it.
+    fn of(object: Kept<K>, job: &Job) -> Option<(Self, ObjectMeta)> {
+        let meta = object.metadata().filter(|meta| is_controlled_by(meta, job))?;
+        Some((Self::new(object, &meta, observed(&meta)), meta))
+    }
+}
+
+impl<K, O> Shown<K, O> {
+    fn new(object: Kept<K>, meta: &ObjectMeta, observed: O) -> Self {
+        let applied = applied(meta).cloned();
+        let fingerprint = fingerprint(meta, applied.as_deref());
+        Self { object, applied, fingerprint, observed, version: version(meta) }
+    }
+}
+
+impl MirroredChildren {
+    /// The objects that the mirrors show.
+    pub(super) fn of(mirrors: &Mirrors, key: &Key, job: &Job) -> Self {
+        let of = Selection { key, job };
+        let pes = mirrors.processing_elements.kept_of_job(key).into_iter().filter_map(|(name, object)| {
+            let pe = object.read().filter(|pe| is_controlled_by(&pe.metadata, job))?;
+            Some((of.number(&name)?, Shown::new(object, &pe.metadata, processing_element(&pe))))
+        });
+        let consistent_region_service = names::consistent_region_service(&key.name);
+        let service = mirrors.services.kept(&key.sibling(&consistent_region_service));
+        let mut config_maps = BTreeMap::new();
+        for (name, object) in mirrors.config_maps.kept_of_job(key) {
+            let Some((map, meta)) = Shown::of(object, job) else { continue };
+            let part = match meta.labels.as_ref().and_then(|labels| labels.get(names::LABEL_PART)).map(String::as_str) {
+                Some(names::PART_AADL) => Part::Text,
+                Some(names::PART_ADL | names::PART_PLAN) => Part::Chunk,
+                _ => Part::Unknown,
+            };
+            config_maps.insert(name.name.to_string(), (part, map));
+        }
+        Self {
+            processing_elements: pes.collect(),
+            services: of.shown(&mirrors.services, |name| of.number(name)),
+            regions: of.shown(&mirrors.parallel_regions, |name| of.number(name)),
+            host_pools: of.shown(&mirrors.host_pools, |name| of.number(name)),
+            exports: of.shown(&mirrors.exports, |name| of.port(name)),
+            imports: of.shown(&mirrors.imports, |name| of.port(name)),
+            consistent_regions: of
+                .shown(&mirrors.consistent_regions, |name| of.suffix(name)?.strip_prefix("cr")?.parse().ok()),
+            consistent_region_service: service.and_then(|service| Some(Shown::of(service, job)?.0)),
+            job_config_map: config_maps.remove(&names::job_config_map(&key.name)).map(|(_, map)| map),
+            config_maps,
+        }
+    }
+
+    /// What is known of the objects.
+    pub(super) fn children(&self) -> Children {
+        let maps = |wanted: Part| {
+            let maps = self.config_maps.iter().filter(move |(_, (part, _))| *part == wanted);
+            maps.map(|(name, (_, map))| (name.clone(), map.observed.clone())).collect()
+        };
+        let exports = self.exports.iter().map(|(port, export)| (Child::Export(*port), &export.observed));
+        let imports = self.imports.iter().map(|(port, import)| (Child::Import(*port), &import.observed));
+        let regions = self.consistent_regions.iter();
+        let regions = regions.map(|(index, region)| (Child::ConsistentRegion(*index), &region.observed));
+        let service = self.consistent_region_service.iter();
+        let service = service.map(|service| (Child::ConsistentRegionService, &service.observed));
+        let interfaces = exports.chain(imports).chain(regions).chain(service);
+        Children {
+            processing_elements: known(&self.processing_elements),
+            services: known(&self.services),
+            regions: known(&self.regions),
+            host_pools: known(&self.host_pools),
+            interfaces: interfaces.map(|(child, observed)| (child, observed.clone())).collect(),
+            job_config_map: self.job_config_map.as_ref().map(|map| map.observed.clone()),
+            texts: maps(Part::Text),
+            chunks: maps(Part::Chunk),
+        }
+    }
+
+    /// The version of an object, if it is there.
+    pub(super) fn version(&self, owned: &Owned) -> Option<u64> {
+        Some(match owned {
+            Owned::Child(Child::ProcessingElement(id)) => self.processing_elements.get(id)?.version,
+            Owned::Child(Child::Service(id)) => self.services.get(id)?.version,
+            Owned::Child(Child::Region(index)) => self.regions.get(index)?.version,
+            Owned::Child(Child::HostPool(index)) => self.host_pools.get(index)?.version,
+            Owned::Child(Child::JobConfigMap) => self.job_config_map.as_ref()?.version,
+            Owned::Child(Child::Export(port)) => self.exports.get(port)?.version,
+            Owned::Child(Child::Import(port)) => self.imports.get(port)?.version,
+            Owned::Child(Child::ConsistentRegion(index)) => self.consistent_regions.get(index)?.version,
+            Owned::Child(Child::ConsistentRegionService) => self.consistent_region_service.as_ref()?.version,
+            // Nobody watches it.
+            Owned::Child(Child::TransportSecret) | Owned::ConfigMap(_) => return None,
+        })
+    }
+}
+
+/// The objects of which job.
+#[derive(Clone, Copy)]
+struct Selection<'a> {
+    key: &'a Key,
+    job: &'a Job,
+}
+
+impl Selection<'_> {
+    /// The objects of a kind, by what their names say.
+    fn shown<N: Ord, K: Mirrored>(
+        self,
+        mirror: &impl ByOwner<K>,
+        number: impl Fn(&Key) -> Option<N>,
+    ) -> BTreeMap<N, Shown<K>> {
+        let objects = mirror.kept_of_job(self.key).into_iter();
+        objects.filter_map(|(name, object)| Some((number(&name)?, Shown::of(object, self.job)?.0))).collect()
+    }
+
+    /// What comes after the name of the job.
+    fn suffix(self, name: &Key) -> Option<&str> {
+        name.name.strip_prefix(&*self.key.name)?.strip_prefix('-')
+    }
+
+    fn number(self, name: &Key) -> Option<u64> {
+        self.suffix(name)?.parse().ok()
+    }
+
+    fn port(self, name: &Key) -> Option<Port> {
+        let (pe, id) = self.suffix(name)?.split_once('-')?;
+        Some(Port { pe: pe.parse().ok()?, id: id.parse().ok()? })
+    }
+}
+
+fn known<N: Ord + Copy, K, O: Clone>(objects: &BTreeMap<N, Shown<K, O>>) -> BTreeMap<N, O> {
+    objects.iter().map(|(number, object)| (*number, object.observed.clone())).collect()
+}
+
+/// Stands for a version of an object and what was applied to it.
+fn fingerprint(meta: &ObjectMeta, hash: Option<&str>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&meta.uid, &meta.resource_version, hash).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn applied(meta: &ObjectMeta) -> Option<&String> {
+    meta.annotations.as_ref()?.get(names::ANNOTATION_APPLIED_HASH)
+}
+
+fn observed(meta: &ObjectMeta) -> ObservedObject {
+    ObservedObject {
+        applied: applied(meta).cloned().unwrap_or_default(),
+        deleting: meta.deletion_timestamp.is_some(),
+        drift: None,
+    }
+}
+
+fn processing_element(pe: &ProcessingElement) -> ObservedPe {
+    let status = pe.status.clone().unwrap_or_default();
+    // A status that is about an older spec says nothing about the present one.
+    let is_current = status.observed_generation.is_some() && status.observed_generation == pe.metadata.generation;
+    let run = match status.phase {
+        Some(PePhase::Running) if condition::is_true(&status.conditions, condition::READY) => PodState::Ready,
+        Some(PePhase::Completed) => PodState::Completed,
+        Some(PePhase::Failed | PePhase::Stopped) => PodState::Down,
+        Some(PePhase::Suspended) => PodState::Suspended,
+        _ => PodState::Pending,
+    };
+    // A PE that has completed, is suspended, or was stopped, takes a new text without another pod.
+    let same_content = matches!(run, PodState::Completed | PodState::Suspended)
+        || status.stopped
+        || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+    let run = if is_current && same_content { run } else { PodState::Pending };
+    let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
+    let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
+    ObservedPe {
+        object: observed(&pe.metadata),
+        // If somebody else has changed it, it is not known for which generation the PE was made.
+        generation: if pe.spec.is_changed_by_others(&pe.metadata) { 0 } else { pe.spec.generation },
+        config_map: pe.spec.config_map.name.clone(),
+        launched: status.created_launch_count > 0,
+        run,
+        has_running_pod: status.phase == Some(PePhase::Running),
+        running_since: status.running_since.map(|since| since.0),
+        is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
+        is_stopped: status.stopped,
+        runtime_id: status.runtime_id,
+        placement: placed(&pe.spec.placement),
+        interrupted_for: status.interrupted_for,
+        says,
+    }
+}

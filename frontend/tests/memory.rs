@@ -1,0 +1,230 @@
+//! Memory of what the frontend keeps of each PE, beside the JSON of the same objects after trimming.
+//!
+//! Every allocation is counted. `cargo test -p streams-frontend --test memory -- --nocapture` prints the table.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::core::error_boundary::InvalidObject;
+use peak_alloc::PeakAlloc;
+use serde::Serialize;
+use serde_json::{Value, json};
+use streams_api::ProcessingElement;
+use streams_frontend::controllers::LastSeen;
+use streams_frontend::mirrors::Mirrors;
+use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::watch::{ConfigMapMeta, Mirrored, Read, Watch, Wire, trimmed};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// Jobs, each in a namespace with others, and the PEs of each.
+const JOBS: usize = 100;
+const PES: usize = 12;
+
+/// Bytes of the heap for each byte of JSON, at most.
+const MOST: f64 = 1.5;
+
+/// The metadata of an object of a PE as the API server has it.
+fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value) -> Value {
+    let uid = |number: usize| format!("{:08x}-3b1f-4c58-9d2e-0242ac{number:06x}", job * 7919 + pe);
+    let (owner_kind, owner_name) = owner;
+    let mut metadata = json!({
+        "namespace": format!("team-{}", job % 12), "name": name, "uid": uid(name.len()),
+        "resourceVersion": (100_000 + job * 97 + pe).to_string(), "generation": 1,
+        "creationTimestamp": "2026-11-22T18:12:07Z",
+        "labels": {
+            "app": "streams", "svc": "pe", "streams.ibm.com/job": format!("flow-{job}"),
+            "streams.ibm.com/pe": pe.to_string(),
+        },
+        "ownerReferences": [{
+            "apiVersion": "streams.ibm.com/v1", "kind": owner_kind, "name": owner_name,
+            "uid": format!("{job:08x}-77aa-4f0e-8a11-0242ac110002"), "controller": true, "blockOwnerDeletion": true,
+        }],
+        "managedFields": [{
+            "manager": "streams-job-controller", "operation": "Apply", "apiVersion": "v1",
+            "time": "2026-11-22T18:12:07Z", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:app": {}}}, "f:data": {"f:aadl.xml": {}}, "f:immutable": {}},
+        }],
+    });
+    for part in ["labels", "annotations"] {
+        for (key, value) in more[part].as_object().into_iter().flatten() {
+            metadata[part][key] = value.clone();
+        }
+    }
+    metadata
+}
+
+fn digest(job: usize, pe: usize, salt: usize) -> String {
+    format!("{:064x}", (job * 31 + pe + 1) * (salt + 1_000_003))
+}
+
+/// The PE, once its pod runs.
+fn processing_element(job: usize, pe: usize) -> Value {
+    let (flow, name) = (format!("flow-{job}"), format!("flow-{job}-{pe}"));
+    let annotations = json!({"annotations": {
+        "streams.ibm.com/applied-hash": digest(job, pe, 1), "streams.ibm.com/start-hash": "0011223344",
+        "streams.ibm.com/application-name": "com.example.sensors::Sensors",
+        "streams.ibm.com/application-scope": "Default",
+    }});
+    json!({
+        "apiVersion": "streams.ibm.com/v1", "kind": "ProcessingElement",
+        "metadata": metadata(job, pe, &name, ("Job", &flow), &annotations),
+        "spec": {
+            "jobName": flow, "jobId": job, "applicationName": "com.example.sensors::Sensors",
+            "applicationScope": "Default", "id": pe, "generation": 1, "contentId": digest(job, pe, 2),
+            "runtimeId": digest(job, pe, 3),
+            "configMap": {"name": format!("{name}-{}", &digest(job, pe, 2)[54..]), "compressed": false},
+            "operatorCount": 2, "operators": ["Source", format!("Parallel[{pe}].Work")], "restartable": true,
+            "inputPorts": [0], "sabName": "com.example.sensors.Sensors.sab", "imagePullPolicy": "IfNotPresent",
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        },
+        "status": {
+            "phase": "Running", "observedGeneration": 1, "launchCount": 1, "createdLaunchCount": 1,
+            "podName": format!("{name}-0123456789"), "podUid": "0b5c1f54-6c7e-4a53-9dfd-0242ac110002",
+            "contentId": digest(job, pe, 2), "runtimeId": digest(job, pe, 3), "podTemplateHash": "5566778899",
+            "nodeName": "node-3", "runningSince": "2026-11-22T18:12:11Z", "restarts": 0, "consecutiveRestarts": 0,
+            "conditions": [
+                {
+                    "type": "Ready", "status": "True", "reason": "PodRunning", "message": "the pod runs",
+                    "lastTransitionTime": "2026-11-22T18:12:11Z", "observedGeneration": 1,
+                },
+                {
+                    "type": "Connected", "status": "Unknown", "reason": "NotReported",
+                    "message": "the runtime does not say whether the PE is connected",
+                    "lastTransitionTime": "2026-11-22T18:12:11Z", "observedGeneration": 1,
+                },
+            ],
+        },
+    })
+}
+
+/// The pod as a kubelet reports it.
+fn pod(job: usize, pe: usize) -> Value {
+    let name = format!("flow-{job}-{pe}");
+    let more = json!({
+        "labels": {"streams.ibm.com/launch-count": "1"},
+        "annotations": {
+            "streams.ibm.com/content-id": digest(job, pe, 2), "streams.ibm.com/runtime-id": digest(job, pe, 3),
+            "streams.ibm.com/pod-template-hash": "5566778899", "streams.ibm.com/placement-hash": "aabbccddee",
+        },
+    });
+    let condition = |name: &str| json!({"type": name, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-11-22T18:12:09Z"});
+    let kinds = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+    let container = |name: &str, state: Value| {
+        json!({
+            "name": name, "ready": true, "restartCount": 0, "image": "registry.example.com/streams/runtime:7.2",
+            "imageID": format!("registry.example.com/streams/runtime@sha256:{}", digest(0, 0, 9)),
+            "containerID": format!("containerd://{}", digest(job, pe, 8)), "started": true, "lastState": {},
+            "state": state,
+        })
+    };
+    let ended = json!({"terminated": {
+        "exitCode": 0, "reason": "Completed", "startedAt": "2026-11-22T18:12:09Z",
+        "finishedAt": "2026-11-22T18:12:10Z", "containerID": format!("containerd://{}", digest(job, pe, 7)),
+    }});
+    json!({
+        "metadata": metadata(job, pe, &format!("{name}-0123456789"), ("ProcessingElement", &name), &more),
+        "spec": {
+            "nodeName": "node-3", "restartPolicy": "Never", "serviceAccountName": "default",
+            "containers": [{"name": "pe", "image": "registry.example.com/streams/runtime:7.2"}],
+        },
+        "status": {
+            "phase": "Running", "podIP": "10.0.3.17", "podIPs": [{"ip": "10.0.3.17"}], "hostIP": "192.168.1.7",
+            "startTime": "2026-11-22T18:12:08Z", "qosClass": "Burstable", "conditions": kinds.map(condition),
+            "initContainerStatuses": [container("unpack", ended)],
+            "containerStatuses": [container("pe", json!({"running": {"startedAt": "2026-11-22T18:12:11Z"}}))],
+        },
+    })
+}
+
+/// The Service, with what the API server fills in.
+fn service(job: usize, pe: usize) -> Value {
+    let (flow, name) = (format!("flow-{job}"), format!("flow-{job}-{pe}"));
+    let annotations = json!({"annotations": {
+        "streams.ibm.com/applied-hash": digest(job, pe, 4),
+        "streams.ibm.com/application-name": "com.example.sensors::Sensors",
+        "streams.ibm.com/application-scope": "Default",
+    }});
+    let port = |name: &str, protocol: &str, port: u16| json!({"name": name, "protocol": protocol, "port": port, "targetPort": port});
+    json!({
+        "metadata": metadata(job, pe, &name, ("Job", &flow), &annotations),
+        "spec": {
+            "clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster", "type": "ClusterIP",
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "publishNotReadyAddresses": true,
+            "sessionAffinity": "None",
+            "selector": {"app": "streams", "streams.ibm.com/job": flow, "streams.ibm.com/pe": pe.to_string()},
+            "ports": [
+                port("sys-0", "TCP", 10000), port("sys-metrics", "TCP", 9876), port("sys-notifications", "UDP", 9877),
+                port("sys-consistentregion", "UDP", 9878),
+            ],
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+/// What is watched of the ConfigMap with the text.
+fn config_map(job: usize, pe: usize) -> Value {
+    let (flow, name) = (format!("flow-{job}"), format!("flow-{job}-{pe}-{}", &digest(job, pe, 2)[54..]));
+    let more = json!({
+        "labels": {"streams.ibm.com/part": "aadl"},
+        "annotations": {"streams.ibm.com/content-id": digest(job, pe, 2)},
+    });
+    json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": metadata(job, pe, &name, ("Job", &flow), &more),
+    })
+}
+
+/// Bytes of the heap that what `work` leaves behind takes.
+fn growth(work: impl FnOnce()) -> usize {
+    let before = ALLOCATOR.current_usage();
+    work();
+    ALLOCATOR.current_usage() - before
+}
+
+/// Delivers an object of each PE to a mirror. Gives the bytes of their JSON after trimming.
+fn fill<W: Wire, K: Mirrored + Serialize>(
+    mirror: &Watch<K>,
+    object: impl Fn(usize, usize) -> Value,
+    read: Read<W, K>,
+) -> usize {
+    let mut bytes = 0;
+    for (job, pe) in (0..JOBS).flat_map(|job| (0..PES).map(move |pe| (job, pe))) {
+        let kept = |error: Box<InvalidObject>| panic!("{error}");
+        let trimmed = read(serde_json::from_value(object(job, pe)).unwrap()).unwrap_or_else(kept);
+        bytes += serde_json::to_vec(&trimmed).unwrap().len();
+        mirror.insert(trimmed);
+    }
+    bytes
+}
+
+/// One test only: others would be counted with it.
+#[test]
+fn what_is_kept_of_a_pe_takes_little_more_than_its_json() {
+    let mirrors = Mirrors::new(&Metrics::new("test"));
+    let seen = LastSeen::of(&mirrors);
+    let mut json = [0; 4];
+    let grown = [
+        growth(|| {
+            json[0] =
+                fill(&mirrors.processing_elements, processing_element, trimmed::custom_resource::<ProcessingElement>)
+        }),
+        growth(|| json[1] = fill::<Pod, Pod>(&mirrors.pods, pod, trimmed::pod)),
+        growth(|| json[2] = fill::<Service, Service>(&mirrors.services, service, trimmed::service)),
+        growth(|| {
+            json[3] = fill::<ConfigMapMeta, ConfigMapMeta>(&mirrors.config_maps, config_map, trimmed::config_map)
+        }),
+    ];
+    println!("| of a PE | JSON | heap | heap / JSON |\n|---|---|---|---|");
+    let ratio = |grown: usize, json: usize| grown as f64 / json as f64;
+    let kinds = ["the PE", "its pod, and how it was seen last", "its Service", "its ConfigMap"];
+    let (all_json, all_grown) = (json.iter().sum(), grown.iter().sum());
+    let rows = kinds.into_iter().zip(json).zip(grown).map(|((kind, json), grown)| (kind, json, grown));
+    for (kind, json, grown) in rows.chain([("all", all_json, all_grown)]) {
+        let of_pe = |bytes: usize| bytes / (JOBS * PES);
+        println!("| {kind} | {} | {} | {:.2} |", of_pe(json), of_pe(grown), ratio(grown, json));
+    }
+    assert!(ratio(all_grown, all_json) <= MOST, "{:.2}", ratio(all_grown, all_json));
+    drop(seen);
+}
