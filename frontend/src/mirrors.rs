@@ -213,10 +213,11 @@ impl Mirrors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn an_object_of_another_form_is_an_error_with_its_name() {
-        let wire = serde_json::from_value(serde_json::json!({
+        let wire = serde_json::from_value(json!({
             "apiVersion": "streams.ibm.com/v1", "kind": "Job",
             "metadata": {"namespace": "n", "name": "j"},
             "spec": {"bundle": {"name": "a.sab", "pullPolicy": "SomethingNew"}},
@@ -225,6 +226,43 @@ mod tests {
         let error = trimmed::custom_resource::<Job>(wire).unwrap_err();
         assert_eq!(error.metadata.name.as_deref(), Some("j"));
         assert!(error.error.contains("SomethingNew"), "{}", error.error);
+    }
+
+    #[test]
+    fn a_custom_resource_is_read_as_it_was_delivered() {
+        let metadata = json!({
+            "namespace": "n", "name": "x", "uid": "u", "resourceVersion": "7", "generation": 3,
+            "creationTimestamp": "2026-11-22T10:11:12Z", "annotations": {"a": "b"},
+        });
+        let condition = json!({
+            "type": "Ready", "status": "True", "reason": "R", "message": "m",
+            "lastTransitionTime": "2026-11-22T10:11:13Z",
+        });
+        let pe: ProcessingElement = serde_json::from_value(json!({
+            "metadata": metadata,
+            "spec": {
+                "jobName": "x", "jobId": 1, "id": 2, "generation": 3, "contentId": "c", "runtimeId": "r",
+                "configMap": {"name": "m", "compressed": true}, "operatorCount": 1, "operators": ["o"],
+                "inputPorts": [0, 1], "placement": {"host": "h", "pool": {"index": 4}}, "environment": {"A": "1"},
+                "image": "i", "resources": {"limits": {"cpu": "1500m"}, "requests": {"memory": "1Gi"}},
+                "restartFailedPod": false, "transportSecurityType": "TLSv1.2",
+                "dataVolumeClaim": {"name": "d", "subPath": "s"},
+            },
+            "status": {
+                "phase": "Running", "launchCount": 5, "runningSince": "2026-11-22T10:11:14Z",
+                "conditions": [condition],
+                "lastTermination": {"podName": "p", "launchCount": 4, "outcome": "Lost", "deletedBy": "Other"},
+            },
+        }))
+        .unwrap();
+        let region: ParallelRegion = serde_json::from_value(json!({
+            "metadata": metadata, "spec": {"jobName": "x", "index": 0, "name": "R", "width": 7},
+            "status": {"conditions": [condition]},
+        }))
+        .unwrap();
+        let key = Key::new("n", "x");
+        assert_eq!(Watch::filled(&INDEXES, [pe.clone()]).get(&key).as_deref(), Some(&pe));
+        assert_eq!(Watch::filled(&INDEXES, [region.clone()]).get(&key).as_deref(), Some(&region));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::snapshot::JobSnapshot;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
@@ -27,9 +27,9 @@ use streams_kubernetes::drift;
 use streams_kubernetes::watch::{ConfigMapMeta, Mirrored};
 use streams_proto::fusion::v1::{ParallelRegion as PlannedRegion, Plan, ProcessingElement as Planned};
 
-/// Objects that agreed when they were compared last, as a number that stands for uid, version and hash. So an object is
-/// compared once for each of its versions.
-pub(crate) type Agreed = HashMap<Owned, u64>;
+/// Objects that agreed when they were compared last, each as the number that stands for its uid, version and hash
+/// ([`Shown::fingerprint`]). So an object is compared once for each of its versions.
+pub(crate) type Agreed = HashSet<u64>;
 
 /// A difference between an object and what was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Comparison<'_> {
         desired: impl FnOnce(&Wanted, &str) -> Option<K>,
     ) -> Result<(), Error> {
         let field = match &existing.applied {
-            _ if self.agreed.get(&owned) == Some(&existing.fingerprint) => None,
+            _ if self.agreed.contains(&existing.fingerprint) => None,
             None => Some(format!("metadata.annotations.{}", names::ANNOTATION_APPLIED_HASH)),
             Some(hash) => match desired(self.wanted, hash).zip(existing.object.read()) {
                 Some((desired, existing)) => drift::difference(MANAGER, &desired, &*existing)?,
@@ -129,7 +129,7 @@ impl Comparison<'_> {
     fn region(&mut self, index: u64, existing: &Shown<ParallelRegion>) -> Result<(), Error> {
         let owned = Owned::Child(Child::Region(index));
         let mut field = None;
-        if self.agreed.get(&owned) != Some(&existing.fingerprint) {
+        if !self.agreed.contains(&existing.fingerprint) {
             let Some((plan, region)) = self.wanted.region(index) else { return Ok(()) };
             let Some(mirrored) = existing.object.read() else { return Ok(()) };
             let fields = region_fields(&self.wanted.snapshot.builder(), plan, region, true);
@@ -143,7 +143,7 @@ impl Comparison<'_> {
     fn content(&mut self, name: &str, existing: &Shown<ConfigMapMeta>) -> Result<(), Error> {
         let owned = Owned::ConfigMap(name.to_owned());
         let mut field = None;
-        if self.agreed.get(&owned) != Some(&existing.fingerprint) {
+        if !self.agreed.contains(&existing.fingerprint) {
             let parts = self.parts.get_or_init(|| {
                 let generations = self.wanted.generations().map(|(generation, _)| generation);
                 Parts::of(&self.wanted.snapshot, generations)
@@ -159,7 +159,7 @@ impl Comparison<'_> {
     fn note(&mut self, owned: Owned, fingerprint: u64, field: Option<String>) {
         match field {
             None => {
-                self.agree.insert(owned, fingerprint);
+                self.agree.insert(fingerprint);
             }
             Some(field) => {
                 let of_content = matches!(owned, Owned::ConfigMap(_)) && !field.starts_with("metadata.");

@@ -30,7 +30,7 @@ pub(super) struct Shown<K, O = ObservedObject> {
     pub(super) object: Kept<K>,
     /// Hash of what was applied to it last, if it says so.
     pub(super) applied: Option<String>,
-    /// Stands for its version and that hash.
+    /// Stands for the object, its version and that hash.
     pub(super) fingerprint: u64,
     /// What is known of it.
     observed: O,
@@ -195,7 +195,7 @@ fn known<N: Ord + Copy, K, O: Clone>(objects: &BTreeMap<N, Shown<K, O>>) -> BTre
     objects.iter().map(|(number, object)| (*number, object.observed.clone())).collect()
 }
 
-/// Stands for a version of an object and what was applied to it.
+/// Stands for an object, its version and what was applied to it.
 fn fingerprint(meta: &ObjectMeta, hash: Option<&str>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&meta.uid, &meta.resource_version, hash).hash(&mut hasher);
