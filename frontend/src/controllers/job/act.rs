@@ -10,7 +10,7 @@ use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
-use super::describe::{describe, is_significant};
+use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::{Entry, Pause, elapsed};
@@ -54,6 +54,8 @@ const NEXT_SECOND: Duration = Duration::from_secs(1);
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
 /// The same in a crowd (rule call-25).
 const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
+/// How long the next write may take that says more (rule job-50).
+const UNSAID: Duration = Duration::from_secs(1);
 
 /// Carries the decision out, and describes the job in its status.
 ///
@@ -516,6 +518,7 @@ impl<C: Cluster> Actor<'_, C> {
         self.remember(|entry| {
             transition::use_up(&mut entry.tasks, change);
             entry.last_failure = None;
+            entry.unsaid_since = None;
             entry.described = Some(self.reconciler.cluster.now());
         });
         Ok(())
@@ -536,7 +539,17 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let status = describe(self.observed, &report, self.observed.status.clone(), false);
         if status == self.observed.status {
+            self.remember(|entry| entry.unsaid_since = None);
             return Ok(again(wake));
+        }
+        if is_left_to_the_next(&self.observed.status, &status, &report) {
+            let now = self.reconciler.cluster.now();
+            let since = self.remember(|entry| *entry.unsaid_since.get_or_insert(now));
+            if let Some(left) = UNSAID.checked_sub(elapsed(since, now)).filter(|left| !left.is_zero()) {
+                return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
+            }
+        } else {
+            self.remember(|entry| entry.unsaid_since = None);
         }
         if !is_significant(&self.observed.status, &status) {
             let is_crowded = self.reconciler.cluster.is_crowded();

@@ -4,7 +4,7 @@
 //! failed for good stays failed until the spec changes (phase, observed generation and the reason of `Submitted`), and
 //! the condition `Submitted` stays true.
 
-use super::decide::{COMPILING, FETCHING, Report, is_submitted, roll_out_end};
+use super::decide::{COMPILING, FETCHING, Report, WRITING, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded};
 use super::tasks::Failure;
 use super::transport::Transport;
@@ -97,6 +97,23 @@ pub(crate) fn is_significant(before: &JobStatus, after: &JobStatus) -> bool {
         status
     };
     essence(before) != essence(after)
+}
+
+/// Whether the next write follows at once and says the same and more (rule job-50).
+pub(crate) fn is_left_to_the_next(before: &JobStatus, after: &JobStatus, report: &Report) -> bool {
+    if report.trouble.is_some() || before.generation.is_none() {
+        return false;
+    }
+    let but_for_progress = |status: &JobStatus| {
+        let mut status = status.clone();
+        condition::remove(&mut status.conditions, condition::PROGRESSING);
+        status
+    };
+    let is_prepared =
+        !report.preparing.is_empty() && !is_significant(&but_for_progress(before), &but_for_progress(after));
+    let is_unfinished = |status: &JobStatus| status.rollout.as_ref().is_some_and(|out| out.finished_at.is_none());
+    let is_cleaned_up = report.deletes && report.pending + report.superfluous == 0 && is_unfinished(after);
+    is_prepared || is_cleaned_up
 }
 
 /// Counts PEs, and notes when the roll-out is finished (rule job-17).
@@ -267,6 +284,13 @@ impl Conditions<'_> {
 
     fn pods_ready(&mut self, report: &Report, after_step: bool) {
         let kind = condition::PODS_READY;
+        if let Some(rollout) = self.status.rollout.as_ref().filter(|_| after_step && self.is_just_committed()) {
+            // What the next look at the pods finds; but pods that stay are as ready as they were.
+            if rollout.added + rollout.restarted > 0 && !self.observed.suspended {
+                self.set(kind, false, "PodsPending", "the PEs of the generation were not looked at yet");
+            }
+            return;
+        }
         let committed = matches!(self.observed.committed, Some(Loaded::Whole(_))) && self.status.generation.is_some();
         if !committed {
             return self.set(kind, false, "NoPlan", "the job has no PEs yet");
@@ -329,15 +353,26 @@ impl Conditions<'_> {
         }
     }
 
+    /// A step has just committed a generation.
+    fn is_just_committed(&self) -> bool {
+        self.status.generation.is_some() && self.status.generation != self.observed.status.generation
+    }
+
     fn progressing(&mut self, report: &Report, failed: bool, after_step: bool) {
         let submitting = self.status.generation.is_none();
+        // What is next after the step.
+        let preparing = match (after_step, submitting) {
+            (true, false) if self.status.proposal.is_some() => WRITING,
+            (true, false) => "",
+            _ => &report.preparing,
+        };
         if failed {
             self.set(condition::PROGRESSING, false, "SubmissionFailed", "waiting for the spec to be corrected");
         } else if let Some(trouble) = &report.trouble {
             self.set(condition::PROGRESSING, true, &trouble.reason, &format!("trying again: {}", trouble.message));
-        } else if submitting || !report.preparing.is_empty() {
+        } else if submitting || !preparing.is_empty() {
             let reason = if submitting { "Submitting" } else { "PreparingGeneration" };
-            self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(&report.preparing)));
+            self.set(condition::PROGRESSING, true, reason, &format!("waiting for {}", wait_for(preparing)));
         } else if after_step || report.pending > 0 || report.superfluous > 0 {
             self.set(condition::PROGRESSING, true, "RollingOut", &rolling_out(report));
         } else if self.observed.suspended {

@@ -71,6 +71,8 @@ pub(crate) struct Entry {
     pub(crate) unrecorded_work: Duration,
     /// When the status was last written.
     pub(crate) described: Option<Timestamp>,
+    /// Since when something is left to the next write (rule job-50).
+    pub(crate) unsaid_since: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
     /// Objects that were written and that the mirrors do not show yet.
@@ -143,6 +145,7 @@ impl Entry {
             last_failure: None,
             unrecorded_work: Duration::ZERO,
             described: None,
+            unsaid_since: None,
             pause: None,
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),

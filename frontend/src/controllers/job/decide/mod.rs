@@ -53,6 +53,8 @@ pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 pub(crate) const FETCHING: &str = "the bundle to be fetched";
 /// What a generation waits for that is being compiled.
 pub(crate) const COMPILING: &str = "the application to be compiled";
+/// What a proposal waits for first.
+pub(crate) const WRITING: &str = "AADL texts to be written";
 /// How soon more objects are rewritten, if no more may be now.
 const REWRITES_LATER: Duration = Duration::from_secs(1);
 

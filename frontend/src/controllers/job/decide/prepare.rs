@@ -5,8 +5,8 @@ use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loade
 use super::super::refusals;
 use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
-    COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WhichGeneration, abandoned,
-    committed, next_generation, proposed,
+    COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
+    abandoned, committed, next_generation, proposed,
 };
 use streams_api::condition;
 
@@ -208,7 +208,7 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
 
 /// Starts the writing of the texts of these PEs, and waits for it.
 fn publish(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) -> Option<Step> {
-    let what = "AADL texts to be written";
+    let what = WRITING;
     let plan = observed.status.proposal.as_ref().map_or_else(String::new, |p| p.plan.sha256.clone());
     let progress = observed.tasks.publish.progress_of_plan(&plan);
     match draft.poll(observed, progress, Task::Publish(PublishRequest { plan: plan.clone(), pe_ids }), what)? {

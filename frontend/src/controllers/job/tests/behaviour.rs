@@ -281,6 +281,34 @@ fn counters_are_written_less_often_in_a_crowd() {
 }
 
 #[test]
+fn a_resize_writes_the_status_of_the_job_for_its_steps_and_its_end() {
+    // width -> writes: proposal, commit, finished; that all run while the last one is still there
+    for (width, expected) in [(3, 3), (1, 4)] {
+        let mut simulation = JobSimulation::running();
+        let writes = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&writes);
+        simulation.server.inspect(move |call| {
+            let is_one = call.kind == "Job" && call.verb == Verb::ReplaceStatus;
+            count.fetch_add(usize::from(is_one), Ordering::Relaxed);
+        });
+        simulation.resize(0, width);
+        simulation.settle();
+        assert_eq!(writes.load(Ordering::Relaxed), expected, "{width}");
+    }
+}
+
+#[test]
+fn a_resize_that_is_being_prepared_for_a_second_says_so() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 3);
+    simulation.reconcile();
+    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("Done"));
+    simulation.wait(1);
+    simulation.reconcile();
+    assert_eq!(condition_reason(&simulation, condition::PROGRESSING).as_deref(), Some("PreparingGeneration"));
+}
+
+#[test]
 fn superseded_proposals_leave_nothing_and_start_nothing() {
     let mut simulation = JobSimulation::running();
     simulation.forget_starts();

@@ -75,6 +75,8 @@ fn restarted_pes_wait_for_new_ones_and_are_not_more_than_permitted() {
         simulation.resize(0, 4);
         until_committed(&mut simulation, 1);
         assert_eq!(next(&mut simulation), Vec::<u64>::new(), "the new PEs 8 and 9 do not run yet");
+        // Texts are written some time after the last write (rule job-35).
+        simulation.wait(6);
         reconcile(&mut simulation);
         let said = message(&simulation, condition::PROGRESSING);
         assert!(said.contains("PEs 0, 1 (RestartedLater): it is restarted when new PEs run: PEs 8, 9"), "{said}");
