@@ -1,7 +1,6 @@
 //! Carries decisions out.
 //!
-//! The controller applies objects under one field manager; long work writes texts and chunks. The controller replaces
-//! the whole status, unless another client has written the job since it was observed. After a failure the next
+//! The controller applies objects under one field manager; long work writes texts and chunks. After a failure the next
 //! reconcile decides again.
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
@@ -10,17 +9,16 @@ use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
-use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::drift::{self, region_fields};
 use super::generation::Generation;
-use super::memory::{Entry, Pause, elapsed};
-use super::observed::{DesiredGeneration, JobObservation, Loaded};
+use super::memory::{Entry, Pause};
+use super::observed::{DesiredGeneration, JobObservation};
 use super::own_writes::{OwnWrite, version};
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy};
-use super::{MANAGER, documents, events, job_id, long_work, transition};
+use super::{MANAGER, documents, job_id, long_work};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_resizing;
 use crate::mirrors::ByOwner as _;
@@ -34,7 +32,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use streams_api::{HostPool, JobStatus, ParallelRegion, ProcessingElement, RequestedWidths, names};
+use streams_api::{HostPool, ParallelRegion, ProcessingElement, RequestedWidths, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager, Object};
 use streams_kubernetes::error::written;
@@ -50,12 +48,6 @@ const CONCURRENT: usize = 16;
 const SHARE: usize = 256;
 /// When objects may be rewritten again for which there was no more room in this second.
 const NEXT_SECOND: Duration = Duration::from_secs(1);
-/// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
-const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
-/// The same in a crowd (rule call-25).
-const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
-/// How long the next write may take that says more (rule job-50).
-const UNSAID: Duration = Duration::from_secs(1);
 
 /// Carries the decision out, and describes the job in its status.
 ///
@@ -106,8 +98,8 @@ fn failure_of(error: &Error) -> Option<Failure> {
 pub(super) struct Actor<'a, C> {
     pub(super) reconciler: &'a JobReconciler<C>,
     pub(super) snapshot: &'a JobSnapshot,
-    observed: &'a JobObservation,
-    report: &'a Report,
+    pub(super) observed: &'a JobObservation,
+    pub(super) report: &'a Report,
 }
 
 impl<C: Cluster> Actor<'_, C> {
@@ -508,88 +500,5 @@ impl<C: Cluster> Actor<'_, C> {
             Err(error) => Err(written(&*region, error)),
             Ok(_) => Ok(()),
         }
-    }
-
-    /// Records a change in the status with one write.
-    async fn record(&self, change: &JobStatusChange) -> Result<(), Error> {
-        let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
-        tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
-        self.write(status).await?;
-        self.remember(|entry| {
-            transition::use_up(&mut entry.tasks, change);
-            entry.last_failure = None;
-            entry.unsaid_since = None;
-            entry.described = Some(self.reconciler.cluster.now());
-        });
-        Ok(())
-    }
-
-    /// Describes the job in its status, unless the status is up to date. What changes counters and texts only is
-    /// written some time after the last write (rule job-35).
-    async fn describe(&self) -> Result<Next, Error> {
-        let wake = self
-            .report
-            .wake_at
-            .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
-        let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
-        // What has just failed is said at once: after a restart, the process that failed before is gone.
-        let mut report = self.report.clone();
-        if report.trouble.is_none() {
-            report.trouble = self.remember(|entry| entry.last_failure.clone());
-        }
-        let status = describe(self.observed, &report, self.observed.status.clone(), false);
-        if status == self.observed.status {
-            self.remember(|entry| entry.unsaid_since = None);
-            return Ok(again(wake));
-        }
-        if is_left_to_the_next(&self.observed.status, &status, &report) {
-            let now = self.reconciler.cluster.now();
-            let since = self.remember(|entry| *entry.unsaid_since.get_or_insert(now));
-            if let Some(left) = UNSAID.checked_sub(elapsed(since, now)).filter(|left| !left.is_zero()) {
-                return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
-            }
-        } else {
-            self.remember(|entry| entry.unsaid_since = None);
-        }
-        if !is_significant(&self.observed.status, &status) {
-            let is_crowded = self.reconciler.cluster.is_crowded();
-            let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
-            let written = self.remember(|entry| entry.described);
-            let elapsed = written.map_or(interval, |written| elapsed(written, self.reconciler.cluster.now()));
-            if let Some(left) = interval.checked_sub(elapsed).filter(|left| !left.is_zero()) {
-                // By then there may be no crowd any more.
-                let left = left.min(DESCRIBE_INTERVAL);
-                return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
-            }
-        }
-        self.write(status).await?;
-        self.remember(|entry| entry.described = Some(self.reconciler.cluster.now()));
-        Ok(again(wake))
-    }
-
-    /// Writes the whole status if nobody wrote the job since it was observed, and publishes the Events that follow from
-    /// the change.
-    async fn write(&self, status: JobStatus) -> Result<(), Error> {
-        let before = &self.observed.status;
-        let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
-        let mut job = (*self.snapshot.job).clone();
-        let happened =
-            events::between(&self.snapshot.key.name, before, &status, proposed, &self.observed.spec_warnings);
-        job.status = Some(status);
-        let attempt = |status: &JobStatus| (status.submission_attempts, status.submission_started_at.clone());
-        let (is_same, recorded) = match &job.status {
-            Some(after) => (
-                attempt(before) == attempt(after),
-                after.submission_worked_milliseconds.saturating_sub(before.submission_worked_milliseconds),
-            ),
-            None => (false, 0),
-        };
-        let written = self.writer().replace_status_if_unchanged(&job).await?;
-        self.reconciler.memory.wrote(&self.snapshot.key, written);
-        self.remember(|entry| entry.recorded_work(is_same.then(|| Duration::from_millis(recorded))));
-        for notice in happened {
-            self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
-        }
-        Ok(())
     }
 }

@@ -25,6 +25,7 @@
 //! | [`port_labels`] | pure: the file of port labels |
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
 //! | [`transport`] | certificates of PEs, and the Secret that has them |
+//! | [`act_status`] | writes of the status, and which of them are put off |
 //! | [`act_interfaces`], [`act_transport`], [`observe_transport`] | writes of particular children; a look at a Secret |
 //! | [`snapshot`] | what an observation was made from |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
@@ -66,6 +67,7 @@
 
 mod act;
 mod act_interfaces;
+mod act_status;
 mod act_transport;
 pub(crate) mod child;
 pub(crate) mod children;

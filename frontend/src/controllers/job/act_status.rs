@@ -1,0 +1,116 @@
+//! Writes the status of a job: what a step records, and what describes it.
+//!
+//! The status is replaced as a whole, unless another client has written the job since it was observed.
+//!
+//! Knows: the API server, when the status was last written. Must not know: what a status says.
+
+use super::act::Actor;
+use super::decide::{JobStatusChange, Report};
+use super::describe::{describe, is_left_to_the_next, is_significant};
+use super::memory::elapsed;
+use super::observed::Loaded;
+use super::{events, transition};
+use crate::controllers::reconciler::Next;
+use std::time::Duration;
+use streams_api::JobStatus;
+use streams_kubernetes::Error;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::queue::Outcome;
+
+/// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
+/// The same in a crowd (rule call-25).
+const DESCRIBE_INTERVAL_IN_A_CROWD: Duration = Duration::from_secs(60);
+/// How long the next write may take that says more (rule job-50).
+const UNSAID: Duration = Duration::from_secs(1);
+
+impl<C: Cluster> Actor<'_, C> {
+    /// Records a change in the status with one write.
+    pub(super) async fn record(&self, change: &JobStatusChange) -> Result<(), Error> {
+        let status = describe(self.observed, self.report, transition::apply(change, self.observed), true);
+        tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
+        self.write(status).await?;
+        self.remember(|entry| {
+            transition::use_up(&mut entry.tasks, change);
+            entry.last_failure = None;
+            entry.unsaid_since = None;
+            entry.described = Some(self.reconciler.cluster.now());
+        });
+        Ok(())
+    }
+
+    /// Describes the job in its status, unless the status is up to date. What changes counters and texts only is
+    /// written some time after the last write (rule job-35).
+    pub(super) async fn describe(&self) -> Result<Next, Error> {
+        let wake = self
+            .report
+            .wake_at
+            .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
+        let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
+        // What has just failed is said at once: after a restart, the process that failed before is gone.
+        let mut report = self.report.clone();
+        if report.trouble.is_none() {
+            report.trouble = self.remember(|entry| entry.last_failure.clone());
+        }
+        let status = describe(self.observed, &report, self.observed.status.clone(), false);
+        if status == self.observed.status {
+            self.remember(|entry| entry.unsaid_since = None);
+            return Ok(again(wake));
+        }
+        if let Some(left) = self.put_off(&status, &report) {
+            return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
+        }
+        self.write(status).await?;
+        self.remember(|entry| entry.described = Some(self.reconciler.cluster.now()));
+        Ok(again(wake))
+    }
+
+    /// How long this status is not written yet: the next write says the same and more (rule job-50), or only counters
+    /// and texts are new (rule job-35). `None`: it is written now.
+    fn put_off(&self, status: &JobStatus, report: &Report) -> Option<Duration> {
+        let before = &self.observed.status;
+        let now = self.reconciler.cluster.now();
+        let left = |of: Duration, since| of.checked_sub(elapsed(since, now)).filter(|left| !left.is_zero());
+        if is_left_to_the_next(before, status, report) {
+            let since = self.remember(|entry| *entry.unsaid_since.get_or_insert(now));
+            if let Some(left) = left(UNSAID, since) {
+                return Some(left);
+            }
+        } else {
+            self.remember(|entry| entry.unsaid_since = None);
+        }
+        if is_significant(before, status) {
+            return None;
+        }
+        let is_crowded = self.reconciler.cluster.is_crowded();
+        let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
+        // By then there may be no crowd any more.
+        left(interval, self.remember(|entry| entry.described)?).map(|left| left.min(DESCRIBE_INTERVAL))
+    }
+
+    /// Writes the whole status if nobody wrote the job since it was observed, and publishes the Events that follow from
+    /// the change.
+    async fn write(&self, status: JobStatus) -> Result<(), Error> {
+        let before = &self.observed.status;
+        let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
+        let mut job = (*self.snapshot.job).clone();
+        let happened =
+            events::between(&self.snapshot.key.name, before, &status, proposed, &self.observed.spec_warnings);
+        job.status = Some(status);
+        let attempt = |status: &JobStatus| (status.submission_attempts, status.submission_started_at.clone());
+        let (is_same, recorded) = match &job.status {
+            Some(after) => (
+                attempt(before) == attempt(after),
+                after.submission_worked_milliseconds.saturating_sub(before.submission_worked_milliseconds),
+            ),
+            None => (false, 0),
+        };
+        let written = self.writer().replace_status_if_unchanged(&job).await?;
+        self.reconciler.memory.wrote(&self.snapshot.key, written);
+        self.remember(|entry| entry.recorded_work(is_same.then(|| Duration::from_millis(recorded))));
+        for notice in happened {
+            self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
+        }
+        Ok(())
+    }
+}
