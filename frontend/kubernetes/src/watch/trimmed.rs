@@ -20,15 +20,6 @@ fn trim(meta: &mut ObjectMeta) {
     if let Some(annotations) = &mut meta.annotations {
         annotations.remove(LAST_APPLIED);
     }
-    shrink(&mut meta.owner_references);
-    shrink(&mut meta.finalizers);
-}
-
-/// Gives back the room that a list has for more: it was read without knowing how long it would be.
-fn shrink<T>(list: &mut Option<Vec<T>>) {
-    if let Some(list) = list {
-        list.shrink_to_fit();
-    }
 }
 
 /// A custom resource.
@@ -50,7 +41,6 @@ pub fn config_map(mut wire: ConfigMapMeta) -> Result<ConfigMapMeta, Box<InvalidO
     let writers = wire.metadata.managed_fields.take();
     trim(&mut wire.metadata);
     wire.metadata.managed_fields = writers.map(|writers| writers.into_iter().filter_map(of_content).collect());
-    shrink(&mut wire.metadata.managed_fields);
     Ok(wire)
 }
 
@@ -69,11 +59,6 @@ fn of_content(writer: ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
 pub fn service(mut wire: Service) -> Result<Service, Box<InvalidObject>> {
     trim(&mut wire.metadata);
     wire.status = None;
-    if let Some(spec) = &mut wire.spec {
-        shrink(&mut spec.ports);
-        shrink(&mut spec.cluster_ips);
-        shrink(&mut spec.ip_families);
-    }
     Ok(wire)
 }
 
@@ -95,11 +80,6 @@ pub fn pod(mut wire: Pod) -> Result<Pod, Box<InvalidObject>> {
         container_statuses: status.container_statuses.map(trim_containers),
         ..PodStatus::default()
     });
-    if let Some(status) = &mut wire.status {
-        shrink(&mut status.conditions);
-        shrink(&mut status.init_container_statuses);
-        shrink(&mut status.container_statuses);
-    }
     Ok(wire)
 }
 
