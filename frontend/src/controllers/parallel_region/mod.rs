@@ -35,7 +35,7 @@ const MANAGER: Manager = Manager("streams-parallel-region-controller");
 /// How long a region of a submission waits for its PEs before it says anything (rule elasticity-4).
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd (rule call-25).
-const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(60);
+const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(180);
 
 /// Lets every change that concerns a region wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {

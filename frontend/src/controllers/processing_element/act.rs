@@ -241,6 +241,7 @@ impl<C: Cluster> PeReconciler<C> {
         let wanted = pod.labels().get(names::LABEL_LAUNCH_COUNT);
         let is_same_launch = |existing: &Pod| existing.labels().get(names::LABEL_LAUNCH_COUNT) == wanted;
         let created = self.writer(key).create_or_match(&pod, is_same_launch).instrument(span).await?;
+        self.last_seen.note_created(&created, &self.mirrors);
         answers.pods.push(pod_status::read(&created));
         Ok(())
     }

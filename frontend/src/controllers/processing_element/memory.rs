@@ -82,6 +82,11 @@ impl LastSeen {
         self.absences.end_with(&mirrors.processing_elements);
     }
 
+    /// Remembers a pod that this process has created, or found created, before the mirror shows it.
+    pub(crate) fn note_created(&self, pod: &Pod, there: &Mirrors) {
+        self.note_and_forget(pod, false, there);
+    }
+
     /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
     fn note_and_forget(&self, pod: &Pod, deleted: bool, there: &Mirrors) {
         self.note(pod, deleted);

@@ -2,6 +2,7 @@
 
 use super::answers::{Answers, status};
 use super::decide::FIRST;
+use super::memory::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
@@ -39,12 +40,16 @@ impl<C: Cluster> PeReconciler<C> {
         add_unknown(&mut predecessors, &answers.predecessors);
         let status = status(pe);
         let launch_count = status.launch_count.max(FIRST);
+        let unrecorded = (status.launch_count == 0 && pods.is_empty()).then(|| self.first_seen(key, pe)).flatten();
+        let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
+        pods.extend(unrecorded.map(|seen| seen.pod));
         Some(PeObservation {
             now: whole_seconds(self.cluster.now()),
             wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },
             job: self.job(pe),
             template: template.map(|template| template.hashes().clone()),
             pods,
+            first_was_deleted,
             predecessors,
             vanished: answers
                 .vanished
@@ -53,8 +58,15 @@ impl<C: Cluster> PeReconciler<C> {
                 .map(|(_, vanished)| vanished),
             refusal: answers.refused.as_ref().map(refusal),
             min_ready: self.min_ready(pe),
+            is_crowded: self.cluster.is_crowded(),
             status,
         })
+    }
+
+    /// The first pod of a PE whose status does not have it yet, although the mirror does not show it: it is about to,
+    /// or the pod is gone (rule pe-1).
+    fn first_seen(&self, key: &Key, pe: &ProcessingElement) -> Option<SeenPod> {
+        self.last_seen.pod(key, pe.uid().as_deref().unwrap_or_default(), FIRST, None)
     }
 
     /// Whether no PE of the job has a smaller number; of interest for PEs that a job has left behind.

@@ -19,6 +19,8 @@ pub(crate) struct PeObservation {
     pub(crate) template: Result<TemplateHashes, Obstacle>,
     /// Pods of this PE object.
     pub(crate) pods: Vec<ObservedPod>,
+    /// The first pod, which the status does not have yet, was seen, and then its deletion. `pods` has it as it was.
+    pub(crate) first_was_deleted: bool,
     /// Pods of an earlier PE object of the same name. Its deletion deletes them, or leaves them behind.
     pub(crate) predecessors: Vec<ObservedPod>,
     /// Set once the API server has said that the pod of the launch count does not exist.
@@ -27,6 +29,8 @@ pub(crate) struct PeObservation {
     pub(crate) refusal: Option<Obstacle>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
+    /// There are about as many calls as can be made, or more (rule call-25).
+    pub(crate) is_crowded: bool,
 }
 
 /// A PE object, as far as it decides when pods are created and replaced.

@@ -2,7 +2,7 @@
 //! and knows nothing. Nothing that writes the same objects can be much faster.
 
 use anyhow::{Context as _, Result};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Client, Resource};
@@ -66,6 +66,12 @@ impl Written {
         self.objects.values().map(Vec::len).sum()
     }
 
+    /// The pods of each namespace, for other namespaces that are written into.
+    pub(super) fn awaited(&self, into: &[String]) -> Awaited {
+        let pods = self.objects.values().map(|of| of.iter().filter(|(kind, _)| kind.kind == "Pod").count());
+        Awaited::new(into.iter().cloned().zip(pods))
+    }
+
     /// Creates all of it in other namespaces.
     pub(super) async fn write(&self, client: &Client, into: &[String], at_once: usize) -> Result<()> {
         let pairs = self.objects.values().zip(into);
@@ -125,22 +131,51 @@ fn bare(mut object: Value) -> Value {
     object
 }
 
-/// How many pods run in these namespaces.
-pub(super) async fn running(client: &Client, namespaces: &[String]) -> Result<usize> {
-    let counts = stream::iter(namespaces).map(|namespace| async move {
-        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let mut parameters = ListParams::default().labels(names::LABEL_JOB).fields("status.phase=Running").limit(PAGE);
-        let mut count = 0;
-        loop {
-            let page = api.list_metadata(&parameters).await?;
-            count += page.items.len();
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return anyhow::Ok(count),
+/// Pods that are waited for, by namespace: one namespace is looked at after the other. A look that lists everything
+/// costs the API server more than many of the calls that are measured.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    left: Vec<(String, usize)>,
+}
+
+impl Awaited {
+    /// So many pods in each of these namespaces.
+    pub(super) fn new(namespaces: impl IntoIterator<Item = (String, usize)>) -> Self {
+        Self { left: namespaces.into_iter().collect() }
+    }
+
+    /// Whether all of them run; namespaces whose pods have all run once are not looked at again.
+    pub(super) async fn run(&mut self, client: &Client) -> Result<bool> {
+        while let Some((namespace, pods)) = self.left.last() {
+            let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+            let parameters = ListParams::default().labels(names::LABEL_JOB);
+            let waiting = parameters.clone().fields("status.phase!=Running").limit(1);
+            if !api.list_metadata(&waiting).await?.items.is_empty() || count(&api, parameters).await? < *pods {
+                return Ok(false);
             }
+            self.left.pop();
         }
-    });
-    Ok(counts.buffer_unordered(4).try_collect::<Vec<_>>().await?.into_iter().sum())
+        Ok(true)
+    }
+
+    /// Namespaces that are still waited for.
+    pub(super) fn left(&self) -> usize {
+        self.left.len()
+    }
+}
+
+/// How many pods of these run.
+async fn count(api: &Api<Pod>, parameters: ListParams) -> Result<usize> {
+    let mut parameters = parameters.fields("status.phase=Running").limit(PAGE);
+    let mut count = 0;
+    loop {
+        let page = api.list_metadata(&parameters).await?;
+        count += page.items.len();
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(count),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a run measures: many jobs or a large one beside the bare client, and two tenants beside each other.
 
-use super::bare::{self, Written};
+use super::bare::{Awaited, Written};
 use super::figures::Figures;
 use super::{LoadOptions, Shape};
 use crate::sample::{self, CLEAN, MODEL, SCORE};
@@ -15,7 +15,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use streams_api::{Job, ProcessingElement, condition, names};
+use streams_api::{Job, ProcessingElement, Rollout, condition, names};
 use streams_control_plane::ControlPlane;
 use streams_control_plane::progress::Progress;
 use streams_control_plane::wait::eventually;
@@ -25,6 +25,8 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// One call of the elasticity API.
 const CALL_WITHIN: Duration = Duration::from_secs(300);
+/// PEs of a large job that are looked at while all restart.
+const LOOKED_AT: usize = 16;
 
 /// What one shape of load came to.
 #[derive(Debug)]
@@ -101,21 +103,15 @@ pub(super) async fn measure(
     let jobs: Vec<Job> = jobs.collect();
     let created = stream::iter(&jobs).map(|job| ObservedJob::create(&client, job)).buffered(options.at_once);
     let created: Vec<ObservedJob> = created.try_collect().await?;
-    let running = async {
-        wait("all pods run", options.within, || async {
-            let running = bare::running(&client, &all).await?;
-            progress.at(format!("{running} of {expected} pods run"));
-            Ok(running >= expected)
-        })
-        .await
-        .map(|()| start.elapsed())
-    };
-    let ready = async {
-        wait("all jobs are ready", options.within, || rolled_out(&client, &all, shape.jobs, 0))
-            .await
-            .map(|()| start.elapsed())
-    };
-    let (running, ready) = tokio::try_join!(running, ready)?;
+    let mut awaited = Awaited::new(shape.pods(&all));
+    wait("all pods run", options.within, async || {
+        progress.at(format!("namespaces with pods that do not run: {}", awaited.left()));
+        awaited.run(&client).await
+    })
+    .await?;
+    let running = start.elapsed();
+    wait_rolled_out(&client, &all, 0, options.within).await.context("all jobs are ready")?;
+    let ready = start.elapsed();
     let after = Figures::of(frontend.http()).await?;
     progress.done();
 
@@ -128,7 +124,7 @@ pub(super) async fn measure(
     let width = shape.clean + 1;
     let resizing = stream::iter(&created).map(|job| job.set_width(CLEAN, width)).buffer_unordered(options.at_once);
     resizing.try_collect::<Vec<()>>().await?;
-    wait("all resizes are rolled out", options.within, || rolled_out(&client, &all, shape.jobs, 1)).await?;
+    wait_rolled_out(&client, &all, 1, options.within).await.context("all resizes")?;
     let resized = begun.elapsed();
     let last = Figures::of(frontend.http()).await?;
     progress.done();
@@ -143,8 +139,8 @@ pub(super) async fn measure(
     let start = Instant::now();
     written.write(&client, &others, options.at_once).await?;
     let wrote = start.elapsed();
-    wait("all pods run", options.within, || async { Ok(bare::running(&client, &others).await? >= written.pods) })
-        .await?;
+    let mut awaited = written.awaited(&others);
+    wait("all pods run", options.within, async || awaited.run(&client).await).await?;
     let ran = start.elapsed();
     leave(&client, &others, options.within).await?;
     progress.done();
@@ -172,18 +168,27 @@ async fn wait(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> Resu
     Ok(())
 }
 
-/// Whether this number of jobs has rolled out this generation.
-async fn rolled_out(client: &Client, namespaces: &[String], jobs: usize, generation: u64) -> Result<bool> {
-    let mut done = 0;
-    for namespace in namespaces {
-        let api: Api<Job> = Api::namespaced(client.clone(), namespace);
-        for job in api.list(&ListParams::default()).await? {
-            let status = job.status.unwrap_or_default();
-            let is_out = status.rollout.is_some_and(|out| out.generation == generation && out.finished_at.is_some());
-            done += usize::from(is_out && condition::is_true(&status.conditions, condition::READY));
+/// Waits until all jobs of these namespaces have rolled out this generation, one namespace after the other.
+async fn wait_rolled_out(client: &Client, namespaces: &[String], generation: u64, within: Duration) -> Result<()> {
+    let mut left = namespaces.to_vec();
+    wait("rolled out", within, async || {
+        while let Some(namespace) = left.last() {
+            let jobs = Api::<Job>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
+            if !jobs.iter().all(|job| is_rolled_out(job, generation)) {
+                return Ok(false);
+            }
+            left.pop();
         }
-    }
-    Ok(done >= jobs)
+        Ok(true)
+    })
+    .await
+}
+
+fn is_rolled_out(job: &Job, generation: u64) -> bool {
+    job.status.as_ref().is_some_and(|status| {
+        let is_out = |out: &Rollout| out.generation == generation && out.finished_at.is_some();
+        status.rollout.as_ref().is_some_and(is_out) && condition::is_true(&status.conditions, condition::READY)
+    })
 }
 
 /// One tenant resizes; the other does nothing at first, and then its worst.
@@ -200,7 +205,7 @@ pub(super) async fn tenants(control_plane: &ControlPlane, system: &System, optio
     let progress = Progress::begin(format!("a hostile tenant: {} PEs", options.hostile_pes));
     let large = Shape { jobs: 1, namespaces: 1, clean: Shape::clean_for(options.hostile_pes) };
     let large = ObservedJob::create(&client, &large.job(&theirs, 0)).await?;
-    wait("the large job runs", options.within, || rolled_out(&client, std::slice::from_ref(&theirs), 1, 0)).await?;
+    wait_rolled_out(&client, std::slice::from_ref(&theirs), 0, options.within).await.context("the large job")?;
     progress.done();
     // Nobody ever answers there.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -266,15 +271,17 @@ async fn restart(client: &Client, job: &ObservedJob, number: usize) -> Result<()
         async move { api.patch(&pe.name_any(), &PatchParams::default(), &patch).await.map(drop) }
     });
     asking.buffer_unordered(16).try_collect::<Vec<()>>().await?;
-    loop {
-        let restarted = job.list::<ProcessingElement>().await?.into_iter().filter(|pe| {
+    // Some of them stand for all: a look at each costs the API server more than what the tenant asked.
+    let some: Vec<String> =
+        pes.iter().step_by(pes.len().div_ceil(LOOKED_AT).max(1)).map(kube::ResourceExt::name_any).collect();
+    wait("half of the PEs have restarted", CALL_WITHIN, async || {
+        let looked = try_join_all(some.iter().map(|name| api.get(name))).await?;
+        let has = |pe: &&ProcessingElement| {
             pe.status.as_ref().and_then(|status| status.restart_requested.as_deref()) == Some(asked.as_str())
-        });
-        if restarted.count() * 2 >= pes.len() {
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
+        };
+        Ok(looked.iter().filter(has).count() * 2 >= some.len())
+    })
+    .await
 }
 
 impl Shape {
@@ -289,6 +296,13 @@ impl Shape {
             return sample::Widths::default();
         }
         sample::Widths { clean: self.clean, score: 1, model: 1 }
+    }
+
+    /// Pods of each of these namespaces; jobs are dealt out to them in turn.
+    fn pods(self, namespaces: &[String]) -> impl Iterator<Item = (String, usize)> {
+        let (jobs, all, pes) = (self.jobs, namespaces.len().max(1), self.widths().processing_elements());
+        let jobs_of = move |index: usize| jobs / all + usize::from(index < jobs % all);
+        namespaces.iter().cloned().enumerate().map(move |(index, namespace)| (namespace, jobs_of(index) * pes))
     }
 
     fn job(self, namespace: &str, number: usize) -> Job {

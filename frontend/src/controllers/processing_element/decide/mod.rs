@@ -44,7 +44,7 @@ mod tests;
 
 use super::describe::describe;
 use super::facts::{blocking, current, is_orphaned, is_uncommitted, obstacle, was_created};
-use super::observed::{AbsentPod, ObservedPod, OwnerJob, PeObservation, Stage, after};
+use super::observed::{AbsentPod, Explanation, ObservedPod, OwnerJob, PeObservation, Stage, after};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
@@ -53,7 +53,8 @@ use streams_kubernetes::events::Notice;
 pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::{FIRST, LaunchReason};
 
-/// How long a PE waits for the commit of its generation before it says so (rule pe-20).
+/// How long a PE waits for the commit of its generation before it says so; and in a crowd, for its first pod to run
+/// before it says that there is one (rule pe-20).
 const UNSAID: Duration = Duration::from_secs(10);
 
 /// What to do.
@@ -194,6 +195,10 @@ impl<'a> DecisionBuilder<'a> {
             self.wake(said_by);
             self.status = before.clone();
         }
+        // That there is a first pod is left to what follows it (see `adopt`).
+        if before.launch_count == 0 && !observed.pods.is_empty() && obstacle(observed).is_none() {
+            self.status = before.clone();
+        }
         // Where a pod runs is told once it runs, or once it says why it does not.
         let but_for_the_node = ProcessingElementStatus { node_name: before.node_name.clone(), ..self.status.clone() };
         if self.status.phase != Some(PePhase::Running) && but_for_the_node == *before {
@@ -234,6 +239,10 @@ impl<'a> DecisionBuilder<'a> {
             return None;
         }
         let is_first = self.status.launch_count == 0 && newest.launch_count == FIRST;
+        if is_first && let Some(said_by) = self.first_is_said_by(newest) {
+            self.wake(said_by);
+            return Some(PeAction::Describe);
+        }
         self.status.launch_count = newest.launch_count;
         self.made_from(newest);
         if is_first {
@@ -242,6 +251,22 @@ impl<'a> DecisionBuilder<'a> {
         }
         self.status.restart_requested.clone_from(&self.observed.wanted.restart_requested);
         Some(PeAction::Record(PeStatusChange::Adopted))
+    }
+
+    /// Until when nothing is said of the first pod: it is about to run, and that says more (rule pe-20). `None` if
+    /// there is no crowd, or anything but the usual is to be done or told.
+    fn first_is_said_by(&self, pod: &ObservedPod) -> Option<Timestamp> {
+        let observed = self.observed;
+        let is_usual = pod.stage == Stage::Pending(Explanation::default())
+            && !pod.is_deleting()
+            && !observed.first_was_deleted
+            && obstacle(observed).is_none()
+            && observed.refusal.is_none()
+            && observed.wanted.restart_requested.is_none()
+            && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
+            && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
+        let said_by = after(pod.created_at?, UNSAID);
+        (observed.is_crowded && is_usual && observed.now < said_by).then_some(said_by)
     }
 
     /// From now on the absence of the pod means that it is gone.

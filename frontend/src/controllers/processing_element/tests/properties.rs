@@ -15,6 +15,7 @@ enum Move {
     Meanwhile { calls: usize, event: ClusterEvent },
     Deliver { pes: usize, pods: usize },
     Wait(u64),
+    Crowd(bool),
     Happen(ClusterEvent),
     HappenUnseen(ClusterEvent),
 }
@@ -55,6 +56,7 @@ fn one_move() -> impl Strategy<Value = Move> {
         2 => (0_usize..8, event()).prop_map(|(calls, event)| Move::Meanwhile { calls, event }),
         6 => (0_usize..4, 0_usize..4).prop_map(|(pes, pods)| Move::Deliver { pes, pods }),
         2 => prop_oneof![Just(1_u64), Just(11), Just(40), Just(310), Just(700)].prop_map(Move::Wait),
+        1 => any::<bool>().prop_map(Move::Crowd),
         8 => event().prop_map(Move::Happen),
         1 => event().prop_map(Move::HappenUnseen),
     ]
@@ -64,12 +66,14 @@ proptest! {
     #[test]
     fn nothing_forbidden_is_done_and_it_comes_to_rest(
         is_newborn: bool,
+        is_crowded: bool,
         moves in prop::collection::vec(one_move(), 0..60),
     ) {
         let mut simulation = PeSimulation::new();
         if is_newborn {
             simulation.bear();
         }
+        simulation.crowd(is_crowded);
         for next in moves {
             match next {
                 Move::Reconcile => {
@@ -92,6 +96,7 @@ proptest! {
                 }
                 Move::Deliver { pes, pods } => simulation.deliver(pes, pods),
                 Move::Wait(seconds) => simulation.wait(seconds),
+                Move::Crowd(is_crowded) => simulation.crowd(is_crowded),
                 Move::Happen(event) => simulation.happen(event),
                 Move::HappenUnseen(event) => simulation.happen_unseen(event),
             }

@@ -284,15 +284,37 @@ fn a_pod_that_somebody_made_under_the_same_name_is_not_taken_for_the_one_that_is
     assert_eq!(launches(&simulation), (1, 0, Some(PePhase::Stopped)));
 }
 
+/// The first pod is gone before its creation was recorded; a frontend has seen that, so it ended like any other.
+#[test]
+fn a_first_pod_that_was_seen_is_not_created_again_as_if_it_had_never_been() {
+    let table =
+        [(ClusterEvent::Drain, (2, 1, Some(PePhase::Running))), (ClusterEvent::Vanish, (1, 0, Some(PePhase::Stopped)))];
+    for (event, expected) in table {
+        // The one that created it dies; or it waits, in a crowd, for the pod to run.
+        for is_crowded in [false, true] {
+            let mut simulation = PeSimulation::new();
+            simulation.crowd(is_crowded);
+            if !is_crowded {
+                simulation.crash_after(1, true);
+            }
+            simulation.reconcile();
+            assert_eq!((launches(&simulation).0, simulation.pods().len()), (0, 1));
+            simulation.deliver_all();
+            simulation.happen(event);
+            settle(&mut simulation);
+            assert_eq!(launches(&simulation), expected, "{event:?} {is_crowded}");
+        }
+    }
+}
+
 /// The first pod of a launch ends unnoticed, and the second one, of the same name, takes its place.
 #[test]
 fn the_end_of_an_unnoticed_pod_is_not_taken_for_that_of_the_next_one_of_its_name() {
-    // It was drained and gone before its creation was noted; somebody deletes the second one.
+    // It was drained and gone before its creation was noted, while no frontend ran; somebody deletes the second one.
     let mut simulation = PeSimulation::new();
     simulation.crash_after(1, true);
     simulation.reconcile();
-    simulation.happen(ClusterEvent::Drain);
-    simulation.deliver_all();
+    simulation.happen_unseen(ClusterEvent::Drain);
     simulation.reconcile();
     assert_eq!(simulation.pods().len(), 1);
     simulation.happen(ClusterEvent::Vanish);

@@ -89,10 +89,12 @@ fn running() -> PeObservation {
         job: OwnerJob::There { created_at: None, generation: Some(1), committed_at: Some(at(-90)), suspended: false },
         template: Ok(template("t0", "p0")),
         pods: vec![pod(2)],
+        first_was_deleted: false,
         predecessors: Vec::new(),
         vanished: None,
         refusal: None,
         min_ready: Duration::ZERO,
+        is_crowded: false,
     };
     let status = decide(&observed).status;
     PeObservation { status, ..observed }

@@ -42,6 +42,34 @@ fn the_first_pod_is_created_then_recorded() {
 }
 
 #[test]
+fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
+    let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
+    let of = |pod: ObservedPod| PeObservation { now: at(3), pods: vec![pod], is_crowded: true, ..new() };
+    let decision = decide(&of(pending.clone()));
+    let expected = (PeAction::Describe, new().status, Some(at(10)));
+    assert_eq!((decision.action, decision.status, decision.wake_at), expected);
+
+    type Edit = fn(&mut PeObservation);
+    let table: [(&str, Edit); 9] = [
+        ("no crowd", |observed| observed.is_crowded = false),
+        ("late", |observed| observed.now = at(10)),
+        ("runs", |observed| observed.pods = vec![pod(1)]),
+        ("cannot run", |observed| observed.pods.iter_mut().for_each(|pod| pod.stage = Stage::Pending(why("No")))),
+        ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
+        ("is gone", |observed| observed.first_was_deleted = true),
+        ("a restart", |observed| observed.wanted.restart_requested = Some("now".to_owned())),
+        ("another text", |observed| observed.wanted.runtime_id = "r1".to_owned()),
+        ("other options", |observed| observed.template = Ok(template("t1", "p0"))),
+    ];
+    for (what, edit) in table {
+        let mut observed = of(pending.clone());
+        edit(&mut observed);
+        let action = decide(&observed).action;
+        assert_eq!(action, PeAction::Record(PeStatusChange::Launch(LaunchReason::First)), "{what}");
+    }
+}
+
+#[test]
 fn nothing_is_launched_while_something_is_missing_or_going() {
     let committed = |generation| OwnerJob::There { created_at: None, generation, committed_at: None, suspended: false };
     // the job, the ConfigMap of the text is there -> what is waited for

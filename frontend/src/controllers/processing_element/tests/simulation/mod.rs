@@ -134,6 +134,11 @@ impl PeSimulation {
         self.leader.newborn.note(&self.pe());
     }
 
+    /// Whether there are more calls than can be made.
+    pub(super) fn crowd(&self, is_crowded: bool) {
+        self.leader.connection.crowd(is_crowded);
+    }
+
     /// The process dies at this call of its next reconcile, before or after the call has its effect.
     pub(super) fn crash_after(&self, calls: usize, has_effect: bool) {
         self.leader.connection.fail(Fault { after: calls, of_writes: false, has_effect, is_last: true });
