@@ -9,7 +9,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in files {
         println!("cargo::rerun-if-changed={file}");
     }
-    let descriptors = protox::compile(files, ["."])?;
+    let mut compiler = protox::Compiler::new(["."])?;
+    // With comments: whoever asks by reflection reads the documentation.
+    compiler.include_source_info(true).include_imports(true).open_files(files)?;
+    let descriptors = compiler.file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()

@@ -130,6 +130,10 @@ pub(crate) struct TimeOuts {
     #[arg(long, env = "STREAMS_RESIZE_CALL_SECONDS", default_value = "30", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) resize_call_seconds: Duration,
 
+    /// A compilation for a resize that has no answer after this time is asked of a second replica as well
+    #[arg(long, env = "STREAMS_RESIZE_HEDGE_SECONDS", default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) resize_hedge_seconds: Duration,
+
     /// Rendering the texts of a generation, retries included
     #[arg(long, env = "STREAMS_RENDER_CALL_SECONDS", default_value = "120", value_name = "SECONDS", value_parser = seconds)]
     pub(crate) render_call_seconds: Duration,
@@ -194,6 +198,7 @@ impl RunOptions {
         fusion::ClientOptions {
             submit_deadline: self.time_outs.submit_call_seconds,
             resize_deadline: self.time_outs.resize_call_seconds,
+            hedge_after: self.time_outs.resize_hedge_seconds,
             render_deadline: self.time_outs.render_call_seconds,
             ..fusion::ClientOptions::new(self.fusion_services.clone())
         }

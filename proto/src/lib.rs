@@ -1,8 +1,8 @@
 //! The gRPC contract of streams-operator.
 //!
 //! [`fusion`] is spoken between the frontend and the fusion service, [`elasticity`] between load balancers and the
-//! frontend. The `.proto` files beside this crate are the documentation; [`DESCRIPTOR_SET`] carries them, comments left
-//! out, to reflection.
+//! frontend. The `.proto` files beside this crate are the documentation; [`DESCRIPTOR_SET`] carries them, with their
+//! comments, to reflection.
 //!
 //! Knows: messages. Must not know: what anybody does with them.
 

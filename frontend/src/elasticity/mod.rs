@@ -9,6 +9,7 @@
 //! * [`view`] — the shared mirrors of jobs and regions, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `desired_widths` — writes desired widths.
+//! * `deadline` — how long a caller waits.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!
@@ -17,6 +18,7 @@
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
 //! the service as a tower service, so that a layer which authenticates goes around it.
 
+mod deadline;
 mod desired_widths;
 pub mod errors;
 pub mod outcome;
@@ -28,17 +30,26 @@ use self::view::ClusterView;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+/// Requests that wait at the same time; further ones are refused before anything is written.
+const MOST_WAITING: usize = 2048;
 
 /// The service.
 pub struct Elasticity<V> {
     client: Client,
     view: Arc<V>,
     longest_wait: Duration,
+    waiting: Arc<Semaphore>,
+    stopping: CancellationToken,
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`.
+    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`, and
+    /// none any more once [`server::serve`] is to stop.
     pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
-        Self { client, view, longest_wait }
+        let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
+        Self { client, view, longest_wait, waiting, stopping }
     }
 }

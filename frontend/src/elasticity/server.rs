@@ -2,8 +2,10 @@
 
 use super::Elasticity;
 use super::view::ClusterView;
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use streams_proto::DESCRIPTOR_SET;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityServiceServer;
@@ -11,9 +13,13 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Server;
+use tonic_health::server::HealthReporter;
 
-/// Requests in progress on one connection.
-const CONCURRENCY: usize = 256;
+/// Calls at a time on one connection. Those that wait for a resize are counted in all (`MOST_WAITING`), so that they
+/// are not in front of others.
+const CONCURRENCY: u32 = 1024;
+/// How often is looked whether what the service sees is still fresh.
+const LOOK: Duration = Duration::from_secs(1);
 /// A request names at most some hundred regions.
 const MAX_REQUEST: usize = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -26,7 +32,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Serves until `shutdown` is done; requests that wait are then ended after `grace`.
+/// Serves until `shutdown` is done. Then health says so, requests that wait are ended at once, and others have `grace`.
 ///
 /// # Errors
 /// When reflection cannot be built or the listener fails.
@@ -37,7 +43,8 @@ pub async fn serve<V: ClusterView>(
     grace: Duration,
 ) -> anyhow::Result<()> {
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_serving::<ElasticityServiceServer<Elasticity<V>>>().await;
+    let (view, stopping) = (Arc::clone(&service.view), service.stopping.clone());
+    let watched = report_health::<V>(health.clone(), view);
     let reflection = |builder: tonic_reflection::server::Builder<'static>| {
         builder
             .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
@@ -54,15 +61,19 @@ pub async fn serve<V: ClusterView>(
         .max_decoding_message_size(MAX_REQUEST);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let server = Server::builder()
-        .concurrency_limit_per_connection(CONCURRENCY)
+        .max_concurrent_streams(CONCURRENCY)
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .add_service(health_service)
         .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1()?)
         .add_service(reflection(tonic_reflection::server::Builder::configure()).build_v1alpha()?)
         .add_service(elasticity)
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
-            shutdown.await;
+            tokio::select! {
+                () = shutdown => {}
+                never = watched => match never {},
+            }
             health.set_not_serving::<ElasticityServiceServer<Elasticity<V>>>().await;
+            stopping.cancel();
             let _ = stop.send(true);
         });
     let out_of_patience = async move {
@@ -75,5 +86,24 @@ pub async fn serve<V: ClusterView>(
     tokio::select! {
         served = server => Ok(served?),
         () = out_of_patience => Ok(()),
+    }
+}
+
+/// Lets health say whether what the service sees can be relied on.
+async fn report_health<V: ClusterView>(health: HealthReporter, view: Arc<V>) -> Infallible {
+    let mut said = None;
+    loop {
+        let problem = view.too_old();
+        if said != Some(problem.is_none()) {
+            said = Some(problem.is_none());
+            match problem {
+                None => health.set_serving::<ElasticityServiceServer<Elasticity<V>>>().await,
+                Some(problem) => {
+                    tracing::warn!(problem, "the elasticity API does not see the cluster as it is");
+                    health.set_not_serving::<ElasticityServiceServer<Elasticity<V>>>().await;
+                }
+            }
+        }
+        tokio::time::sleep(LOOK).await;
     }
 }

@@ -3,9 +3,10 @@
 use super::desired_widths::{find, not_found};
 use super::outcome::{self, ResizeOutcome, WrittenWidth};
 use super::view::ClusterView;
-use super::{Elasticity, errors};
+use super::{Elasticity, MOST_WAITING, deadline, errors};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{Job, RequestedWidths};
 use streams_process::telemetry;
@@ -26,8 +27,14 @@ impl<V: ClusterView> Elasticity<V> {
         self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
     }
 
-    async fn resize_traced(&self, request: ResizeRequest) -> Result<Response<ResizeResponse>, Status> {
+    /// `within` is how long the caller waits.
+    async fn resize_traced(
+        &self,
+        request: ResizeRequest,
+        within: Option<Duration>,
+    ) -> Result<Response<ResizeResponse>, Status> {
         check(&request)?;
+        let deadline = Instant::now() + within.map_or(self.longest_wait, |within| within.min(self.longest_wait));
         let wait_for = match WaitFor::try_from(request.wait_for) {
             Ok(WaitFor::Unspecified) => WaitFor::Committed,
             Ok(wait_for) => wait_for,
@@ -42,9 +49,10 @@ impl<V: ClusterView> Elasticity<V> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(name, why));
         }
+        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
         let written = self.write_desired(&job, &request.regions).await?;
         tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
-        match self.wait(namespace, name, before, &written, wait_for).await? {
+        match self.wait(namespace, name, before, &written, wait_for, deadline).await? {
             ResizeOutcome::Done { generation, changes } => {
                 let job = self.view.job(namespace, name);
                 let objects = self.view.regions(namespace, Some(name));
@@ -80,21 +88,22 @@ impl<V: ClusterView> Elasticity<V> {
         before: Option<u64>,
         written: &[WrittenWidth],
         wait_for: WaitFor,
+        deadline: Instant,
     ) -> Result<ResizeOutcome, Status> {
-        let deadline = Instant::now() + self.longest_wait;
         let mut changes = self.view.changes();
         loop {
             changes.mark_unchanged();
             let regions = self.view.regions(namespace, Some(job));
             let observed = self.view.job(namespace, job);
             match outcome::assess(written, before, wait_for, observed.as_deref(), &regions) {
-                ResizeOutcome::Waiting(what) => match timeout_at(deadline, changes.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Status::unavailable("the server is shutting down")),
-                    Err(_) => {
-                        let message = format!("still waiting for {what}; the widths stay desired");
-                        return Err(Status::deadline_exceeded(message));
-                    }
+                ResizeOutcome::Waiting(what) => tokio::select! {
+                    biased;
+                    () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),
+                    changed = timeout_at(deadline, changes.changed()) => match changed {
+                        Ok(Ok(())) => {}
+                        Ok(Err(_)) => return Err(errors::shutting_down(&what)),
+                        Err(_) => return Err(errors::still_waiting(&what)),
+                    },
                 },
                 outcome => return Ok(outcome),
             }
@@ -142,7 +151,8 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         if let Some(Ok(trace)) = request.metadata().get(telemetry::TRACE_PARENT).map(|value| value.to_str()) {
             telemetry::continue_trace(&span, trace);
         }
-        self.resize_traced(request.into_inner()).instrument(span).await
+        let within = deadline::wait_of(request.metadata());
+        self.resize_traced(request.into_inner(), within).instrument(span).await
     }
 
     async fn get_region(&self, request: Request<GetRegionRequest>) -> Result<Response<Region>, Status> {

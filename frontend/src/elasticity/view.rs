@@ -14,6 +14,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The regions of a job, or of all jobs of the namespace, in any order.
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
 
+    /// Why what is seen may be too old to be relied on, if it is.
+    fn too_old(&self) -> Option<String>;
+
     /// Marked as changed whenever a job or region may have changed.
     fn changes(&self) -> watch::Receiver<u64>;
 }
@@ -28,6 +31,11 @@ impl ClusterView for Mirrors {
             Some(job) => self.parallel_regions.of_job(&Key::new(namespace, job)).collect(),
             None => self.parallel_regions.of_namespace(namespace).collect(),
         }
+    }
+
+    fn too_old(&self) -> Option<String> {
+        let mut problems = self.health().into_iter().filter_map(|(kind, problem)| Some((kind, problem?)));
+        problems.next().map(|(kind, problem)| format!("watch of {kind}: {problem}"))
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -1,28 +1,19 @@
-//! Calls with a deadline, spread over replicas (rules call-15 and call-16).
+//! What is called, and what is sent (rules call-15 and call-16).
 
-use super::error::{FusionError, Verdict, verdict};
-use super::replicas::Replicas;
-use backon::BackoffBuilder;
-use std::collections::BTreeSet;
-use std::future::Future;
+use super::error::FusionError;
+use super::replicas::{Lane, Replicas};
+use super::tries::{Call, answer_of};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_process::telemetry;
-use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
-use streams_proto::fusion::v1::{Blob, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
-use tokio::time::{Instant, sleep, timeout_at};
-use tonic::codec::CompressionEncoding;
+use streams_proto::fusion::v1::{Blob, Compilation, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
+use tokio::time::Instant;
+use tonic::Request;
 use tonic::metadata::MetadataValue;
-use tonic::transport::Channel;
-use tonic::{Request, Status};
 
 /// Content up to this size is sent at once; above it, only when a replica asks.
 const INLINE: usize = 16 << 10;
-/// A plan of the largest job allowed, with room.
-const MAX_RESPONSE: usize = 512 << 20;
-/// The largest request allowed by the contract, with room.
-const MAX_REQUEST: usize = 192 << 20;
-
 /// How long calls may take, all attempts together.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -32,6 +23,8 @@ pub struct ClientOptions {
     pub submit_deadline: Duration,
     /// A resize.
     pub resize_deadline: Duration,
+    /// A resize that has no answer after this time is asked of a second replica as well.
+    pub hedge_after: Duration,
     /// Rendering of one call's PEs.
     pub render_deadline: Duration,
     /// The largest AADL text that is accepted, in bytes.
@@ -45,6 +38,7 @@ impl ClientOptions {
             addresses,
             submit_deadline: Duration::from_secs(60),
             resize_deadline: Duration::from_secs(30),
+            hedge_after: Duration::from_secs(1),
             render_deadline: Duration::from_secs(120),
             max_text: 256 << 20,
         }
@@ -72,12 +66,18 @@ impl Client {
     /// See [`FusionError`].
     pub async fn submit(&self, request: SubmitRequest) -> Result<SubmitResponse, FusionError> {
         let lean = SubmitRequest { compilation: request.compilation.clone().map(without_content) };
-        let deadline = Instant::now() + self.options.submit_deadline;
-        let call = |mut client: FusionServiceClient<Channel>, full: bool| {
-            let request = traced(if full { request.clone() } else { lean.clone() }, deadline);
-            async move { client.submit(request).await }
+        let call = Call {
+            application: application(request.compilation.as_ref()),
+            lane: Lane::Others,
+            deadline: Instant::now() + self.options.submit_deadline,
+            hedge_after: None,
+            is_stream: false,
         };
-        self.unary(deadline, call).await
+        answer_of(&self.replicas, &call, |mut client, full, until| {
+            let request = traced(if full { request.clone() } else { lean.clone() }, until);
+            async move { client.submit(request).await.map(tonic::Response::into_inner) }
+        })
+        .await
     }
 
     /// Compiles a running job for other widths. Contents of ADL and layout must be in the request.
@@ -88,96 +88,27 @@ impl Client {
         let mut lean = request.clone();
         lean.compilation = lean.compilation.map(without_content);
         lean.layout = lean.layout.map(lean_blob);
-        let deadline = Instant::now() + self.options.resize_deadline;
-        let call = |mut client: FusionServiceClient<Channel>, full: bool| {
-            let request = traced(if full { request.clone() } else { lean.clone() }, deadline);
-            async move { client.resize(request).await }
+        let call = Call {
+            application: application(request.compilation.as_ref()),
+            lane: Lane::Resizes,
+            deadline: Instant::now() + self.options.resize_deadline,
+            hedge_after: Some(self.options.hedge_after),
+            is_stream: false,
         };
-        self.unary(deadline, call).await
+        answer_of(&self.replicas, &call, |mut client, full, until| {
+            let request = traced(if full { request.clone() } else { lean.clone() }, until);
+            async move { client.resize(request).await.map(tonic::Response::into_inner) }
+        })
+        .await
     }
 
     pub(super) fn options(&self) -> &ClientOptions {
         &self.options
     }
 
-    async fn unary<T, F, Fut>(&self, deadline: Instant, call: F) -> Result<T, FusionError>
-    where
-        F: Fn(FusionServiceClient<Channel>, bool) -> Fut,
-        Fut: Future<Output = Result<tonic::Response<T>, Status>>,
-    {
-        self.attempts(deadline, |client, full| {
-            let answer = call(client, full);
-            async move { answer.await.map(tonic::Response::into_inner) }
-        })
-        .await
+    pub(super) fn replicas(&self) -> &Arc<Replicas> {
+        &self.replicas
     }
-
-    /// Runs `attempt` until it succeeds, fails for good, or the deadline passes. Its second argument says whether to
-    /// send contents.
-    pub(super) async fn attempts<T, F, Fut>(&self, deadline: Instant, mut attempt: F) -> Result<T, FusionError>
-    where
-        F: FnMut(FusionServiceClient<Channel>, bool) -> Fut,
-        Fut: Future<Output = Result<T, Status>>,
-    {
-        let mut pauses = backon::ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(50))
-            .with_max_delay(Duration::from_secs(2))
-            .with_jitter()
-            .without_max_times()
-            .build();
-        let mut tried = BTreeSet::new();
-        let mut full = false;
-        loop {
-            let late = |last: &FusionError| FusionError::DeadlineExceeded(last.to_string());
-            let chosen = match timeout_at(deadline, self.replicas.choose(&tried)).await {
-                Ok(Ok(chosen)) => chosen,
-                Ok(Err(message)) => return Err(FusionError::Unavailable(message)),
-                Err(_) => return Err(FusionError::DeadlineExceeded("no replica was found".to_owned())),
-            };
-            let client = connect(chosen.channel());
-            let status = match timeout_at(deadline, attempt(client, full)).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => status,
-                Err(_) => return Err(FusionError::DeadlineExceeded(format!("{} did not answer", chosen.address()))),
-            };
-            match verdict(&status) {
-                Verdict::Final(error) => return Err(error),
-                Verdict::SendContent(error) if full => return Err(error),
-                Verdict::SendContent(_) => full = true,
-                Verdict::Elsewhere(error, delay) => {
-                    tracing::debug!(replica = %chosen.address(), %error, "asking another replica");
-                    chosen.failed();
-                    let fresh = tried.insert(chosen.address());
-                    // Another replica may answer at once; a round through all of them is followed by a pause.
-                    let pause = match delay {
-                        Some(delay) => delay,
-                        None if fresh && tried.len() == 1 => Duration::ZERO,
-                        None => pauses.next().unwrap_or(Duration::from_secs(2)),
-                    };
-                    // The transport ends a call a moment before the deadline, as a cancellation.
-                    if Instant::now() + Duration::from_millis(20) >= deadline {
-                        return Err(late(&error));
-                    }
-                    if Instant::now() + pause >= deadline {
-                        return Err(error);
-                    }
-                    drop(chosen);
-                    sleep(pause).await;
-                    if !fresh {
-                        tried.clear();
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn connect(channel: Channel) -> FusionServiceClient<Channel> {
-    FusionServiceClient::new(channel)
-        .send_compressed(CompressionEncoding::Zstd)
-        .accept_compressed(CompressionEncoding::Zstd)
-        .max_decoding_message_size(MAX_RESPONSE)
-        .max_encoding_message_size(MAX_REQUEST)
 }
 
 /// A request with the remaining time and the trace context of the current span.
@@ -195,9 +126,12 @@ pub(super) fn lean_blob(blob: Blob) -> Blob {
     Blob { content, ..blob }
 }
 
-pub(super) fn without_content(
-    mut compilation: streams_proto::fusion::v1::Compilation,
-) -> streams_proto::fusion::v1::Compilation {
+pub(super) fn without_content(mut compilation: Compilation) -> Compilation {
     compilation.adl = compilation.adl.map(lean_blob);
     compilation
+}
+
+/// Digest of the ADL, by which replicas are preferred.
+pub(super) fn application(compilation: Option<&Compilation>) -> Bytes {
+    compilation.and_then(|compilation| compilation.adl.as_ref()).map(|adl| adl.sha256.clone()).unwrap_or_default()
 }

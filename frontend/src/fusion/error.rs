@@ -1,8 +1,10 @@
 //! Errors of the fusion service, decoded from `google.rpc` details, told apart by what to do (rule call-17).
 
-use std::fmt;
+use std::error::Error;
+use std::net::SocketAddr;
 use std::time::Duration;
-use tonic::{Code, Status};
+use std::{fmt, iter};
+use tonic::{Code, ConnectError, Status, TimeoutExpired};
 use tonic_types::StatusExt;
 
 /// One thing that is wrong with an application or a request.
@@ -36,6 +38,8 @@ pub enum FusionError {
     InputMissing(String),
     /// No replica could answer now.
     Unavailable(String),
+    /// Replicas ended while they worked on it, perhaps because of it.
+    ReplicasLost(String),
     /// The deadline passed.
     DeadlineExceeded(String),
     /// A replica answered against the contract, or failed inside.
@@ -45,7 +49,7 @@ pub enum FusionError {
 impl FusionError {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::DeadlineExceeded(_) | Self::Internal(_))
+        matches!(self, Self::Unavailable(_) | Self::ReplicasLost(_) | Self::DeadlineExceeded(_) | Self::Internal(_))
     }
 }
 
@@ -61,13 +65,14 @@ impl fmt::Display for FusionError {
             Self::OtherCompiler(m) => write!(f, "the plan was made by another compiler: {m}"),
             Self::InputMissing(m) => write!(f, "the fusion service asks for content that is not known: {m}"),
             Self::Unavailable(m) => write!(f, "the fusion service is not available: {m}"),
+            Self::ReplicasLost(m) => write!(f, "the fusion service may not survive this request: {m}"),
             Self::DeadlineExceeded(m) => write!(f, "the fusion service did not answer in time: {m}"),
             Self::Internal(m) => write!(f, "the fusion service failed: {m}"),
         }
     }
 }
 
-impl std::error::Error for FusionError {}
+impl Error for FusionError {}
 
 /// What to do about a failed attempt.
 #[derive(Debug)]
@@ -76,18 +81,34 @@ pub(super) enum Verdict {
     Final(FusionError),
     /// The replica lacks inputs: send them.
     SendContent(FusionError),
-    /// Ask another replica, not before the delay if there is one.
-    Elsewhere(FusionError, Option<Duration>),
+    /// The replica has enough to do, and says for how long: ask another one.
+    Overloaded(FusionError, Option<Duration>),
+    /// Nothing was sent: there is no connection.
+    Unreachable(FusionError),
+    /// The connection broke, or nothing came through it any more, after the request was sent.
+    Lost(FusionError),
+    /// Ask another replica.
+    Elsewhere(FusionError),
+}
+
+impl Verdict {
+    /// A replica did not answer in the time that a try has.
+    pub(super) fn silent(replica: SocketAddr) -> Self {
+        Self::Elsewhere(FusionError::DeadlineExceeded(format!("{replica} did not answer")))
+    }
 }
 
 /// Reads a status by the rules at the top of `fusion.proto`.
 pub(super) fn verdict(status: &Status) -> Verdict {
+    if let Some(source) = status.source() {
+        return of_transport(status, source);
+    }
     let details = status.get_error_details();
     let reason = details.error_info().map_or("", |info| info.reason.as_str());
     let message = status.message().to_owned();
     match (status.code(), reason) {
         (_, "INPUT_MISSING") => Verdict::SendContent(FusionError::InputMissing(message)),
-        (_, "OTHER_COMPILER") => Verdict::Elsewhere(FusionError::OtherCompiler(message), None),
+        (_, "OTHER_COMPILER") => Verdict::Elsewhere(FusionError::OtherCompiler(message)),
         (Code::InvalidArgument, "LAYOUT_REJECTED") => Verdict::Final(FusionError::LayoutRejected(message)),
         (Code::InvalidArgument, _) => {
             let metadata = |key: &str| details.error_info().and_then(|info| info.metadata.get(key).cloned());
@@ -102,21 +123,41 @@ pub(super) fn verdict(status: &Status) -> Verdict {
         }
         (Code::ResourceExhausted, _) => {
             let delay = details.retry_info().and_then(|info| info.retry_delay);
-            Verdict::Elsewhere(FusionError::Unavailable(message), delay)
+            Verdict::Overloaded(FusionError::Unavailable(message), delay)
         }
-        (Code::Unavailable, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
         // Our own cancellation never gets here: the future is gone. A server that cancels is going away.
-        (Code::Cancelled | Code::Aborted, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
-        (Code::DeadlineExceeded, _) => Verdict::Final(FusionError::DeadlineExceeded(message)),
-        // A broken connection shows up as an unknown error with a transport error as its source.
-        (Code::Unknown, _) => Verdict::Elsewhere(FusionError::Unavailable(message), None),
-        _ => Verdict::Elsewhere(FusionError::Internal(message), None),
+        (Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown, _) => {
+            Verdict::Elsewhere(FusionError::Unavailable(message))
+        }
+        // Of the try; there may be time for another one.
+        (Code::DeadlineExceeded, _) => Verdict::Elsewhere(FusionError::DeadlineExceeded(message)),
+        _ => Verdict::Elsewhere(FusionError::Internal(message)),
     }
+}
+
+/// Reads a status that no replica has sent: the transport made it, from this error.
+fn of_transport(status: &Status, source: &(dyn Error + 'static)) -> Verdict {
+    let chain = || iter::successors(Some(source), |error: &&'_ (dyn Error + 'static)| Error::source(*error));
+    let last = chain().last().map_or_else(String::new, ToString::to_string);
+    let message = if last.is_empty() || status.message().contains(&last) {
+        status.message().to_owned()
+    } else {
+        format!("{}: {last}", status.message())
+    };
+    if chain().any(|error| error.is::<TimeoutExpired>()) {
+        return Verdict::Elsewhere(FusionError::DeadlineExceeded(message));
+    }
+    // What was still waiting for a connection is cancelled when there is none.
+    if status.code() == Code::Cancelled || chain().any(|error| error.is::<ConnectError>()) {
+        return Verdict::Unreachable(FusionError::Unavailable(message));
+    }
+    Verdict::Lost(FusionError::Unavailable(message))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
     use tonic_types::ErrorDetails;
 
     fn info(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
@@ -148,16 +189,22 @@ mod tests {
             (with(Code::FailedPrecondition, "INPUT_MISSING"), "send content"),
             (with(Code::FailedPrecondition, "OTHER_COMPILER"), "elsewhere"),
             (with(Code::InvalidArgument, "LAYOUT_REJECTED"), "final"),
-            (with(Code::ResourceExhausted, "OVERLOADED"), "elsewhere"),
+            (with(Code::ResourceExhausted, "OVERLOADED"), "overloaded"),
             (Status::unavailable("m"), "elsewhere"),
             (Status::unknown("transport error"), "elsewhere"),
             (Status::internal("m"), "elsewhere"),
-            (Status::deadline_exceeded("m"), "final"),
+            (Status::deadline_exceeded("m"), "elsewhere"),
+            (Status::from_error(ConnectError("refused".into()).into()), "unreachable"),
+            (Status::from_error(TimeoutExpired(()).into()), "elsewhere"),
+            (Status::from_error(io::Error::from(io::ErrorKind::BrokenPipe).into()), "lost"),
         ] {
             let verdict = match verdict(&status) {
                 Verdict::Final(_) => "final",
                 Verdict::SendContent(_) => "send content",
-                Verdict::Elsewhere(..) => "elsewhere",
+                Verdict::Overloaded(..) => "overloaded",
+                Verdict::Unreachable(_) => "unreachable",
+                Verdict::Lost(_) => "lost",
+                Verdict::Elsewhere(_) => "elsewhere",
             };
             assert_eq!(verdict, expected, "{status:?}");
         }
@@ -167,7 +214,7 @@ mod tests {
     fn an_overloaded_replica_says_when() {
         let mut details = info("OVERLOADED", &[]);
         details.set_retry_info(Some(Duration::from_millis(300)));
-        let Verdict::Elsewhere(_, delay) = verdict(&Status::with_error_details(Code::ResourceExhausted, "m", details))
+        let Verdict::Overloaded(_, delay) = verdict(&Status::with_error_details(Code::ResourceExhausted, "m", details))
         else {
             panic!("final")
         };

@@ -1,7 +1,9 @@
 //! The client side of the fusion service.
 //!
 //! * [`Client`] — `submit`, `resize`, `render`: every call has a deadline and goes to another replica when one fails.
-//! * [`replicas`] — which replicas there are, and which one to ask next.
+//! * `tries` — one call, tried until a replica answers.
+//! * `replicas` — which replicas there are, and how they are.
+//! * `preference` — pure: which one a call goes to.
 //! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile
 //!   anew.
 //!
@@ -11,10 +13,12 @@
 
 mod client;
 mod error;
+mod preference;
 mod render;
-pub mod replicas;
+mod replicas;
 #[cfg(test)]
 mod tests;
+mod tries;
 
 pub use client::{Client, ClientOptions};
 pub use error::{FusionError, Problem};

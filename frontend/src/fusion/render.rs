@@ -1,17 +1,24 @@
 //! The stream of AADL texts, checked and resumed (rule call-16).
 
-use super::client::{Client, lean_blob, traced, without_content};
+use super::client::{Client, application, lean_blob, traced, without_content};
 use super::error::FusionError;
+use super::replicas::Lane;
+use super::tries::{Call, answer_of};
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use streams_proto::fusion::v1::render_response::Part;
 use streams_proto::fusion::v1::{RenderRequest, RenderResponse};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+
+/// How long a replica may say nothing between two parts of its answer: the largest application compiles in a part of
+/// that.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The AADL of one PE.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,35 +70,47 @@ async fn render(
     // How many PEs have been delivered: a new attempt asks for the others.
     let done = AtomicUsize::new(0);
     let broken = OnceLock::new();
-    let result = client
-        .attempts(deadline, |mut service, full| {
-            let mut request = if full { request.clone() } else { lean.clone() };
-            let (done, broken) = (&done, &broken);
-            async move {
-                request.pe_ids.drain(..done.load(Ordering::Relaxed));
-                let wanted = request.pe_ids.clone();
-                let mut stream = service.render(traced(request, deadline)).await?.into_inner();
-                for pe_id in wanted {
-                    match next_text(&mut stream, pe_id, max_text).await? {
-                        Ok(text) => {
-                            // The receiver is gone: nobody wants the rest.
-                            if sink.send(Ok(text)).await.is_err() {
-                                return Ok(());
-                            }
-                            done.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(message) => {
-                            let _ = broken.set(message);
+    let call = Call {
+        application: application(request.compilation.as_ref()),
+        lane: Lane::Others,
+        deadline,
+        hedge_after: None,
+        is_stream: true,
+    };
+    let result = answer_of(client.replicas(), &call, |mut service, full, _| {
+        let mut request = if full { request.clone() } else { lean.clone() };
+        let (done, broken) = (&done, &broken);
+        async move {
+            request.pe_ids.drain(..done.load(Ordering::Relaxed));
+            let wanted = request.pe_ids.clone();
+            let mut stream = spoken(service.render(traced(request, deadline))).await?.into_inner();
+            for pe_id in wanted {
+                match next_text(&mut stream, pe_id, max_text).await? {
+                    Ok(text) => {
+                        // The receiver is gone: nobody wants the rest.
+                        if sink.send(Ok(text)).await.is_err() {
                             return Ok(());
                         }
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(message) => {
+                        let _ = broken.set(message);
+                        return Ok(());
                     }
                 }
-                Ok(())
             }
-        })
-        .await;
+            Ok(())
+        }
+    })
+    .await;
     result?;
     broken.into_inner().map_or(Ok(()), |message| Err(FusionError::Internal(message)))
+}
+
+/// What a replica says next, unless it is silent for too long.
+async fn spoken<T>(next: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let silent = |_| Status::unavailable(format!("nothing came for {SILENCE:?}"));
+    timeout(SILENCE, next).await.map_err(silent)?
 }
 
 /// Reads one text. The inner error is an answer against the contract.
@@ -100,7 +119,7 @@ async fn next_text(
     pe_id: u64,
     max_text: usize,
 ) -> Result<Result<RenderedText, String>, Status> {
-    let start = match stream.message().await? {
+    let start = match spoken(stream.message()).await? {
         Some(RenderResponse { part: Some(Part::Start(start)) }) if start.pe_id == pe_id => start,
         Some(_) => return Ok(Err(format!("PE {pe_id} was asked for, something else came"))),
         None => return Err(Status::unavailable(format!("the stream ended before PE {pe_id}"))),
@@ -117,7 +136,7 @@ async fn next_text(
     let mut text = BytesMut::with_capacity(size.min(1 << 20));
     let mut hash = Sha256::new();
     while text.len() < size {
-        match stream.message().await? {
+        match spoken(stream.message()).await? {
             Some(RenderResponse { part: Some(Part::Chunk(chunk)) }) if chunk.len() <= size - text.len() => {
                 hash.update(&chunk);
                 text.extend_from_slice(&chunk);

@@ -1,76 +1,131 @@
-//! Which replicas of the fusion service there are, and which one to ask (rule call-15).
+//! Which replicas of the fusion service there are, how they are, and which one to ask (rule call-15).
 //!
-//! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas and is
-//! resolved again every [`REFRESH`]. The replica with the fewest calls in flight is asked, among equals the one asked
-//! longest ago; one that failed is left alone for a moment unless there is no other. Connections are made when first
-//! needed and kept.
+//! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas. Names are
+//! resolved beside the calls, every [`REFRESH`] and as soon as a replica cannot be reached; no call waits for that but
+//! the first. A replica that failed is left alone, longer each time that it fails again. Connections are made when
+//! first needed and kept; resizes have their own, so that the texts of a submission are not in front of them.
 
+use super::preference::{Candidate, bound, preferred};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
 /// How long a resolved name is believed.
 const REFRESH: Duration = Duration::from_secs(5);
-/// How long a replica that failed is left alone.
+/// Names are not resolved more often, whatever fails.
+const LEAST_BETWEEN: Duration = Duration::from_millis(500);
+/// How long a replica that failed is left alone the first time, and at most.
 const REST: Duration = Duration::from_secs(2);
+const LONGEST_REST: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The replicas behind some addresses.
-#[derive(Debug)]
-pub struct Replicas {
-    names: Vec<String>,
-    state: Mutex<ResolvedReplicas>,
+/// What a connection is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    Resizes,
+    Others,
 }
 
-#[derive(Debug, Default)]
-struct ResolvedReplicas {
-    resolved: Option<Instant>,
-    choices: usize,
-    replicas: BTreeMap<SocketAddr, Arc<Replica>>,
+/// The replicas behind some addresses.
+#[derive(Debug)]
+pub(super) struct Replicas {
+    names: Vec<String>,
+    replicas: Mutex<BTreeMap<SocketAddr, Arc<Replica>>>,
+    /// Somebody resolves the names again and again.
+    is_followed: AtomicBool,
+    /// The addresses may be out of date.
+    doubt: Notify,
 }
 
 /// One replica.
 #[derive(Debug)]
 struct Replica {
     address: SocketAddr,
-    channel: Channel,
+    resizes: Channel,
+    others: Channel,
     in_flight: AtomicUsize,
-    /// Number of the last choice that fell on it.
-    last_chosen: AtomicUsize,
-    rests_until: Mutex<Option<Instant>>,
+    rest: Mutex<Rest>,
+}
+
+/// How a replica has done.
+#[derive(Debug, Default)]
+struct Rest {
+    /// How often it has failed since it answered last.
+    failures: u32,
+    until: Option<Instant>,
 }
 
 /// A replica that was chosen for a call; counts as busy until dropped.
 #[derive(Debug)]
-pub struct Chosen {
+pub(super) struct Chosen {
     replica: Arc<Replica>,
+    lane: Lane,
 }
 
 impl Chosen {
     /// The connection, made on first use.
-    pub fn channel(&self) -> Channel {
-        self.replica.channel.clone()
+    pub(super) fn channel(&self) -> Channel {
+        match self.lane {
+            Lane::Resizes => self.replica.resizes.clone(),
+            Lane::Others => self.replica.others.clone(),
+        }
     }
 
     /// Where the replica is.
-    pub fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.replica.address
     }
 
+    /// Says that the replica answered.
+    pub(super) fn answered(&self) {
+        *lock(&self.replica.rest) = Rest::default();
+    }
+
     /// Says that the replica failed.
-    pub fn failed(&self) {
-        *lock(&self.replica.rests_until) = Some(Instant::now() + REST);
+    pub(super) fn failed(&self) {
+        let mut rest = lock(&self.replica.rest);
+        let length = REST.saturating_mul(1 << rest.failures.min(8)).min(LONGEST_REST);
+        *rest = Rest { failures: rest.failures.saturating_add(1), until: Some(Instant::now() + length) };
+    }
+
+    /// Says that the replica has enough to do for so long.
+    pub(super) fn has_enough(&self, length: Duration) {
+        lock(&self.replica.rest).until = Some(Instant::now() + length.min(LONGEST_REST));
     }
 }
 
 impl Drop for Chosen {
     fn drop(&mut self) {
         self.replica.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Replica {
+    fn new(address: SocketAddr) -> Result<Self, String> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| format!("{address}: {error}"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true);
+        let (resizes, others) = (endpoint.connect_lazy(), endpoint.connect_lazy());
+        Ok(Self { address, resizes, others, in_flight: AtomicUsize::new(0), rest: Mutex::default() })
+    }
+
+    fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
+        Candidate {
+            address: self.address,
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            is_tried: tried.contains(&self.address),
+            is_resting: lock(&self.rest).until.is_some_and(|until| until > now),
+        }
     }
 }
 
@@ -81,82 +136,118 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Replicas {
     /// The replicas behind `host:port` addresses; `http://` in front is allowed.
-    pub fn new(addresses: impl IntoIterator<Item = String>) -> Self {
+    pub(super) fn new(addresses: impl IntoIterator<Item = String>) -> Self {
         let names = addresses
             .into_iter()
             .map(|a| a.trim_start_matches("http://").trim_end_matches('/').to_owned())
             .filter(|a| !a.is_empty())
             .collect();
-        Self { names, state: Mutex::default() }
+        Self { names, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
     }
 
-    /// Chooses a replica, one that is not in `tried` if possible.
+    /// Chooses a replica for a call about this application, one that was not tried if possible.
     ///
     /// # Errors
     /// A sentence when no name can be resolved.
-    pub async fn choose(&self, tried: &BTreeSet<SocketAddr>) -> Result<Chosen, String> {
-        self.resolve().await?;
+    pub(super) async fn choose(
+        self: &Arc<Self>,
+        application: &[u8],
+        lane: Lane,
+        tried: &BTreeSet<SocketAddr>,
+    ) -> Result<Chosen, String> {
+        self.follow().await?;
+        let replicas = lock(&self.replicas);
         let now = Instant::now();
-        let mut state = lock(&self.state);
-        state.choices += 1;
-        let best = state.replicas.values().min_by_key(|r| {
-            let resting = lock(&r.rests_until).is_some_and(|until| until > now);
-            (
-                tried.contains(&r.address),
-                resting,
-                r.in_flight.load(Ordering::Relaxed),
-                r.last_chosen.load(Ordering::Relaxed),
-            )
-        });
-        let replica = Arc::clone(best.ok_or_else(|| format!("{} has no address", self.names.join(", ")))?);
-        replica.in_flight.fetch_add(1, Ordering::Relaxed);
-        replica.last_chosen.store(state.choices, Ordering::Relaxed);
-        Ok(Chosen { replica })
+        let candidates: Vec<_> = replicas.values().map(|replica| replica.candidate(now, tried)).collect();
+        let address = preferred(application, &candidates);
+        let replica = address.and_then(|address| replicas.get(&address));
+        let replica = replica.ok_or_else(|| format!("{} has no address", self.names.join(", ")))?;
+        Ok(Chosen::of(replica, lane))
+    }
+
+    /// Chooses one more replica for a call that others work on already, if one has nothing better to do.
+    pub(super) fn spare(&self, application: &[u8], lane: Lane, asked: &BTreeSet<SocketAddr>) -> Option<Chosen> {
+        let replicas = lock(&self.replicas);
+        let now = Instant::now();
+        let all = replicas.values().map(|replica| replica.candidate(now, asked));
+        let mut candidates: Vec<_> = all.collect();
+        let calls = candidates.iter().map(|candidate| candidate.in_flight).sum::<usize>() + 1;
+        let bound = bound(calls, candidates.len());
+        candidates.retain(|one| !one.is_tried && !one.is_resting && one.in_flight < bound);
+        let replica = preferred(application, &candidates).and_then(|address| replicas.get(&address))?;
+        Some(Chosen::of(replica, lane))
+    }
+
+    /// Whether there are replicas besides these.
+    pub(super) fn has_others(&self, tried: &BTreeSet<SocketAddr>) -> bool {
+        lock(&self.replicas).keys().any(|address| !tried.contains(address))
+    }
+
+    /// Says that a replica could not be reached: it may be gone, and others there.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Resolves the names now if nobody has, and from now on again and again, as long as somebody uses the replicas.
+    async fn follow(self: &Arc<Self>) -> Result<(), String> {
+        if self.is_followed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.resolve().await?;
+        if !self.is_followed.swap(true, Ordering::AcqRel) {
+            tokio::spawn(keep_resolved(Arc::downgrade(self)));
+        }
+        Ok(())
     }
 
     async fn resolve(&self) -> Result<(), String> {
-        if lock(&self.state).resolved.is_some_and(|at| at.elapsed() < REFRESH) {
-            return Ok(());
-        }
         let mut found = BTreeSet::new();
         let mut failure = None;
         for name in &self.names {
-            match tokio::net::lookup_host(name.as_str()).await {
-                Ok(addresses) => found.extend(addresses),
-                Err(error) => failure = Some(format!("{name}: {error}")),
+            match timeout(REFRESH, tokio::net::lookup_host(name.as_str())).await {
+                Ok(Ok(addresses)) => found.extend(addresses),
+                Ok(Err(error)) => failure = Some(format!("{name}: {error}")),
+                Err(_) => failure = Some(format!("{name}: no answer in {REFRESH:?}")),
             }
         }
-        let mut state = lock(&self.state);
+        let mut replicas = lock(&self.replicas);
         if found.is_empty() {
             // Old addresses are better than none.
             return match failure {
-                Some(failure) if state.replicas.is_empty() => Err(failure),
+                Some(failure) if replicas.is_empty() => Err(failure),
                 _ => Ok(()),
             };
         }
-        state.resolved = Some(Instant::now());
-        state.replicas.retain(|address, _| found.contains(address));
+        // What one name cannot say now is kept.
+        if failure.is_none() {
+            replicas.retain(|address, _| found.contains(address));
+        }
         for address in found {
-            if state.replicas.contains_key(&address) {
-                continue;
+            if let Entry::Vacant(new) = replicas.entry(address) {
+                new.insert(Arc::new(Replica::new(address)?));
             }
-            let endpoint = Endpoint::from_shared(format!("http://{address}"))
-                .map_err(|error| format!("{address}: {error}"))?
-                .connect_timeout(CONNECT_TIMEOUT)
-                .http2_keep_alive_interval(KEEP_ALIVE)
-                .keep_alive_while_idle(true)
-                .tcp_nodelay(true);
-            let channel = endpoint.connect_lazy();
-            let replica = Replica {
-                address,
-                channel,
-                in_flight: AtomicUsize::new(0),
-                last_chosen: AtomicUsize::new(0),
-                rests_until: Mutex::default(),
-            };
-            state.replicas.insert(address, Arc::new(replica));
         }
         Ok(())
+    }
+}
+
+impl Chosen {
+    fn of(replica: &Arc<Replica>, lane: Lane) -> Self {
+        replica.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { replica: Arc::clone(replica), lane }
+    }
+}
+
+/// Resolves the names again and again until nobody uses the replicas any more.
+async fn keep_resolved(replicas: Weak<Replicas>) {
+    loop {
+        sleep(LEAST_BETWEEN).await;
+        let Some(there) = replicas.upgrade() else { return };
+        // In doubt at once; without it, later.
+        let is_due = timeout(REFRESH - LEAST_BETWEEN, there.doubt.notified()).await;
+        if let Err(message) = there.resolve().await {
+            tracing::warn!(message, in_doubt = is_due.is_ok(), "replicas of the fusion service are not found");
+        }
     }
 }
 
@@ -164,25 +255,59 @@ impl Replicas {
 mod tests {
     use super::*;
 
+    fn two() -> Arc<Replicas> {
+        Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()]))
+    }
+
+    async fn ask(replicas: &Arc<Replicas>, tried: &BTreeSet<SocketAddr>) -> Chosen {
+        replicas.choose(b"a", Lane::Others, tried).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_application_goes_to_one_replica_while_that_does_well() {
+        let (replicas, none) = (two(), BTreeSet::new());
+        let first = ask(&replicas, &none).await.address();
+        for _ in 0..3 {
+            assert_eq!(ask(&replicas, &none).await.address(), first, "it knows the application");
+        }
+        let busy: Vec<_> = futures::future::join_all((0..3).map(|_| ask(&replicas, &none))).await;
+        assert!(busy.iter().any(|chosen| chosen.address() != first), "the other helps");
+        drop(busy);
+
+        // Each failure in a row keeps it away for longer; an answer ends that.
+        for seconds in [2, 4, 8, 16, 30, 30] {
+            ask(&replicas, &none).await.failed();
+            let other = ask(&replicas, &none).await;
+            assert_ne!(other.address(), first, "{seconds}");
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_eq!(ask(&replicas, &none).await.address(), first, "{seconds}");
+        }
+        ask(&replicas, &none).await.answered();
+        ask(&replicas, &none).await.failed();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(ask(&replicas, &none).await.address(), first, "it did well in between");
+        ask(&replicas, &none).await.has_enough(Duration::from_millis(300));
+        assert_ne!(ask(&replicas, &none).await.address(), first);
+        let tried = BTreeSet::from([ask(&replicas, &none).await.address()]);
+        assert_eq!(ask(&replicas, &tried).await.address(), first, "one that was not tried goes first");
+    }
+
     #[tokio::test]
-    async fn calls_spread_and_failures_are_avoided() {
-        let replicas = Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()]);
-        let none = BTreeSet::new();
-        let first = replicas.choose(&none).await.unwrap();
-        let second = replicas.choose(&none).await.unwrap();
-        assert_ne!(first.address(), second.address(), "the idle one is asked");
-        let failed = first.address();
-        first.failed();
-        drop(first);
-        let third = replicas.choose(&none).await.unwrap();
-        assert_ne!(third.address(), failed, "a busy replica is better than one that failed");
-        let tried = BTreeSet::from([third.address()]);
-        assert_eq!(replicas.choose(&tried).await.unwrap().address(), failed, "one that was not tried goes first");
+    async fn a_spare_replica_is_one_that_was_not_asked_and_does_well() {
+        let (replicas, none) = (two(), BTreeSet::new());
+        let first = ask(&replicas, &none).await;
+        let asked = BTreeSet::from([first.address()]);
+        let spare = replicas.spare(b"a", Lane::Resizes, &asked).unwrap();
+        assert_ne!(spare.address(), first.address());
+        spare.failed();
+        drop(spare);
+        assert!(replicas.spare(b"a", Lane::Resizes, &asked).is_none());
     }
 
     #[tokio::test]
     async fn a_name_without_address_is_an_error() {
-        let error = Replicas::new(["does-not-exist.invalid:1".to_owned()]).choose(&BTreeSet::new()).await;
+        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()]));
+        let error = replicas.choose(b"a", Lane::Others, &BTreeSet::new()).await;
         assert!(error.unwrap_err().contains("does-not-exist.invalid"), "names the name");
     }
 }

@@ -15,6 +15,7 @@ use streams_proto::fusion::v1::{
     Blob, Compilation, ExplainRequest, ExplainResponse, Plan, PlanRequest, PlanResponse, RenderRequest, RenderResponse,
     ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
 };
+use tokio::io::AsyncReadExt;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status};
@@ -30,6 +31,8 @@ enum Behaviour {
     Overloaded,
     Rejecting,
     Silent,
+    /// Is lost as soon as it has a request.
+    Dies,
     /// Ends the stream of texts in the middle of the second one.
     BreaksOff,
     /// Sends another text than announced.
@@ -55,7 +58,7 @@ impl ScriptedReplica {
             Behaviour::Unavailable => Err(Status::unavailable("going away")),
             Behaviour::Overloaded => {
                 let mut details = ErrorDetails::with_error_info("OVERLOADED", "d", HashMap::new());
-                details.set_retry_info(Some(Duration::from_millis(20)));
+                details.set_retry_info(Some(Duration::from_secs(20)));
                 Err(Status::with_error_details(Code::ResourceExhausted, "full", details))
             }
             Behaviour::Rejecting => {
@@ -123,6 +126,11 @@ impl FusionService for ScriptedReplica {
 
 /// Starts replicas and a client of them; also returns how often each was called.
 async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) {
+    client_within(behaviours, Duration::from_secs(5)).await
+}
+
+/// The same, with this time for each call.
+async fn client_within(behaviours: &[Behaviour], deadline: Duration) -> (Client, Vec<Arc<AtomicUsize>>) {
     let mut addresses = Vec::new();
     let mut calls = Vec::new();
     for &behaviour in behaviours {
@@ -130,6 +138,10 @@ async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) 
         addresses.push(listener.local_addr().unwrap().to_string());
         let count = Arc::new(AtomicUsize::new(0));
         calls.push(Arc::clone(&count));
+        if behaviour == Behaviour::Dies {
+            tokio::spawn(die(listener, count));
+            continue;
+        }
         let service = FusionServiceServer::new(ScriptedReplica { behaviour, calls: count })
             .accept_compressed(CompressionEncoding::Zstd)
             .send_compressed(CompressionEncoding::Zstd);
@@ -137,16 +149,36 @@ async fn client_of(behaviours: &[Behaviour]) -> (Client, Vec<Arc<AtomicUsize>>) 
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     }
     let mut options = ClientOptions::new(addresses);
-    options.submit_deadline = Duration::from_secs(5);
-    options.resize_deadline = Duration::from_millis(300);
-    options.render_deadline = Duration::from_secs(5);
+    options.submit_deadline = deadline;
+    options.resize_deadline = deadline;
+    options.hedge_after = Duration::from_millis(50);
+    options.render_deadline = deadline;
     (Client::new(options), calls)
 }
 
-fn compilation() -> Option<Compilation> {
-    let content = Bytes::from(vec![b'x'; 100_000]);
+/// Breaks each connection once the first request has begun to come through it.
+async fn die(listener: tokio::net::TcpListener, calls: Arc<AtomicUsize>) {
+    while let Ok((mut connection, _)) = listener.accept().await {
+        let calls = Arc::clone(&calls);
+        tokio::spawn(async move {
+            // The preface of HTTP/2 and the settings are less than that, a request is more.
+            let mut request = [0_u8; 256];
+            if connection.read_exact(&mut request).await.is_ok() {
+                calls.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+}
+
+/// A compilation of one of many applications: each prefers one replica or another.
+fn compilation_of(application: u8) -> Option<Compilation> {
+    let content = Bytes::from(vec![application; 100_000]);
     let sha256 = Bytes::from(Sha256::digest(&content).to_vec());
     Some(Compilation { adl: Some(Blob { sha256, content: Some(content) }), ..Compilation::default() })
+}
+
+fn compilation() -> Option<Compilation> {
+    compilation_of(b'x')
 }
 
 fn submission() -> SubmitRequest {
@@ -154,7 +186,11 @@ fn submission() -> SubmitRequest {
 }
 
 async fn texts(client: &Client, pe_ids: Vec<u64>) -> Result<Vec<RenderedText>, FusionError> {
-    let request = RenderRequest { compilation: compilation(), pe_ids, ..RenderRequest::default() };
+    texts_of(client, b'x', pe_ids).await
+}
+
+async fn texts_of(client: &Client, application: u8, pe_ids: Vec<u64>) -> Result<Vec<RenderedText>, FusionError> {
+    let request = RenderRequest { compilation: compilation_of(application), pe_ids, ..RenderRequest::default() };
     client.render(request).collect::<Vec<_>>().await.into_iter().collect()
 }
 
@@ -166,14 +202,55 @@ async fn content_is_sent_only_when_it_is_missing() {
 }
 
 #[tokio::test]
+async fn the_replica_that_lacks_content_gets_it_and_no_other() {
+    let (client, calls) = client_of(&[Behaviour::Forgetful, Behaviour::Forgetful]).await;
+    client.submit(submission()).await.unwrap();
+    let mut calls: Vec<_> = calls.iter().map(|calls| calls.load(Ordering::SeqCst)).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, [0, 2]);
+}
+
+#[tokio::test]
 async fn another_replica_answers_for_one_that_cannot() {
-    for bad in [Behaviour::Unavailable, Behaviour::Overloaded] {
+    // The overloaded one wants to be left alone for longer than a call may take.
+    for bad in [Behaviour::Unavailable, Behaviour::Overloaded, Behaviour::Dies] {
         let (client, calls) = client_of(&[bad, Behaviour::Good]).await;
-        for _ in 0..4 {
-            client.submit(submission()).await.unwrap();
+        for application in 0..8 {
+            client.submit(SubmitRequest { compilation: compilation_of(application) }).await.unwrap();
         }
-        assert!(calls[0].load(Ordering::SeqCst) <= 2, "a replica that failed is left alone");
+        assert_eq!(calls[0].load(Ordering::SeqCst), 1, "a replica that failed is left alone");
     }
+}
+
+#[tokio::test]
+async fn a_submission_goes_on_elsewhere_when_a_replica_is_silent() {
+    let (client, calls) = client_of(&[Behaviour::Silent, Behaviour::Good]).await;
+    let all = (0..8).map(|application| client.submit(SubmitRequest { compilation: compilation_of(application) }));
+    futures::future::try_join_all(all).await.unwrap();
+    let [silent, good] = [0, 1].map(|index: usize| calls[index].load(Ordering::SeqCst));
+    assert!(silent > 0 && good == 8, "{silent} {good}");
+}
+
+#[tokio::test]
+async fn a_resize_is_asked_of_a_second_replica_when_the_first_is_silent() {
+    let (client, calls) = client_of(&[Behaviour::Silent, Behaviour::Good]).await;
+    let begun = std::time::Instant::now();
+    for application in 0..8 {
+        let request = ResizeRequest { compilation: compilation_of(application), ..ResizeRequest::default() };
+        client.resize(request).await.unwrap();
+    }
+    let [silent, good] = [0, 1].map(|index: usize| calls[index].load(Ordering::SeqCst));
+    assert!(silent > 0 && good == 8, "{silent} {good}");
+    // A try alone would have waited for 2.5 s.
+    assert!(begun.elapsed() < Duration::from_millis(2500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_that_ends_replicas_is_not_sent_to_all_of_them() {
+    let (client, calls) = client_of(&[Behaviour::Dies; 4]).await;
+    let error = client.submit(submission()).await.unwrap_err();
+    assert!(matches!(error, FusionError::ReplicasLost(_)) && error.is_transient(), "{error:?}");
+    assert_eq!(calls.iter().map(|calls| calls.load(Ordering::SeqCst)).sum::<usize>(), 2);
 }
 
 #[tokio::test]
@@ -194,7 +271,7 @@ async fn nobody_there_is_transient() {
 
 #[tokio::test]
 async fn a_silent_replica_is_not_waited_for_beyond_the_deadline() {
-    let (client, _) = client_of(&[Behaviour::Silent]).await;
+    let (client, _) = client_within(&[Behaviour::Silent], Duration::from_millis(300)).await;
     let request = ResizeRequest { compilation: compilation(), ..ResizeRequest::default() };
     let error = client.resize(request).await.unwrap_err();
     assert!(matches!(error, FusionError::DeadlineExceeded(_)), "{error:?}");
@@ -211,9 +288,9 @@ async fn texts_arrive_whole_and_in_order() {
 #[tokio::test]
 async fn a_broken_stream_goes_on_elsewhere() {
     let (client, calls) = client_of(&[Behaviour::BreaksOff, Behaviour::Good]).await;
-    // One of two calls begins at the replica that breaks off.
-    for _ in 0..2 {
-        let found = texts(&client, vec![0, 1, 2, 3]).await.unwrap();
+    // Some calls begin at the replica that breaks off.
+    for application in 0..8 {
+        let found = texts_of(&client, application, vec![0, 1, 2, 3]).await.unwrap();
         assert_eq!(found.iter().map(|t| t.pe_id).collect::<Vec<_>>(), [0, 1, 2, 3], "each once");
     }
     assert!(calls[0].load(Ordering::SeqCst) > 0);

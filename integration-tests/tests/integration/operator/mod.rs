@@ -11,6 +11,7 @@ mod quota;
 mod bad_bundles;
 mod bad_resizes;
 mod bundles;
+mod callers;
 mod calls;
 mod checkpoints;
 mod crash_points;

@@ -11,16 +11,16 @@ use std::time::Duration;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Longest delay of a retry.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// Longest delay before a server is asked again for a bundle (rule fetch-10).
-const LONGEST_OF_SERVERS: Duration = Duration::from_secs(300);
+/// The same if a try costs others something (rules fetch-10 and job-20).
+const LONGEST_IF_COSTLY: Duration = Duration::from_secs(300);
 
 /// Why work gave no output. It knows whether to try again, but not yet when.
 #[derive(Clone, Debug)]
 pub(super) struct WorkError {
     pub(super) retry: bool,
     pub(super) recompile: bool,
-    /// It is up to a server outside of the cluster, which is asked less and less often.
-    pub(super) of_server: bool,
+    /// A try costs others something: a server outside of the cluster, or replicas. There are fewer and fewer.
+    pub(super) is_costly: bool,
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) stage: Option<String>,
@@ -31,7 +31,7 @@ impl WorkError {
     /// A user must change the spec or a width.
     pub(super) fn permanent(reason: &str, message: impl Into<String>) -> Self {
         let (reason, message) = (reason.to_owned(), message.into());
-        Self { retry: false, recompile: false, of_server: false, reason, message, stage: None, code: None }
+        Self { retry: false, recompile: false, is_costly: false, reason, message, stage: None, code: None }
     }
 
     /// It may work later.
@@ -51,7 +51,7 @@ impl WorkError {
 
     /// The failure now, after these others in a row.
     pub(super) fn failure(self, failures: u32, now: Timestamp) -> Failure {
-        let longest = if self.of_server { LONGEST_OF_SERVERS } else { LONGEST_RETRY };
+        let longest = if self.is_costly { LONGEST_IF_COSTLY } else { LONGEST_RETRY };
         let after = |failures: u32| {
             let delay = FIRST_RETRY.saturating_mul(1 << failures.min(16)).min(longest);
             let at = SignedDuration::try_from(delay).ok().and_then(|delay| now.checked_add(delay).ok());
@@ -101,7 +101,7 @@ impl From<kube::Error> for WorkError {
 impl From<bundles::BundleError> for WorkError {
     fn from(error: bundles::BundleError) -> Self {
         let new = if error.is_transient() { Self::transient } else { Self::permanent };
-        Self { of_server: error.is_of_server(), ..new(error.reason(), error.to_string()) }
+        Self { is_costly: error.is_of_server(), ..new(error.reason(), error.to_string()) }
     }
 }
 
@@ -118,6 +118,10 @@ impl From<fusion::FusionError> for WorkError {
             fusion::FusionError::OtherCompiler(_) => Self::recompile(message),
             fusion::FusionError::InputMissing(_) | fusion::FusionError::Internal(_) => {
                 Self::transient("FusionFailed", message)
+            }
+            // Each try may cost a replica.
+            fusion::FusionError::ReplicasLost(_) => {
+                Self { is_costly: true, ..Self::transient("FusionReplicasLost", message) }
             }
             fusion::FusionError::Unavailable(_) => Self::transient("FusionUnavailable", message),
             fusion::FusionError::DeadlineExceeded(_) => Self::transient("FusionDeadlineExceeded", message),

@@ -1,0 +1,238 @@
+//! One call, tried at replicas until one answers (rule call-15).
+//!
+//! A try that fails is followed at once by one at a replica that was not tried; once all were, by a pause. A replica
+//! that lacks contents gets them, and no other does. A resize that takes long is asked of a second replica as well,
+//! and the first answer counts. A request during which two replicas were lost is not sent to a third one: perhaps it is
+//! what ends them.
+//!
+//! Knows: replicas, verdicts. Must not know: what is called.
+
+use super::error::{FusionError, Verdict, verdict};
+use super::replicas::{Chosen, Lane, Replicas};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tonic::Status;
+use tonic::codec::CompressionEncoding;
+use tonic::transport::Channel;
+
+/// A plan of the largest job allowed, with room.
+const MAX_RESPONSE: usize = 512 << 20;
+/// The largest request allowed by the contract, with room.
+const MAX_REQUEST: usize = 192 << 20;
+/// Replicas that are lost during one request before it is given up.
+const MOST_LOST: u32 = 2;
+/// The pauses after rounds through all replicas.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The transport ends a call a moment before its deadline.
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// What is known of a call besides what it asks.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// Digest of the ADL: whoever has worked on it knows it.
+    pub(super) application: Bytes,
+    pub(super) lane: Lane,
+    /// When all tries end.
+    pub(super) deadline: Instant,
+    /// After this time a second replica is asked as well.
+    pub(super) hedge_after: Option<Duration>,
+    /// It answers in parts, and sees itself whether they stop: a try may take all the time that is left.
+    pub(super) is_stream: bool,
+}
+
+/// A try that is over.
+struct Outcome<T> {
+    chosen: Chosen,
+    /// Contents were sent.
+    is_full: bool,
+    result: Result<T, Verdict>,
+}
+
+/// What has become of the tries until now.
+struct Tries {
+    tried: BTreeSet<SocketAddr>,
+    pauses: ExponentialBackoff,
+    /// The shortest time after which an overloaded replica of this round wants to be asked again.
+    delay: Option<Duration>,
+    lost: u32,
+    last: Option<FusionError>,
+}
+
+/// What follows a try.
+enum Next {
+    GiveUp(FusionError),
+    SendContent(Chosen),
+    Elsewhere(Duration),
+}
+
+/// Tries `attempt` until it succeeds, fails for good, or the deadline passes. It is told whether to send contents,
+/// and until when it may take.
+pub(super) async fn answer_of<T, F, Fut>(replicas: &Arc<Replicas>, call: &Call, attempt: F) -> Result<T, FusionError>
+where
+    F: Fn(FusionServiceClient<Channel>, bool, Instant) -> Fut,
+    Fut: Future<Output = Result<T, Status>>,
+{
+    let mut tries = Tries::new();
+    let result = timeout_at(call.deadline, until_answered(replicas, call, &mut tries, attempt)).await;
+    result.unwrap_or_else(|_| {
+        let last = tries.last.map_or_else(|| "no replica answered".to_owned(), |error| error.to_string());
+        Err(FusionError::DeadlineExceeded(last))
+    })
+}
+
+async fn until_answered<T, F, Fut>(
+    replicas: &Arc<Replicas>,
+    call: &Call,
+    tries: &mut Tries,
+    attempt: F,
+) -> Result<T, FusionError>
+where
+    F: Fn(FusionServiceClient<Channel>, bool, Instant) -> Fut,
+    Fut: Future<Output = Result<T, Status>>,
+{
+    let one = |chosen: Chosen, is_full: bool, asked: &BTreeSet<SocketAddr>| {
+        let is_last = call.is_stream || !replicas.has_others(asked);
+        let until = if is_last { call.deadline } else { half_of_what_is_left(call.deadline) };
+        let answer = attempt(connect(chosen.channel()), is_full, until);
+        async move {
+            let result = match timeout_at(until, answer).await {
+                Ok(answer) => answer.map_err(|status| verdict(&status)),
+                Err(_) => Err(Verdict::silent(chosen.address())),
+            };
+            Outcome { chosen, is_full, result }
+        }
+    };
+    let mut running = FuturesUnordered::new();
+    let mut asked = BTreeSet::new();
+    let mut hedge_at = call.hedge_after.map(|after| Instant::now() + after);
+    loop {
+        if running.is_empty() {
+            let chosen = replicas.choose(&call.application, call.lane, &tries.tried).await;
+            let chosen = chosen.map_err(FusionError::Unavailable)?;
+            asked = tries.tried.clone();
+            asked.insert(chosen.address());
+            running.push(one(chosen, false, &asked));
+        }
+        tokio::select! {
+            Some(Outcome { chosen, is_full, result }) = running.next() => {
+                let verdict = match result {
+                    Ok(answer) => {
+                        chosen.answered();
+                        return Ok(answer);
+                    }
+                    Err(verdict) => verdict,
+                };
+                match tries.after(replicas, chosen, is_full, verdict) {
+                    Next::GiveUp(error) => return Err(error),
+                    Next::SendContent(chosen) => running.push(one(chosen, true, &asked)),
+                    Next::Elsewhere(pause) if running.is_empty() => {
+                        if Instant::now() + pause + MOMENT >= call.deadline {
+                            return Err(tries.out_of_time());
+                        }
+                        sleep(pause).await;
+                    }
+                    // Another replica works on it.
+                    Next::Elsewhere(_) => {}
+                }
+            }
+            () = sleep_until(hedge_at.unwrap_or(call.deadline)), if hedge_at.is_some() => {
+                hedge_at = None;
+                if let Some(other) = replicas.spare(&call.application, call.lane, &asked) {
+                    tracing::debug!(replica = %other.address(), "asking a second replica as well");
+                    asked.insert(other.address());
+                    running.push(one(other, false, &asked));
+                }
+            }
+        }
+    }
+}
+
+impl Tries {
+    fn new() -> Self {
+        let pauses = ExponentialBuilder::default()
+            .with_min_delay(FIRST_PAUSE)
+            .with_max_delay(LONGEST_PAUSE)
+            .with_jitter()
+            .without_max_times()
+            .build();
+        Self { tried: BTreeSet::new(), pauses, delay: None, lost: 0, last: None }
+    }
+
+    /// What follows a try that failed like this.
+    fn after(&mut self, replicas: &Replicas, chosen: Chosen, is_full: bool, verdict: Verdict) -> Next {
+        match verdict {
+            Verdict::Final(error) => {
+                chosen.answered();
+                return Next::GiveUp(error);
+            }
+            Verdict::SendContent(error) => {
+                chosen.answered();
+                return if is_full { Next::GiveUp(error) } else { Next::SendContent(chosen) };
+            }
+            Verdict::Overloaded(error, delay) => {
+                let delay = delay.unwrap_or(FIRST_PAUSE);
+                chosen.has_enough(delay);
+                self.delay = Some(self.delay.map_or(delay, |least| least.min(delay)));
+                self.last = Some(error);
+            }
+            Verdict::Unreachable(error) => {
+                replicas.doubt();
+                chosen.failed();
+                self.last = Some(error);
+            }
+            Verdict::Lost(error) => {
+                replicas.doubt();
+                chosen.failed();
+                self.lost += 1;
+                if self.lost >= MOST_LOST {
+                    let message = format!("{MOST_LOST} replicas were lost while they worked on it, the last: {error}");
+                    return Next::GiveUp(FusionError::ReplicasLost(message));
+                }
+                self.last = Some(error);
+            }
+            Verdict::Elsewhere(error) => {
+                chosen.failed();
+                self.last = Some(error);
+            }
+        }
+        if let Some(error) = &self.last {
+            tracing::debug!(replica = %chosen.address(), %error, "asking another replica");
+        }
+        self.tried.insert(chosen.address());
+        if replicas.has_others(&self.tried) {
+            return Next::Elsewhere(Duration::ZERO);
+        }
+        // A round through all of them is over.
+        self.tried.clear();
+        let pause = self.pauses.next().unwrap_or(LONGEST_PAUSE);
+        Next::Elsewhere(self.delay.take().map_or(pause, |delay| delay.max(pause).min(LONGEST_PAUSE)))
+    }
+
+    fn out_of_time(&mut self) -> FusionError {
+        self.last.take().unwrap_or_else(|| FusionError::Unavailable("no replica answered".to_owned()))
+    }
+}
+
+/// A try leaves time for another one.
+fn half_of_what_is_left(deadline: Instant) -> Instant {
+    let now = Instant::now();
+    now + deadline.saturating_duration_since(now) / 2
+}
+
+fn connect(channel: Channel) -> FusionServiceClient<Channel> {
+    FusionServiceClient::new(channel)
+        .send_compressed(CompressionEncoding::Zstd)
+        .accept_compressed(CompressionEncoding::Zstd)
+        .max_decoding_message_size(MAX_RESPONSE)
+        .max_encoding_message_size(MAX_REQUEST)
+}

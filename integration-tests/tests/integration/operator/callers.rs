@@ -1,0 +1,79 @@
+//! Many callers of the elasticity API that wait: nobody is in front of others, each hears in its own time what is still
+//! missing, and all of them when the frontend ends (rules elasticity-8 and elasticity-11).
+
+use super::fixture::{WITHIN, with_system};
+use anyhow::{Context as _, Result, ensure};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use integration_tests::sample::CLEAN;
+use rustix::process::Signal;
+use std::time::Duration;
+use streams_proto::elasticity::v1::GetRegionRequest;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tokio::time::timeout;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+const WAITERS: usize = 200;
+/// As a caller with little time has.
+const SHORT: Duration = Duration::from_secs(10);
+/// A wait that ends at once ends long before the frontend's grace is over (20 s).
+const AT_ONCE: Duration = Duration::from_secs(15);
+
+fn reason(status: &Status) -> String {
+    status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn who_waits_is_in_front_of_nobody_and_hears_why_when_it_ends() -> Result<()> {
+    with_system("callers", async |it| {
+        let job = it.submitted().await?;
+        // Nothing comes into force any more.
+        for replica in it.system.fusion() {
+            replica.kill().await?;
+        }
+        let one_connection = it.frontend()?.balancer().await?;
+        let resize = |within: Duration| {
+            let mut balancer = one_connection.clone();
+            let mut request = Request::new(job.resize_request(&[(CLEAN, 5)], WaitFor::Committed));
+            request.set_timeout(within);
+            async move { balancer.resize(request).await }
+        };
+        let mut waiters: FuturesUnordered<_> = (0..WAITERS).map(|_| resize(WITHIN)).collect();
+        let others = async {
+            // By the time that this one has been told, the others wait as well.
+            let status = resize(SHORT).await.err().context("it came into force")?;
+            ensure!(status.code() == Code::DeadlineExceeded && reason(&status) == "STILL_WAITING", "{status:?}");
+            ensure!(status.message().contains("width 5 of Clean to be compiled"), "{}", status.message());
+            let get = GetRegionRequest {
+                namespace: it.namespace.clone(),
+                job: job.name().to_owned(),
+                region: CLEAN.to_owned(),
+            };
+            let region = timeout(AT_ONCE, one_connection.clone().get_region(get)).await??.into_inner();
+            ensure!(region.desired_width == 5 && region.applied_width == Some(2), "{region:?}");
+            anyhow::Ok(())
+        };
+        tokio::select! {
+            result = others => result?,
+            ended = waiters.next() => anyhow::bail!("one did not wait: {ended:?}"),
+        }
+
+        it.frontend()?.process().signal(Signal::TERM)?;
+        let all = async {
+            while let Some(ended) = waiters.next().await {
+                let status = ended.err().context("it came into force")?;
+                ensure!(status.code() == Code::Unavailable && reason(&status) == "SHUTTING_DOWN", "{status:?}");
+                ensure!(status.get_error_details().retry_info().is_some(), "{status:?}");
+            }
+            anyhow::Ok(())
+        };
+        timeout(AT_ONCE, all).await.context("they still wait")??;
+        let ended = it.frontend()?.process().ended().await;
+        ensure!(ended.is_success(), "{ended:?}");
+        // For the end of the test.
+        it.frontend()?.start_again().await?;
+        Ok(())
+    })
+    .await
+}
