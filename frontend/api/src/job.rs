@@ -7,6 +7,7 @@ use super::{
 };
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +35,8 @@ use std::time::Duration;
     validation = Rule::new(unchanged("fusion")).message(pinned("fusion")).reason(Reason::FieldValueForbidden).field_path(".spec.fusion"),
     validation = Rule::new(unchanged("threadingModel")).message(pinned("threadingModel")).reason(Reason::FieldValueForbidden).field_path(".spec.threadingModel"),
     validation = Rule::new(unchanged("submissionTimeValues")).message(pinned("submissionTimeValues")).reason(Reason::FieldValueForbidden).field_path(".spec.submissionTimeValues"),
-    validation = Rule::new(INITIAL_WIDTHS_UNCHANGED).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
+    validation = Rule::new(entries_unchanged("width")).message(pinned("the widths of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
+    validation = Rule::new(entries_unchanged("channelCount")).message(pinned("the channelCount of parallelRegions")).reason(Reason::FieldValueForbidden).field_path(".spec.parallelRegions"),
     validation = Rule::new(APP_TRACE_LEVEL_UNCHANGED).message(pinned("processingElement.appTraceLevel")).reason(Reason::FieldValueForbidden).field_path(".spec.processingElement"),
     validation = Rule::new(TRANSPORT_SECURITY_UNCHANGED).message(pinned("processingElement.transportSecurityType"))
         .reason(Reason::FieldValueForbidden).field_path(".spec.processingElement.transportSecurityType"),
@@ -88,8 +90,8 @@ pub struct JobSpec {
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new(schema::OBJECT_NAME).message(schema::OBJECT_NAME_SAYS))]
     pub image_pull_secret: Option<String>,
-    /// Widths of parallel regions at submission, and their bounds. An exact name beats a pattern; among patterns the
-    /// last wins.
+    /// Widths of parallel regions at submission, their bounds, and whether operators ask for the number of channels. An
+    /// exact name beats a pattern; among patterns the last wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     #[x_kube(validation = Rule::new(
@@ -189,8 +191,8 @@ fn default_validity() -> u32 {
         .message("width must not be less than minWidth").field_path(".width"),
     validation = Rule::new("!has(self.maxWidth) || !has(self.width) || self.width <= self.maxWidth")
         .message("width must not be greater than maxWidth").field_path(".width"),
-    validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth)")
-        .message("set a width or bounds").reason(Reason::FieldValueRequired)
+    validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth) || has(self.channelCount)")
+        .message("set a width, bounds or channelCount").reason(Reason::FieldValueRequired)
 )]
 pub struct InitialWidth {
     /// Logical name of the region's operator, or a pattern in which `*` stands for any text, e.g. `*.Region1`.
@@ -213,6 +215,20 @@ pub struct InitialWidth {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_width: Option<u32>,
+    /// Whether operators of the region may ask how many channels it has. `Observed` (the default): they may, so PEs with
+    /// operators of the region restart when its width changes. `Ignored`: you state that they do not. Then channels of
+    /// an outermost region go on when others come or go; only the PEs next to the region restart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel_count: Option<ChannelCount>,
+}
+
+/// Whether operators of a parallel region ask for its number of channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ChannelCount {
+    /// They may.
+    Observed,
+    /// The user states that they do not.
+    Ignored,
 }
 
 impl InitialWidth {
@@ -230,15 +246,22 @@ fn unchanged(field: &str) -> String {
     )
 }
 
-/// Entries with a width keep it, their names and their order, which matters among patterns. Bounds, and entries that
-/// have nothing else, come and go.
-const INITIAL_WIDTHS_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || ( \
-     (has(self.spec.parallelRegions) ? self.spec.parallelRegions.filter(r, has(r.width)).map(r, r.width) : []) == \
-     (has(oldSelf.spec.parallelRegions) ? oldSelf.spec.parallelRegions.filter(r, has(r.width)).map(r, r.width) : []) && \
-     (has(self.spec.parallelRegions) ? \
-     self.spec.parallelRegions.filter(r, has(r.width)).map(r, has(r.name) ? r.name : r.alias) : []) == \
-     (has(oldSelf.spec.parallelRegions) ? \
-     oldSelf.spec.parallelRegions.filter(r, has(r.width)).map(r, has(r.name) ? r.name : r.alias) : []))";
+/// Entries of `parallelRegions` with this field keep it, their names and their order, which matters among patterns.
+/// Bounds, and entries that have nothing else, come and go (rule job-31).
+fn entries_unchanged(field: &str) -> String {
+    let entries = |of: &str, what: &str| {
+        let list = format!("{of}.spec.parallelRegions");
+        format!("(has({list}) ? {list}.filter(r, has(r.{field})).map(r, {what}) : [])")
+    };
+    let (value, name) = (format!("r.{field}"), "has(r.name) ? r.name : r.alias");
+    format!(
+        "!has(oldSelf.status) || !has(oldSelf.status.generation) || ({} == {} && {} == {})",
+        entries("self", &value),
+        entries("oldSelf", &value),
+        entries("self", name),
+        entries("oldSelf", name)
+    )
+}
 
 /// The trace level of the application is part of every AADL.
 const APP_TRACE_LEVEL_UNCHANGED: &str = "!has(oldSelf.status) || !has(oldSelf.status.generation) || \

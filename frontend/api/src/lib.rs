@@ -70,7 +70,7 @@ pub use export::{CongestionPolicy, Export, ExportSpec, ExportStatus, ExportType,
 pub use fusion::{FusionMode, FusionOptions, FusionType};
 pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
 pub use import::{Import, ImportSpec, ImportStatus, ImportedStreams, NameBasedImport, PropertyBasedImport};
-pub use job::{InitialWidth, Job, JobSpec};
+pub use job::{ChannelCount, InitialWidth, Job, JobSpec};
 pub use job_status::{
     AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize,
     ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan, TransportStatus,

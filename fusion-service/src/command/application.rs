@@ -19,6 +19,7 @@ use streams_compiler::budget::Budget;
 use streams_compiler::error::{Error, excerpt};
 use streams_compiler::fuser::{Cpus, FusionType};
 use streams_compiler::plan::{FusionOption, Policy, Request, Source};
+use streams_compiler::topology::ChannelCount;
 
 /// Name of a job without one.
 const JOB_NAME: &str = "job";
@@ -42,6 +43,9 @@ pub struct ApplicationArguments {
     /// Width of a parallel region at the submission. REGION may be a pattern with *. Repeatable.
     #[arg(long = "width", value_name = "REGION=N", value_parser = width)]
     pub widths: Vec<(String, i128)>,
+    /// Parallel region whose operators do not ask for its number of channels. REGION may be a pattern with *. Repeatable.
+    #[arg(long = "ignore-channel-count", value_name = "REGION")]
+    pub ignored_counts: Vec<String>,
     /// Submission-time value. Repeatable.
     #[arg(long = "value", value_name = "NAME=TEXT", value_parser = value)]
     pub values: Vec<(String, String)>,
@@ -126,6 +130,10 @@ impl ApplicationArguments {
         for (region, width) in &self.widths {
             request.widths.retain(|(known, _)| known != region);
             request.widths.push((region.clone(), *width));
+        }
+        for region in &self.ignored_counts {
+            request.channel_counts.retain(|(known, _)| known != region);
+            request.channel_counts.push((region.clone(), ChannelCount::Ignored));
         }
         request
     }
@@ -235,12 +243,14 @@ mod tests {
             fusion: FusionOption::Manual(4),
             submission_values: [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())].into(),
             widths: widths(&[("P", 1), ("Q", 2)]),
+            channel_counts: vec![("P".to_owned(), ChannelCount::Observed)],
             ..Request::default()
         };
         assert_eq!(arguments(&[]).unwrap().add_to(request.clone()), request);
         let flags =
             ["--job-name=flag", "--job-id=0", "--fusion=legacy", "--fusion-type=channelIsolation", "--value=b=x=y"];
-        let flags = arguments(&[&flags[..], &["--width=P=9", "--value=c="]].concat()).unwrap();
+        let flags =
+            arguments(&[&flags[..], &["--width=P=9", "--value=c=", "--ignore-channel-count=P"]].concat()).unwrap();
         let expected = Request {
             job_name: "flag".to_owned(),
             job_id: 0,
@@ -248,6 +258,7 @@ mod tests {
             fusion_type: FusionType::ChannelIsolation,
             submission_values: [("a", "1"), ("b", "x=y"), ("c", "")].map(|(n, v)| (n.to_owned(), v.to_owned())).into(),
             widths: widths(&[("Q", 2), ("P", 9)]),
+            channel_counts: vec![("P".to_owned(), ChannelCount::Ignored)],
             ..Request::default()
         };
         assert_eq!(flags.add_to(request), expected);

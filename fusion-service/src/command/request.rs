@@ -13,7 +13,7 @@ use std::io::Read as _;
 use std::path::Path;
 use streams_compiler::error::{Error, excerpt};
 use streams_compiler::plan::{FusionOption, Replay, Request};
-use streams_compiler::topology::Configuration;
+use streams_compiler::topology::{ChannelCount, Configuration};
 
 /// Bytes of a file.
 const MOST: u64 = 64 << 20;
@@ -35,21 +35,22 @@ pub(super) struct RequestFile {
 impl RequestFile {
     pub(super) fn read(path: &Path) -> Result<Self, CommandFailure> {
         let form: RequestForm = read(path)?;
-        let RequestForm { job_name, job_id, fusion, submission_time_values, config, parallel_regions, resizes } = form;
+        let RequestForm { job_name, job_id, fusion, submission_time_values, config, .. } = form;
         let properties: BTreeMap<String, String> = texts(config);
         let unconfigured = Request {
             job_name: job_name.0,
             job_id,
             fusion: fusion.0,
             submission_values: texts(submission_time_values),
-            widths: parallel_regions.widths(),
+            widths: form.parallel_regions.widths(),
+            channel_counts: form.channel_counts.0.into_iter().map(|(region, count)| (region.0, count.into())).collect(),
             ..Request::default()
         };
         Ok(Self {
             request: Configuration::read(&properties)
                 .map(|configuration| Request { configuration, ..unconfigured.clone() }),
             unconfigured,
-            resizes: resizes.into_iter().map(|resize| (resize.region.0, resize.width.0)).collect(),
+            resizes: form.resizes.into_iter().map(|resize| (resize.region.0, resize.width.0)).collect(),
         })
     }
 }
@@ -107,7 +108,25 @@ struct RequestForm {
     #[serde(default)]
     parallel_regions: Object<Integer>,
     #[serde(default)]
+    channel_counts: Object<CountForm>,
+    #[serde(default)]
     resizes: Vec<ResizeForm>,
+}
+
+/// Whether operators of a region ask for its number of channels.
+#[derive(Deserialize)]
+enum CountForm {
+    Observed,
+    Ignored,
+}
+
+impl From<CountForm> for ChannelCount {
+    fn from(form: CountForm) -> Self {
+        match form {
+            CountForm::Observed => Self::Observed,
+            CountForm::Ignored => Self::Ignored,
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -209,6 +209,7 @@ fn compilation(message: Option<pb::Compilation>, problems: &mut Malformed) -> Op
         problems.add("compilation.configuration", format!("has a text of more than {TEXT} bytes"));
     }
     widths(&message.widths, "compilation.widths", problems);
+    channel_counts(&message.channel_counts, problems);
     let adl = adl?;
     message.adl = Some(pb::Blob { sha256: adl.digest.to_bytes(), content: None });
     Some(Compilation { adl, message })
@@ -277,6 +278,22 @@ fn widths(widths: &[pb::RegionWidth], field: &str, problems: &mut Malformed) {
     once(widths.iter().map(|width| &width.region), field, "region", problems);
 }
 
+fn channel_counts(counts: &[pb::RegionChannelCount], problems: &mut Malformed) {
+    const FIELD: &str = "compilation.channel_counts";
+    entries(counts.len(), FIELD, problems);
+    for (position, count) in counts.iter().enumerate() {
+        if count.region.is_empty() || count.region.len() > TEXT {
+            let bytes = count.region.len();
+            problems.add(format!("{FIELD}[{position}].region"), format!("has {bytes} bytes; it needs 1 to {TEXT}"));
+        }
+        if pb::ChannelCount::try_from(count.channel_count).is_err() {
+            let message = format!("has the unknown value {}", count.channel_count);
+            problems.add(format!("{FIELD}[{position}].channel_count"), message);
+        }
+    }
+    once(counts.iter().map(|count| &count.region), FIELD, "region", problems);
+}
+
 fn entries(count: usize, field: &str, problems: &mut Malformed) {
     if count > ENTRIES {
         problems.add(field, format!("has {count} entries; at most {ENTRIES}"));
@@ -316,6 +333,10 @@ mod tests {
 
     fn width(region: &str, width: i64) -> pb::RegionWidth {
         pb::RegionWidth { region: region.into(), width }
+    }
+
+    fn count(region: &str, channel_count: i32) -> pb::RegionChannelCount {
+        pb::RegionChannelCount { region: region.into(), channel_count }
     }
 
     fn resize_request() -> pb::ResizeRequest {
@@ -382,6 +403,9 @@ mod tests {
             }),
             ("compilation.widths[0].region", |c| c.widths = vec![width("", 1)]),
             ("compilation.widths[2].region", |c| c.widths = vec![width("a", 1), width("b", 1), width("a", 2)]),
+            ("compilation.channel_counts[0].region", |c| c.channel_counts = vec![count("", 1)]),
+            ("compilation.channel_counts[1].region", |c| c.channel_counts = vec![count("a", 1), count("a", 2)]),
+            ("compilation.channel_counts[0].channel_count", |c| c.channel_counts = vec![count("a", 3)]),
             ("compilation.widths", |c| c.widths = (0..=ENTRIES).map(|i| width(&i.to_string(), 1)).collect()),
         ];
         for (field, change) in cases {

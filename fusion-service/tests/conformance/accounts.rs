@@ -6,10 +6,11 @@
 use clap::Parser;
 use fusion_service::command::application::ApplicationArguments;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use streams_compiler::explain::{Account, explain};
-use streams_compiler::plan::{self, Compiled, Fate, InUse, Policy};
+use streams_compiler::plan::{self, Compiled, Fate, InUse, Policy, Request};
+use streams_compiler::topology::ChannelCount;
 use streams_test_support::corpus;
 
 #[derive(Parser)]
@@ -42,9 +43,9 @@ fn the_corpus() {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for policy in [Policy::Sticky, Policy::Rebalance] {
-                        explain_case(case, policy, &tally);
-                    }
+                    explain_case(case, Policy::Sticky, ChannelCount::Observed, &tally);
+                    explain_case(case, Policy::Rebalance, ChannelCount::Observed, &tally);
+                    explain_case(case, Policy::Sticky, ChannelCount::Ignored, &tally);
                 }
             });
         }
@@ -57,15 +58,20 @@ fn the_corpus() {
     assert!(submissions > 0 && (wanted.is_some() || changes > 1000));
 }
 
-fn explain_case(case: &Path, policy: Policy, tally: &Mutex<Tally>) {
+fn explain_case(case: &Path, policy: Policy, count: ChannelCount, tally: &Mutex<Tally>) {
     let (adl, request) = (case.join("app.adl"), case.join("request.json"));
     let arguments = ["tool".as_ref(), adl.as_os_str(), "--request".as_ref(), request.as_os_str()];
     let application = Tool::parse_from(arguments).application.read().unwrap();
     let budget = &application.budget;
-    let Ok(submitted) = application.open().and_then(|(source, request)| plan::submit(&source, &request, budget)) else {
-        return;
-    };
-    let at = |step: usize| format!("{} step {step} {policy:?}", case.file_name().unwrap().display());
+    let submitted = application.open().and_then(|(source, request)| {
+        let channel_counts = match count {
+            ChannelCount::Observed => Vec::new(),
+            ChannelCount::Ignored => vec![("*".to_owned(), count)],
+        };
+        plan::submit(&source, &Arc::new(Request { channel_counts, ..(*request).clone() }), budget)
+    });
+    let Ok(submitted) = submitted else { return };
+    let at = |step: usize| format!("{} step {step} {policy:?} {count:?}", case.file_name().unwrap().display());
     let told = told(&at(0), &submitted, None);
     {
         let mut tally = tally.lock().unwrap();

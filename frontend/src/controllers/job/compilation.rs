@@ -6,7 +6,10 @@
 use bytes::Bytes;
 use prost::Message;
 use streams_proto::fusion::v1::fusion::{Legacy, Mode};
-use streams_proto::fusion::v1::{Blob, Compilation, Configuration, Fusion, FusionType as WireFusionType, RegionWidth};
+use streams_proto::fusion::v1::{
+    Blob, ChannelCount as WireChannelCount, Compilation, Configuration, Fusion, FusionType as WireFusionType,
+    RegionChannelCount, RegionWidth,
+};
 
 pub(crate) use streams_proto::fusion::v1::fusion::Automatic;
 
@@ -15,7 +18,7 @@ use super::generation::{Generation, Settled};
 use super::in_force::redis_of;
 use super::resources;
 use super::tasks::{Failure, Remedy};
-use streams_api::{FusionMode, FusionType, Job, JobSpec, TransportSecurity};
+use streams_api::{ChannelCount, FusionMode, FusionType, InitialWidth, Job, JobSpec, TransportSecurity};
 
 /// The compilation of the first generation. `adl_sha256` is the digest of the pinned ADL; the content is left out.
 pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: Automatic) -> Compilation {
@@ -45,7 +48,17 @@ pub(crate) fn compilation(job: &Job, job_id: u64, adl_sha256: Bytes, automatic: 
         submission_values: values.collect(),
         configuration: Some(configuration(spec)),
         widths: widths.collect(),
+        channel_counts: spec.parallel_regions.iter().filter_map(channel_count).collect(),
     }
+}
+
+/// What an entry of the job says of its region's number of channels, if it says something.
+fn channel_count(entry: &InitialWidth) -> Option<RegionChannelCount> {
+    let channel_count = match entry.channel_count? {
+        ChannelCount::Observed => WireChannelCount::Observed,
+        ChannelCount::Ignored => WireChannelCount::Ignored,
+    };
+    Some(RegionChannelCount { region: entry.name().to_owned(), channel_count: channel_count.into() })
 }
 
 fn configuration(spec: &JobSpec) -> Configuration {
@@ -167,10 +180,17 @@ mod tests {
             "fusion": {"manual": 3, "type": "channelIsolation"},
             "threadingModel": {"dynamic": {"threadCount": 4, "elastic": true}},
             "submissionTimeValues": {"a": 3, "b": "x"},
-            "parallelRegions": [{"name": "R", "width": 2}, {"alias": "S*", "width": 5}, {"name": "T", "maxWidth": 5}],
+            "parallelRegions": [
+                {"name": "R", "width": 2, "channelCount": "Observed"}, {"alias": "S*", "width": 5},
+                {"name": "T", "maxWidth": 5}, {"alias": "U*", "channelCount": "Ignored"},
+            ],
             "processingElement": {"appTraceLevel": "DEBUG"},
         }));
         let width = |region: &str, width| RegionWidth { region: region.to_owned(), width };
+        let count = |region: &str, count: WireChannelCount| RegionChannelCount {
+            region: region.to_owned(),
+            channel_count: count.into(),
+        };
         let expected = Compilation {
             adl: Some(Blob { sha256: Bytes::from_static(&[1; 32]), content: None }),
             job_name: "flow".to_owned(),
@@ -185,6 +205,7 @@ mod tests {
                 data_directory: None,
             }),
             widths: vec![width("R", 2), width("S*", 5)],
+            channel_counts: vec![count("R", WireChannelCount::Observed), count("U*", WireChannelCount::Ignored)],
         };
         assert_eq!(actual, expected);
     }
@@ -206,6 +227,7 @@ mod tests {
             serde_json::json!({"threadingModel": {"manual": true}}),
             serde_json::json!({"submissionTimeValues": {"a": 1}}),
             serde_json::json!({"parallelRegions": [{"name": "R", "width": 5}]}),
+            serde_json::json!({"parallelRegions": [{"name": "R", "channelCount": "Ignored"}]}),
             serde_json::json!({"processingElement": {"appTraceLevel": "TRACE"}}),
         ] {
             assert_ne!(inputs(other.clone()), base, "{other}");

@@ -74,6 +74,7 @@ mod tests {
             global_max_channels: width,
             channels_have_own_pes: own_pes,
             touches_consistent_region: true,
+            channel_count: 0,
         };
         let plan = Plan {
             parallel_regions: vec![region],

@@ -96,15 +96,16 @@ pub(crate) fn refuse(spec: &JobSpec, region: CurrentRegion<'_>, width: u32) -> O
     }
 }
 
-/// What users should know of bounds that count for no region of the generation. Of entries with a width the compiler
-/// tells it.
+/// What users should know of bounds that count for no region of the generation. Of entries with a width or a
+/// `channelCount` the compiler tells it.
 pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Option<(String, String)> {
     let matches = |entry: &InitialWidth| {
         let pattern = Pattern::parse(entry.name());
         let mut regions = generation.plan.parallel_regions.iter();
         pattern.is_ok_and(|pattern| regions.any(|region| pattern.matches(&region.name)))
     };
-    let unmatched = spec.parallel_regions.iter().filter(|entry| entry.width.is_none() && !matches(entry));
+    let unmatched = spec.parallel_regions.iter().filter(|entry| entry.width.is_none() && entry.channel_count.is_none());
+    let unmatched = unmatched.filter(|entry| !matches(entry));
     let names: Vec<_> = unmatched.map(|entry| format!("\"{}\"", entry.name())).collect();
     let (listed, more) = (names.get(..LISTED).unwrap_or(&names), if names.len() > LISTED { ", ..." } else { "" });
     let message = format!("no parallel region matches {}{more}: bounds without effect", listed.join(", "));

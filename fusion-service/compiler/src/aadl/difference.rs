@@ -9,8 +9,9 @@
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 
 use super::element::{Observability, VocabularyEntry};
-use super::vocabulary::{entry, root};
+use super::vocabulary::{entry, is_local_count, root};
 use crate::error::excerpt;
+use crate::topology::IgnoredCounts;
 use roxmltree::{Document, Node};
 use std::collections::HashMap;
 
@@ -78,17 +79,23 @@ pub enum DifferenceKind {
 /// Children that are named.
 const NAMED: usize = 1024;
 
-/// Passes every difference of two documents to `report`, in document order.
+/// Passes every difference of two documents to `report`, in document order. `ignored` are the numbers of channels that
+/// their job does not observe.
 ///
 /// # Errors
 ///
 /// A text is no well-formed document.
-pub fn differences(before: &str, after: &str, report: &mut dyn FnMut(Difference)) -> Result<(), roxmltree::Error> {
+pub fn differences(
+    before: &str,
+    after: &str,
+    ignored: &IgnoredCounts,
+    report: &mut dyn FnMut(Difference),
+) -> Result<(), roxmltree::Error> {
     if before == after {
         return Ok(());
     }
     let (one, other) = (Document::parse(before)?, Document::parse(after)?);
-    let mut comparison = DocumentComparison { before, after, path: Vec::new(), report };
+    let mut comparison = DocumentComparison { before, after, ignored, path: Vec::new(), report };
     comparison.compare(one.root_element(), other.root_element(), root(), false);
     Ok(())
 }
@@ -96,6 +103,7 @@ pub fn differences(before: &str, after: &str, report: &mut dyn FnMut(Difference)
 struct DocumentComparison<'t> {
     before: &'t str,
     after: &'t str,
+    ignored: &'t IgnoredCounts,
     path: Vec<PathElement>,
     report: &'t mut dyn FnMut(Difference),
 }
@@ -126,7 +134,7 @@ impl DocumentComparison<'_> {
         for name in names {
             let (was, is) = (before.attribute(name), after.attribute(name));
             if was != is {
-                let observable = !hidden && !is_hidden_attribute(entry, name);
+                let observable = !hidden && !self.is_hidden_attribute(entry, after, name);
                 let what = DifferenceKind::Attribute {
                     name: name.to_owned(),
                     before: was.map(excerpt),
@@ -135,6 +143,24 @@ impl DocumentComparison<'_> {
                 self.note(what, observable);
             }
         }
+    }
+
+    /// Whether the runtime does not read an attribute of an element that it reads (rule aadl-18).
+    fn is_hidden_attribute(&self, entry: Option<&VocabularyEntry>, node: Node<'_, '_>, name: &str) -> bool {
+        let attribute = entry.and_then(|entry| entry.attributes().find(|attribute| attribute.name == name));
+        match attribute.map(|attribute| attribute.class) {
+            Some(Observability::Hidden(_)) => true,
+            Some(Observability::ObservedUnless(_)) => self.is_ignored(node, name),
+            Some(Observability::Observed | Observability::ObservedOnly(..) | Observability::Fixed(_)) | None => false,
+        }
+    }
+
+    /// Whether the job ignores a number of channels (rule aadl-22). The regions around an operator's region follow it.
+    fn is_ignored(&self, region: Node<'_, '_>, name: &str) -> bool {
+        let index = |node: Node<'_, '_>| node.attribute("regionIndex").and_then(|index| index.parse::<u64>().ok());
+        let Some(own) = index(region) else { return false };
+        let observed = self.ignored.observed(own, region.next_siblings().skip(1).filter_map(index));
+        if is_local_count(name) { !observed.local } else { !observed.global }
     }
 
     fn children(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {
@@ -289,14 +315,8 @@ fn is_hidden(entry: Option<&VocabularyEntry>, node: Node<'_, '_>) -> bool {
         Some(Observability::ObservedOnly(attribute, values)) => {
             !node.attribute(attribute).is_some_and(|value| values.contains(&value))
         }
-        Some(Observability::Observed | Observability::Fixed(_)) | None => false,
+        Some(Observability::Observed | Observability::ObservedUnless(_) | Observability::Fixed(_)) | None => false,
     }
-}
-
-/// Whether the runtime does not read an attribute of an element that it reads (rule aadl-18).
-fn is_hidden_attribute(entry: Option<&VocabularyEntry>, name: &str) -> bool {
-    let attribute = entry.and_then(|entry| entry.attributes().find(|attribute| attribute.name == name));
-    attribute.is_some_and(|attribute| matches!(attribute.class, Observability::Hidden(_)))
 }
 
 #[cfg(test)]
@@ -312,7 +332,10 @@ mod tests {
     /// `observable path: what`.
     fn found(before: &str, after: &str) -> Vec<String> {
         let mut list = Vec::new();
-        differences(&document(before), &document(after), &mut |difference| list.push(difference)).unwrap();
+        differences(&document(before), &document(after), &IgnoredCounts::default(), &mut |difference| {
+            list.push(difference)
+        })
+        .unwrap();
         let line = |difference: &Difference| {
             let path: Vec<String> = difference
                 .path

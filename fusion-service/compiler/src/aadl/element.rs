@@ -15,6 +15,8 @@ pub(super) enum Observability {
     Observed,
     /// It can if this attribute has one of these values. Otherwise the element is hidden.
     ObservedOnly(&'static str, &'static [&'static str]),
+    /// It can, unless the job says something.
+    ObservedUnless(&'static str),
     /// It cannot, and why.
     Hidden(&'static str),
     /// The value, or the text, is the same in every document.
@@ -216,6 +218,9 @@ macro_rules! class {
     };
     (@class observed only $attribute:literal in $values:ident) => {
         $crate::aadl::element::Observability::ObservedOnly($attribute, $values)
+    };
+    (@class observed unless $what:literal) => {
+        $crate::aadl::element::Observability::ObservedUnless($what)
     };
     (@class hidden $(key)?) => {
         $crate::aadl::element::Observability::Hidden("")

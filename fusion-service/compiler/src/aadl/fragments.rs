@@ -20,7 +20,7 @@ use crate::error::{Error, excerpt};
 use crate::heap::primary_map;
 use crate::logical::{self, OperatorKind, Runtime};
 use crate::shared::Shared;
-use crate::topology::{Generations, Topology};
+use crate::topology::{Generations, IgnoredCounts, Topology};
 use cranelift_entity::PrimaryMap;
 use get_size2::GetSize;
 use std::ops::Deref;
@@ -32,6 +32,8 @@ pub(crate) struct Fragments {
     job: Shared<JobFragments>,
     /// Fragments that channels of an operator may share.
     channels: ChannelFragments,
+    /// Numbers of channels that are not observed.
+    ignored_counts: IgnoredCounts,
 }
 
 /// Fragments that all generations of a job share.
@@ -74,7 +76,13 @@ impl Fragments {
             None => Shared::new(JobFragments::new(topology, job_name, job_id, budget)?),
         };
         let before = before.map(|(before, generations)| (&before.channels, generations));
-        Ok(Self { job, channels: ChannelFragments::new(topology, before, budget)? })
+        let ignored_counts = IgnoredCounts::new(&topology.regions);
+        Ok(Self { job, channels: ChannelFragments::new(topology, before, budget)?, ignored_counts })
+    }
+
+    /// Numbers of channels that are not observed (rule aadl-22).
+    pub(super) fn ignored_counts(&self) -> &IgnoredCounts {
+        &self.ignored_counts
     }
 
     /// What an operator shares with some of its channels.

@@ -260,6 +260,16 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
         self.text(attribute, value)
     }
 
+    /// An attribute that this job observes or not. The region's index, which is observed before it, and what the job
+    /// says for its whole life, tell which.
+    #[inline]
+    pub(super) fn attribute_if<G>(self, observed: bool, attribute: ElementAttribute<G>, value: impl Value) -> Self
+    where
+        E: HasAttributes<G>,
+    {
+        if observed { self.attribute(attribute, value) } else { self.text(attribute, value) }
+    }
+
     /// An attribute that may be absent, which is observed as well.
     #[inline]
     pub(super) fn optional<G>(self, attribute: ElementAttribute<G>, value: Option<impl Value>) -> Self
@@ -285,7 +295,7 @@ impl<'w, 's, E, const OBSERVE: bool> StartTag<'w, 's, E, OBSERVE> {
         self
     }
 
-    /// Writes an attribute to the text only, because the observed stream has the value already.
+    /// Writes an attribute to the text only, because the observed stream has the value already or must not have it.
     #[inline(always)]
     pub(super) fn text<G>(self, attribute: ElementAttribute<G>, value: impl Value) -> Self
     where

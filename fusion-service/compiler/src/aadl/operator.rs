@@ -11,7 +11,7 @@ use super::vocabulary::{
 };
 use crate::elements::Elements;
 use crate::logical::SplitterKind;
-use crate::topology::{self, Connection, Node, PhysicalOperator, Via};
+use crate::topology::{self, Connection, IgnoredCounts, Node, ObservedCounts, PhysicalOperator, Via};
 use std::io;
 
 /// Writes one operator.
@@ -49,7 +49,7 @@ pub(super) fn write<const O: bool>(
     w.end(OutputPorts);
     w.fragment(channels.annotations(node));
     w.fragment(&shared.jvm_arguments);
-    parallel_regions(w, operator);
+    parallel_regions(w, operator, fragments.ignored_counts());
     w.end(OperInstance);
     w.pass_on()
 }
@@ -221,19 +221,21 @@ fn splitter<const O: bool>(
     Ok(())
 }
 
-/// `phy:parallelRegions`, innermost first (rule aadl-14).
-fn parallel_regions<const O: bool>(w: &mut HashingWriter<'_, O>, operator: &PhysicalOperator) {
+/// `phy:parallelRegions`, innermost first (rules aadl-14 and aadl-22).
+fn parallel_regions<const O: bool>(w: &mut HashingWriter<'_, O>, operator: &PhysicalOperator, ignored: &IgnoredCounts) {
     if operator.channels.is_empty() {
         return;
     }
     w.open(ParallelRegions);
-    for channel in &operator.channels {
+    for (position, channel) in operator.channels.iter().enumerate() {
+        let around = operator.channels.iter().skip(position + 1).map(|outer| outer.region);
+        let ObservedCounts { local, global } = ignored.observed(channel.region, around);
         w.start(ParallelRegion)
             .attribute(ParallelRegion::REGION, channel.region)
             .attribute(ParallelRegion::LOCAL_CHANNEL, channel.local)
             .attribute(ParallelRegion::GLOBAL_CHANNEL, channel.global)
-            .attribute(ParallelRegion::LOCAL_MAX_CHANNELS, channel.local_max)
-            .attribute(ParallelRegion::GLOBAL_MAX_CHANNELS, channel.global_max)
+            .attribute_if(local, ParallelRegion::LOCAL_MAX_CHANNELS, channel.local_max)
+            .attribute_if(global, ParallelRegion::GLOBAL_MAX_CHANNELS, channel.global_max)
             .close();
     }
     w.end(ParallelRegions);

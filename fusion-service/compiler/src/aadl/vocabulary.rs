@@ -6,6 +6,8 @@
 //! * `observed`: the runtime reads it. A change of its value changes the runtime id, so the PE restarts.
 //! * `hidden`, with the reason: the runtime does not read it. It is in the text and in the content id only. What is
 //!   inside a hidden element is hidden too, whatever it says itself.
+//! * `observed unless`, with what the job says: as `observed`, but for a job that says so (rule aadl-22). The writer
+//!   then leaves it out of the runtime id.
 //! * `fixed`, with the value: it is the same in every document.
 //!
 //! [`super::hashing_writer`] uses the classes for the runtime id, [`super::difference`] to find out which differences a
@@ -29,6 +31,11 @@ pub(super) const EVENT_TIME: &str = "eventTimeContext";
 /// Whether the runtime reads annotations with this tag.
 pub(super) fn is_observed(tag: &str) -> bool {
     OBSERVED_TAGS.contains(&tag)
+}
+
+/// Whether this attribute is the number of channels within one copy of a region, not that over all copies.
+pub(super) fn is_local_count(attribute: &str) -> bool {
+    attribute == "localMaxChannels"
 }
 
 /// The entry of an element called `name` inside one called `around`.
@@ -265,8 +272,8 @@ elements! {
         REGION "regionIndex" [observed key];
         LOCAL_CHANNEL "localChannelIndex" [observed];
         GLOBAL_CHANNEL "globalChannelIndex" [observed];
-        LOCAL_MAX_CHANNELS "localMaxChannels" [observed];
-        GLOBAL_MAX_CHANNELS "globalMaxChannels" [observed];
+        LOCAL_MAX_CHANNELS "localMaxChannels" [observed unless "the job ignores the count"];
+        GLOBAL_MAX_CHANNELS "globalMaxChannels" [observed unless "the job ignores all counts in it"];
     }
 
     // PE ports.
@@ -409,6 +416,9 @@ mod tests {
             Observability::Observed => ("yes".to_owned(), String::new()),
             Observability::ObservedOnly(attribute, values) => {
                 (format!("where `{attribute}` is `{}`", values.join("`, `")), "others are for tools".to_owned())
+            }
+            Observability::ObservedUnless(what) => {
+                (format!("yes, unless {what}"), "the user says that nobody asks".to_owned())
             }
             Observability::Hidden(why) => ("no".to_owned(), why.to_owned()),
             Observability::Fixed("") => ("always empty".to_owned(), String::new()),

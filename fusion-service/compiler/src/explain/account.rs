@@ -4,6 +4,7 @@
 
 use crate::fuser::AutomaticFusion;
 use crate::plan::{Fate, Reason};
+use crate::topology::ChannelCount;
 use serde::{Serialize, Serializer};
 
 /// The account of a compiled job.
@@ -109,6 +110,17 @@ pub struct RegionAccount {
     pub channels_have_own_pes: bool,
     /// Operators of a consistent region are inside, or connected to one that is.
     pub touches_consistent_region: bool,
+    /// Whether its operators ask for the number of channels. Only what the user stated is written.
+    #[serde(skip_serializing_if = "is_observed", serialize_with = "name_of_count")]
+    pub channel_count: ChannelCount,
+}
+
+fn is_observed(count: &ChannelCount) -> bool {
+    *count == ChannelCount::Observed
+}
+
+fn name_of_count<S: Serializer>(count: &ChannelCount, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(count.name())
 }
 
 /// Where a width comes from.

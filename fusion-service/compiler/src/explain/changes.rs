@@ -6,7 +6,7 @@ use crate::aadl::{self, DifferenceKind, PathElement};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::plan::{Compiled, Fate, RenderError};
-use crate::topology::Topology;
+use crate::topology::{IgnoredCounts, Topology};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,6 +70,7 @@ pub(super) fn compare<'a>(
     budget: &Budget,
 ) -> Result<ComparedDocuments<'a>, Error> {
     let mut compared = ComparedDocuments { of: BTreeMap::new(), before: before.topology(), now: now.topology() };
+    let ignored = IgnoredCounts::new(&now.topology().regions);
     let mut left = most;
     for element in &now.plan().elements {
         let changed = matches!(element.fate, Fate::Restarted | Fate::KeptUnobservable);
@@ -80,7 +81,7 @@ pub(super) fn compare<'a>(
         budget.check()?;
         let (was, is) = (document(before, element.id, budget)?, document(now, element.id, budget)?);
         let mut changes = DocumentChanges::default();
-        aadl::differences(&was, &is, &mut |difference| changes.add(difference, &compared))
+        aadl::differences(&was, &is, &ignored, &mut |difference| changes.add(difference, &compared))
             .map_err(|error| unreadable(element.id, &error))?;
         compared.of.insert(element.id, changes);
     }

@@ -141,6 +141,7 @@ pub(super) fn regions(now: &Compiled, prior: Option<&Compiled>) -> Vec<RegionAcc
             splitters: written.map_or_else(Vec::new, |written| written.splitters.iter().map(splitter).collect()),
             channels_have_own_pes: planned.channels_have_own_pes,
             touches_consistent_region: planned.touches_consistent_region,
+            channel_count: region.channel_count,
         }
     };
     now.plan().regions.iter().map(region).collect()

@@ -5,6 +5,7 @@ use super::names::ranges;
 use crate::error::excerpt;
 use crate::phrase::{counted, listed};
 use crate::plan::{Fate, Reason};
+use crate::topology::ChannelCount;
 use std::fmt::{self, Display, Formatter, Write as _};
 
 /// Groups of PEs that are shown.
@@ -369,6 +370,9 @@ fn notes(region: &RegionAccount) -> String {
     let mut notes = Vec::new();
     if let Some(outer) = &region.nested_in {
         notes.push(format!("inside {outer}"));
+    }
+    if region.channel_count == ChannelCount::Ignored {
+        notes.push("number of channels ignored".to_owned());
     }
     if region.channels_have_own_pes {
         notes.push("channels have PEs of their own".to_owned());

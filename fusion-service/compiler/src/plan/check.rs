@@ -87,7 +87,7 @@ fn stages(
     if !coherent {
         return Ok(None);
     }
-    let bound = BoundRequest { bindings, configuration: request.configuration.clone() };
+    let bound = BoundRequest::with_bindings(bindings, request);
     let Some(topology) = found.keep(bound.expand(&source, request.widths.clone(), budget))? else { return Ok(None) };
     let Some(fusion) = fusion else {
         // Every fusion option has the same constraints, so legacy fusion finds their problems.

@@ -8,7 +8,7 @@ use crate::elements::Elements;
 use crate::error::excerpt;
 use crate::fuser::Pe;
 use crate::phrase::listed;
-use crate::topology::{Node, Topology};
+use crate::topology::{IgnoredCounts, Node, Topology};
 use get_size2::GetSize;
 use std::fmt::{self, Display, Formatter};
 
@@ -130,19 +130,18 @@ impl Reason {
         if !lost.is_empty() {
             return Some(Self::NoLongerHolds(SomeOperators::new(lost.into_iter())));
         }
+        let ignored = IgnoredCounts::new(&today.regions);
         for &node in has {
             let operator = &today.operators[node];
             let Some(earlier) = find(had, then, operator.index).map(|node| &then.operators[node]) else { continue };
-            for (channel, was) in operator.channels.iter().zip(&earlier.channels) {
-                if channel != was {
-                    let region = today.regions.iter().find(|region| region.index == channel.region);
-                    return Some(Self::Channels {
-                        operator: excerpt(&operator.name),
-                        region: region.map_or(String::new(), |region| excerpt(&region.name)),
-                        before: was.local_max,
-                        now: channel.local_max,
-                    });
-                }
+            if let Some((was, channel)) = ignored.difference(&earlier.channels, &operator.channels) {
+                let region = today.regions.iter().find(|region| region.index == channel.region);
+                return Some(Self::Channels {
+                    operator: excerpt(&operator.name),
+                    region: region.map_or(String::new(), |region| excerpt(&region.name)),
+                    before: was.local_max,
+                    now: channel.local_max,
+                });
             }
             if operator.name != earlier.name {
                 return Some(Self::Renamed { operator: excerpt(&operator.name), before: excerpt(&earlier.name) });

@@ -7,9 +7,9 @@ use crate::error::{Error, excerpt};
 use crate::fuser::{AutomaticFusion, Cpus, Fusion, FusionType, Graph, automatic};
 use crate::logical::Application;
 use crate::logical::submission::{Bindings, bind};
-use crate::topology::{self, Configuration, Parameters, Topology};
+use crate::topology::{self, ChannelCount, Configuration, Parameters, Topology};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use streams_region_names::Pattern;
 
@@ -51,6 +51,9 @@ pub struct Request {
     pub configuration: Configuration,
     /// Widths at submission: pattern of region names -> width, in the order of the job.
     pub widths: Vec<(String, i128)>,
+    /// Whether operators of regions ask for the number of channels: pattern of region names -> whether, in the order of
+    /// the job. They may where nothing is said.
+    pub channel_counts: Vec<(String, ChannelCount)>,
 }
 
 impl Request {
@@ -63,7 +66,7 @@ impl Request {
         self.fusion.check(self.fusion_type, None).map(|_| ())
     }
 
-    /// Digest of everything in the request that documents show, apart from widths and PEs (rule layout-5). Layouts keep
+    /// Digest of everything in the request that documents and their ids show, apart from widths and PEs (rule layout-5). Layouts keep
     /// it, so it must stay the same from release to release. A new field is only hashed if the job sets it.
     pub(super) fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
@@ -90,6 +93,10 @@ impl Request {
             if let Some(value) = value {
                 add(key, value);
             }
+        }
+        for (pattern, count) in &self.channel_counts {
+            add("channel count", pattern);
+            add("is", count.name());
         }
         hash.finalize().into()
     }
@@ -173,6 +180,7 @@ impl CheckedFusion {
 pub(super) struct BoundRequest {
     pub(super) bindings: Bindings,
     pub(super) configuration: Configuration,
+    channel_counts: Vec<(String, ChannelCount)>,
 }
 
 impl BoundRequest {
@@ -182,8 +190,13 @@ impl BoundRequest {
     ///
     /// Stage `logical-model`, as for [`crate::logical::submission::bind`].
     pub(super) fn new(source: &Source, request: &Request) -> Result<Self, Error> {
-        let bindings = bind(&source.application, &request.submission_values)?;
-        Ok(Self { bindings, configuration: request.configuration.clone() })
+        Ok(Self::with_bindings(bind(&source.application, &request.submission_values)?, request))
+    }
+
+    /// A request whose values have been bound before.
+    pub(super) fn with_bindings(bindings: Bindings, request: &Request) -> Self {
+        let Request { configuration, channel_counts, .. } = request;
+        Self { bindings, configuration: configuration.clone(), channel_counts: channel_counts.clone() }
     }
 
     /// Expands the application for these widths.
@@ -211,7 +224,13 @@ impl BoundRequest {
     }
 
     fn parameters(&self, widths: Vec<(String, i128)>) -> Parameters {
-        Parameters { bindings: self.bindings.clone(), configuration: self.configuration.clone(), widths }
+        let Self { bindings, configuration, channel_counts } = self;
+        Parameters {
+            bindings: bindings.clone(),
+            configuration: configuration.clone(),
+            widths,
+            channel_counts: channel_counts.clone(),
+        }
     }
 }
 
@@ -222,7 +241,11 @@ pub(super) fn warnings(request: &Request, bindings: &Bindings, topology: Option<
         let message = format!("the application has no submission-time value {}", excerpt(name));
         warnings.push(Warning { reason: "UnknownSubmissionValue", message });
     }
-    for (pattern, topology) in request.widths.iter().filter_map(|(pattern, _)| Some((pattern, topology?))) {
+    let counts = request.channel_counts.iter().map(|(pattern, _)| pattern);
+    let mut known = HashSet::new();
+    let patterns = request.widths.iter().map(|(pattern, _)| pattern).chain(counts);
+    let patterns = patterns.filter(|pattern| known.insert(pattern.as_str()));
+    for (pattern, topology) in patterns.filter_map(|pattern| Some((pattern, topology?))) {
         let parsed = Pattern::parse(pattern).ok();
         let matches = |name: &str| parsed.as_ref().is_some_and(|pattern| pattern.matches(name));
         if !topology.regions.iter().any(|region| matches(&region.name)) {

@@ -52,7 +52,7 @@ pub fn resize(
         }
     }
     problems.into_result()?;
-    let bound = BoundRequest { bindings: prior.bindings.clone(), configuration: request.configuration.clone() };
+    let bound = BoundRequest::with_bindings(prior.bindings.clone(), request);
     let topology = Arc::new(bound.expand_again(before, wanted, budget)?);
     budget.check()?;
     let generations = Generations::new(before, &topology);
@@ -63,8 +63,8 @@ pub fn resize(
         Policy::Sticky => {
             let pe = |node| prior.elements.pe(node);
             let pe_of = topology.operators.keys().map(|node| generations.earlier(node).map(pe).into()).collect();
-            // These PEs hold an operator that is gone or has other neighbours (rule fusion-25).
-            let changed = changes.changed.iter().filter_map(|&node| generations.earlier(node));
+            // These PEs hold an operator that is gone or can tell that something changed (rule fusion-25).
+            let changed = changes.observed.iter().filter_map(|&node| generations.earlier(node));
             let restarting = changed.chain(changes.removed.iter().copied());
             let restarting = restarting.map(|node| prior.elements.id(pe(node))).collect();
             let (ids, taken) = (prior.elements.ids(), &in_use.elements);

@@ -3,7 +3,7 @@
 //! The two topologies must be of one application, with the numbers of the first carried over to the second by
 //! [`super::relabel()`] or [`super::expand_again`]. Then an operator index that both have belongs to the same operator.
 
-use super::{Generations, Node, Topology};
+use super::{Generations, IgnoredCounts, Node, Topology};
 use crate::logical::OperatorId;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use get_size2::GetSize;
@@ -17,6 +17,9 @@ pub struct ChangedOperators {
     pub added: Vec<Node>,
     /// Operators inside a resized region, or with other neighbours; of the topology after.
     pub changed: Vec<Node>,
+    /// Those of the changed operators that can tell when they run: all but those that only have another number of
+    /// channels, which they do not ask for (rule aadl-22).
+    pub observed: Vec<Node>,
     /// Operators of channels that are gone; of the topology before.
     pub removed: Vec<Node>,
 }
@@ -53,20 +56,29 @@ pub fn changes(generations: &Generations<'_>) -> ChangedOperators {
         let written = after.numbered.get(node.index()).map(|(_, id, _)| *id);
         written.and_then(|id| inside[id].as_deref()).unwrap_or_default()
     };
-    let mut changed: PrimaryMap<Node, bool> = after.operators.keys().map(|node| !inside(node).is_empty()).collect();
+    let mut has_other_neighbours: PrimaryMap<Node, bool> = after.operators.keys().map(|_| false).collect();
     for connection in &after.connections {
         let (source, target) = (inside(connection.source), inside(connection.target));
-        changed[connection.target] |= source.iter().any(|region| !target.contains(region));
-        changed[connection.source] |= target.iter().any(|region| !source.contains(region));
+        has_other_neighbours[connection.target] |= source.iter().any(|region| !target.contains(region));
+        has_other_neighbours[connection.source] |= target.iter().any(|region| !source.contains(region));
     }
+    let ignored = IgnoredCounts::new(&after.regions);
     for (node, is) in &after.operators {
         let Some(earlier) = generations.earlier(node) else {
             changes.added.push(node);
             continue;
         };
-        let is_renamed = || generations.same(node).is_none() && is.name != before.operators[earlier].name;
-        if changed[node] || is_renamed() {
+        let was = &before.operators[earlier];
+        let is_renamed = || generations.same(node).is_none() && is.name != was.name;
+        let is_told = || has_other_neighbours[node] || is_renamed();
+        if !inside(node).is_empty() {
             changes.changed.push(node);
+            if ignored.is_empty() || ignored.difference(&was.channels, &is.channels).is_some() || is_told() {
+                changes.observed.push(node);
+            }
+        } else if is_told() {
+            changes.changed.push(node);
+            changes.observed.push(node);
         }
     }
     changes.removed = generations.removed().collect();

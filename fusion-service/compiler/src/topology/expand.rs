@@ -22,7 +22,7 @@ use super::reuse::Previous;
 use super::shape::{ScopeId, Shape};
 use super::texts::TextBudget;
 use super::widths::Overrides;
-use super::{Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
+use super::{ChannelCount, Connection, Node, Parameters, PhysicalOperator, Region, Topology, WidthIndependent};
 use crate::budget::Budget;
 use crate::error::{Error, Problem, Problems, Stage};
 use crate::logical::{Application, HostPool, OperatorId, Resources};
@@ -58,6 +58,7 @@ fn make(
     budget.check()?;
     let mut problems = Problems::default();
     let overrides = Overrides::parse(&parameters.widths, &mut problems);
+    let channel_counts = Overrides::parse(&parameters.channel_counts, &mut problems);
     let width_independent = before.map(|before| &before.width_independent);
     let wiring = width_independent.map(|width_independent| Arc::clone(&width_independent.wiring));
     let shape = Shape::build(application, wiring, &overrides, &parameters.bindings, &budget.limits, &mut problems);
@@ -110,7 +111,7 @@ fn make(
     counted.annotate(&mut operators, &regions, complete, &mut texts)?;
     drop(links);
 
-    let regions_in_force = regions_in_force(&shape);
+    let regions_in_force = regions_in_force(&shape, &channel_counts);
     let topology = Topology {
         application: application.clone(),
         data_directory: parameters.configuration.data_directory.clone().or_else(|| application.data_directory.clone()),
@@ -259,7 +260,7 @@ fn check_names(shape: &Shape<'_>, resolved: &ResolvedPrimitives, budget: &Budget
 }
 
 /// Regions with their widths, ascending index.
-fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
+fn regions_in_force(shape: &Shape<'_>, channel_counts: &Overrides<ChannelCount>) -> Vec<Region> {
     // A scope begins with the operator that introduces it.
     let mut first: SecondaryMap<ScopeId, Option<OperatorId>> = SecondaryMap::new();
     for id in shape.application.operators.keys() {
@@ -270,7 +271,8 @@ fn regions_in_force(shape: &Shape<'_>) -> Vec<Region> {
         let id = first[scope]?;
         let scope = &shape.scopes[scope];
         let name = shape.application.operators[id].logical_name.clone();
-        Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels })
+        let channel_count = channel_counts.of(&name).unwrap_or_default();
+        Some(Region { index: region.index, name, width: scope.width, global_max: scope.channels, channel_count })
     };
     shape.application.regions.iter().enumerate().filter_map(named).collect()
 }

@@ -43,6 +43,7 @@
 
 mod annotation_text;
 mod annotations;
+mod channel_counts;
 mod connect;
 mod consistent;
 mod copies;
@@ -70,6 +71,7 @@ mod verify;
 mod widths;
 mod wiring;
 
+pub use channel_counts::{ChannelCount, IgnoredCounts, ObservedCounts};
 pub use difference::{ChangedOperatorNames, ChangedOperators, changes, difference};
 pub use expand::{expand, expand_again};
 pub use generations::Generations;
@@ -144,6 +146,8 @@ pub struct Region {
     pub width: u32,
     /// Product of its width and the widths of the regions around it.
     pub global_max: u32,
+    /// Whether operators of the region ask for its number of channels.
+    pub channel_count: ChannelCount,
 }
 
 /// Membership of an operator in one channel of one enclosing region (rules expansion-4 and expansion-5).

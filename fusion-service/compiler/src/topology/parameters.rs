@@ -1,5 +1,6 @@
 //! What a job adds to its application: bound values, configuration, widths.
 
+use super::ChannelCount;
 use crate::error::{Error, Problem, Stage, excerpt};
 use crate::logical::TraceLevel;
 use crate::logical::submission::Bindings;
@@ -15,6 +16,9 @@ pub struct Parameters {
     /// Widths that replace those of the application: pattern of region names -> width, in the order of the job
     /// (rule expansion-2).
     pub widths: Vec<(String, i128)>,
+    /// Whether operators of regions ask for the number of channels: pattern of region names -> whether, in the order of
+    /// the job.
+    pub channel_counts: Vec<(String, ChannelCount)>,
 }
 
 /// The configuration of a job, as far as the compiler reads it (rule model-1).

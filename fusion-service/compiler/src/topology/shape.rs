@@ -70,7 +70,7 @@ impl<'a> Shape<'a> {
     pub(super) fn build(
         application: &'a Application,
         wiring: Option<Arc<Wiring>>,
-        overrides: &Overrides,
+        overrides: &Overrides<i128>,
         bindings: &Bindings,
         limits: &Limits,
         problems: &mut Problems,

@@ -38,25 +38,25 @@ fn refused(unexpected: &UnexpectedCharacter) -> Problem {
     Problem::new(Stage::Topology, message)
 }
 
-/// The widths that a job gives to its regions. A job names each of its regions at every resize, and there may be
-/// thousands.
-pub(super) struct Overrides {
+/// What a job says of its regions: their widths, for example. A job names each of its regions at every resize, and
+/// there may be thousands.
+pub(super) struct Overrides<T> {
     patterns: Patterns,
     /// By position of the pattern.
-    widths: Vec<i128>,
+    values: Vec<T>,
 }
 
-impl Overrides {
-    /// Patterns with a problem give no region a width.
-    pub(super) fn parse(widths: &[(String, i128)], problems: &mut Problems) -> Self {
-        let (patterns, malformed) = Patterns::parse(widths.iter().map(|(pattern, _)| pattern.as_str()));
+impl<T: Copy> Overrides<T> {
+    /// Patterns with a problem say nothing of any region.
+    pub(super) fn parse(said: &[(String, T)], problems: &mut Problems) -> Self {
+        let (patterns, malformed) = Patterns::parse(said.iter().map(|(pattern, _)| pattern.as_str()));
         problems.extend(malformed.iter().map(refused));
-        Self { patterns, widths: widths.iter().map(|(_, width)| *width).collect() }
+        Self { patterns, values: said.iter().map(|(_, value)| *value).collect() }
     }
 
-    /// The width of the pattern that counts for a region (rule expansion-2).
-    fn of(&self, name: &str) -> Option<i128> {
-        self.position(name).and_then(|position| self.widths.get(position)).copied()
+    /// What the pattern says that counts for a region (rule expansion-2).
+    pub(super) fn of(&self, name: &str) -> Option<T> {
+        self.position(name).and_then(|position| self.values.get(position)).copied()
     }
 
     fn position(&self, name: &str) -> Option<usize> {
@@ -105,7 +105,7 @@ pub(super) fn resolve(
     region: &ParallelRegion,
     name: &str,
     application: &Application,
-    overrides: &Overrides,
+    overrides: &Overrides<i128>,
     bindings: &Bindings,
     limits: &Limits,
 ) -> Result<u32, Problem> {
@@ -161,6 +161,7 @@ fn integer(text: &str) -> Option<i128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::ChannelCount;
 
     #[test]
     fn a_pattern_with_another_character_is_a_problem_of_the_job() {
@@ -211,7 +212,13 @@ mod tests {
 
     #[test]
     fn a_resize_names_exactly_one_region() {
-        let region = |name: &str| Region { index: 0, name: name.to_owned(), width: 1, global_max: 1 };
+        let region = |name: &str| Region {
+            index: 0,
+            name: name.to_owned(),
+            width: 1,
+            global_max: 1,
+            channel_count: ChannelCount::Observed,
+        };
         let regions = [region("P1"), region("P2")];
         assert_eq!(find_region(&regions, "P2").unwrap().name, "P2");
         for (pattern, expected) in [("P3", Some("CDISR1411E")), ("P*", Some("CDISR1405E")), ("P+", None)] {

@@ -7,6 +7,7 @@ use streams_compiler::plan::{
     Compiled, ExportedPort, Fate, ImportedPort, Plan, PlannedConsistentRegion, PlannedElement, Reason, RemovedElement,
     ResizeChange,
 };
+use streams_compiler::topology::ChannelCount;
 
 /// The content of the file. The largest lists are only made while it is serialized, because labels can be many.
 #[derive(Serialize)]
@@ -35,6 +36,8 @@ struct RegionEntry<'p> {
     global_max_channels: u32,
     channels_have_own_pes: bool,
     touches_consistent_region: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channel_count: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -98,6 +101,10 @@ impl<'p> Context<'p> {
             global_max_channels: planned.region.global_max,
             channels_have_own_pes: planned.channels_have_own_pes,
             touches_consistent_region: planned.touches_consistent_region,
+            channel_count: match planned.region.channel_count {
+                ChannelCount::Observed => None,
+                ignored @ ChannelCount::Ignored => Some(ignored.name()),
+            },
         });
         Self {
             kind: if plan.change.is_some() { "resize" } else { "submit" },

@@ -1,6 +1,6 @@
 //! Writes an account as a message.
 
-use super::plan::{automatic, warnings};
+use super::plan::{automatic, channel_count, warnings};
 use streams_compiler::explain::{self, Account, CauseEffect};
 use streams_compiler::plan::{Compiled, Fate, Reason};
 use streams_proto::fusion::v1::{self as pb, explanation};
@@ -64,6 +64,7 @@ fn region(region: explain::RegionAccount) -> explanation::Region {
         splitters: region.splitters.into_iter().map(splitter).collect(),
         channels_have_own_pes: region.channels_have_own_pes,
         touches_consistent_region: region.touches_consistent_region,
+        channel_count: channel_count(region.channel_count).into(),
     }
 }
 

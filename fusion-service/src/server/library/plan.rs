@@ -9,6 +9,7 @@ use streams_compiler::plan::{
     Compiled, Digest, ExportedPort, Fate, ImportedPort, Plan, PlannedConsistentRegion, PlannedElement, PlannedRegion,
     PortLabel, Reason, RemovedElement, Warning,
 };
+use streams_compiler::topology::ChannelCount;
 use streams_proto::fusion::v1 as pb;
 
 /// The answer to a submission.
@@ -78,6 +79,15 @@ fn region(planned: &PlannedRegion) -> pb::ParallelRegion {
         global_max_channels: planned.region.global_max,
         channels_have_own_pes: planned.channels_have_own_pes,
         touches_consistent_region: planned.touches_consistent_region,
+        channel_count: channel_count(planned.region.channel_count).into(),
+    }
+}
+
+/// Says only what a job says that differs from the default.
+pub(super) fn channel_count(count: ChannelCount) -> pb::ChannelCount {
+    match count {
+        ChannelCount::Observed => pb::ChannelCount::Unspecified,
+        ChannelCount::Ignored => pb::ChannelCount::Ignored,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use streams_compiler::error::Error;
 use streams_compiler::fuser::{Cpus, FusionType};
 use streams_compiler::plan::{FusionOption, InUse, Policy, PortsInUse, Request};
-use streams_compiler::topology::Configuration;
+use streams_compiler::topology::{ChannelCount, Configuration};
 use streams_proto::fusion::v1 as pb;
 
 /// What a job adds to its application.
@@ -23,6 +23,7 @@ pub(super) fn request(compilation: &pb::Compilation) -> Result<Request, Error> {
         submission_values: compilation.submission_values.clone(),
         configuration: configuration(compilation.configuration.as_ref())?,
         widths: widths(&compilation.widths),
+        channel_counts: compilation.channel_counts.iter().map(channel_count).collect(),
     })
 }
 
@@ -86,6 +87,14 @@ fn widths(widths: &[pb::RegionWidth]) -> Vec<(String, i128)> {
     widths.iter().map(|width| (width.region.clone(), i128::from(width.width))).collect()
 }
 
+fn channel_count(said: &pb::RegionChannelCount) -> (String, ChannelCount) {
+    let count = match said.channel_count() {
+        pb::ChannelCount::Unspecified | pb::ChannelCount::Observed => ChannelCount::Observed,
+        pb::ChannelCount::Ignored => ChannelCount::Ignored,
+    };
+    (said.region.clone(), count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +126,9 @@ mod tests {
                 data_directory: Some("/data".into()),
             }),
             widths: vec![pb::RegionWidth { region: "P*".into(), width: 4 }],
+            channel_counts: [(0, "P"), (1, "Q"), (2, "R*")]
+                .map(|(channel_count, region)| pb::RegionChannelCount { region: region.into(), channel_count })
+                .to_vec(),
         };
         let expected = Request {
             job_name: "job".into(),
@@ -135,6 +147,11 @@ mod tests {
                 data_directory: Some("/data".into()),
             },
             widths: vec![("P*".into(), 4)],
+            channel_counts: vec![
+                ("P".into(), ChannelCount::Observed),
+                ("Q".into(), ChannelCount::Observed),
+                ("R*".into(), ChannelCount::Ignored),
+            ],
         };
         assert_eq!(request(&compilation), Ok(expected));
         let loud = pb::Configuration { tracing: Some("loud".into()), ..Default::default() };

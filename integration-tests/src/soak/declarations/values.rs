@@ -260,6 +260,17 @@ fn regions(last: &str) -> Values {
                 (list(json!({"name": "Cleen", "minWidth": 2})), "Cleen"),
             ],
         ),
+        "channelCount" => values(
+            json!({}),
+            [
+                list(json!({"name": "Clean", "channelCount": "Ignored"})),
+                list(json!({"alias": "*", "channelCount": "Observed"})),
+            ],
+            [
+                (list(json!({"name": "Clean", "channelCount": "Sometimes"})), "channelCount"),
+                (list(json!({"name": "Cleen", "channelCount": "Ignored"})), "Cleen"),
+            ],
+        ),
         _ => values(
             json!({}),
             [list(json!({"name": "Clean", "maxWidth": 3})), list(json!({"name": "*", "maxWidth": 8}))],

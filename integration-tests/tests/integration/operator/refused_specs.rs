@@ -44,6 +44,8 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
         ("j", with("parallelRegions", json!([{"name": "R", "width": 0}])), "spec.parallelRegions[0].width"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 10_001}])), "spec.parallelRegions[0].width"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 2, "maxWidth": 1}])), "maxWidth"),
+        ("j", with("parallelRegions", json!([{"name": "R", "channelCount": "Sometimes"}])), "channelCount"),
+        ("j", with("parallelRegions", json!([{"name": "R"}])), "set a width, bounds or channelCount"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 1}, {"alias": "R", "width": 2}])), "named once"),
         ("j", with("rollout", json!({"maxUnavailable": 0})), "from 1, or a percentage"),
         ("j", with("rollout", json!({"maxUnavailable": "0%"})), "from 1, or a percentage"),
@@ -213,6 +215,10 @@ async fn what_a_job_was_compiled_from_cannot_be_edited_and_the_rest_can() -> Res
             "spec.parallelRegions: Forbidden: the widths of parallelRegions",
         ),
         (json!({"parallelRegions": []}), "spec.parallelRegions: Forbidden: the widths of parallelRegions"),
+        (
+            regions(json!({"name": "R", "width": 2, "channelCount": "Ignored"}), star.clone()),
+            "spec.parallelRegions: Forbidden: the channelCount of parallelRegions cannot be edited",
+        ),
         (
             json!({"processingElement": {"appTraceLevel": "DEBUG"}}),
             "spec.processingElement: Forbidden: processingElement.appTraceLevel cannot be edited",

@@ -1,11 +1,13 @@
 //! A resize touches what changed and nothing else: pods compared by uid and launch count (rule job-15).
 
-use super::fixture::{Changed, Moment, WITHIN, lingers, resize_of_clean, with_system};
+use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, resize_of_clean, with_system};
 use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
+use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use streams_api::{ChannelCount, InitialWidth};
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 #[tokio::test]
@@ -35,6 +37,41 @@ async fn a_load_balancer_takes_a_region_from_2_to_10_to_4() -> Result<()> {
             job.settled(widths, WITHIN).await?;
             before = Moment::of(&job).await?;
             ensure!(before.pods == after.pods, "pods were touched after the answer");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Operators of `Clean` do not ask how many channels there are: the pods of its channels stay (rule aadl-22).
+#[tokio::test]
+async fn channels_of_a_region_whose_count_is_ignored_stay_the_same_pods() -> Result<()> {
+    with_system("resizes", async |it| {
+        let mut job = it.sample(JOB);
+        let ignored = InitialWidth {
+            name: Some(CLEAN.to_owned()),
+            channel_count: Some(ChannelCount::Ignored),
+            ..InitialWidth::default()
+        };
+        job.spec.parallel_regions = vec![ignored];
+        let job = ObservedJob::create(&it.client, &job).await?;
+        job.settled(Widths::default(), WITHIN).await?;
+        let mut before = Moment::of(&job).await?;
+        for (from, to) in [(2, 5), (5, 3)] {
+            let answer = it.resize(&job, &[(CLEAN, to)], WaitFor::RolledOut).await?;
+            let widths = Widths { clean: to, ..Widths::default() };
+            job.settled(widths, WITHIN).await?;
+            let after = Moment::of(&job).await?;
+            let changed = after.since(&before)?;
+            let mut expected = resize_of_clean(from, to);
+            let (channels, around) = expected.restarted.drain(..).partition(|name| name.starts_with("Clean["));
+            expected.restarted = around;
+            expected.kept.extend::<Vec<_>>(channels);
+            expected.kept.sort();
+            ensure!(changed == expected, "{from} -> {to}: {changed:#?}");
+            let said = answer.changes.context("the answer does not say what changed")?;
+            ensure!(said.kept as usize == expected.kept.len(), "{said:?}");
+            before = after;
         }
         Ok(())
     })

@@ -1,5 +1,6 @@
 //! The promises of plans, checked over small applications that the tests write themselves.
 
+mod channel_counts;
 mod errors;
 mod layouts;
 mod placements;

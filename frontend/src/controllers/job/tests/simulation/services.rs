@@ -129,6 +129,7 @@ impl Services {
             global_max_channels: layout.widths[name],
             channels_have_own_pes: true,
             touches_consistent_region: false,
+            channel_count: 0,
         });
         let pool = HostPool {
             index: 0,

@@ -1,0 +1,348 @@
+//! How many PEs the resizes of the conformance corpus restart, beside the reference implementation.
+//!
+//! `docs/measurements/blast-radius.md` has the result. It follows from the corpus and the compiler alone, so it is
+//! recorded: `UPDATE_EXPECT=1 cargo test --workspace --test conformance blast_radius` writes it anew.
+
+use clap::Parser;
+use fusion_service::command::application::{Application, ApplicationArguments};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use streams_compiler::plan::{self, Compiled, Fate, FusionOption, InUse, Policy, Reason, Request};
+use streams_compiler::topology::{ChannelCount, find_region};
+use streams_test_support::corpus;
+use streams_test_support::table::say;
+
+/// What is measured for each fusion mode.
+const WAYS: [(Policy, ChannelCount, &str); 4] = [
+    (Policy::Sticky, ChannelCount::Observed, "sticky"),
+    (Policy::Rebalance, ChannelCount::Observed, "rebalance"),
+    (Policy::Sticky, ChannelCount::Ignored, "sticky, channelCount Ignored"),
+    (Policy::Rebalance, ChannelCount::Ignored, "rebalance, channelCount Ignored"),
+];
+
+/// Most percent of the reference's restarts that the sticky policy may make for manual fusion.
+const STICKY: usize = 40;
+
+#[derive(Parser)]
+struct Tool {
+    #[command(flatten)]
+    application: ApplicationArguments,
+}
+
+/// The resizes of one fusion mode in one way.
+#[derive(Clone, Debug, Default)]
+struct Radius {
+    steps: usize,
+    /// PEs there were before.
+    pes: usize,
+    /// PEs whose document changes so that they restart: by us, and by the reference.
+    restarted: [usize; 2],
+    /// These, and PEs that are gone although some of their operators go on elsewhere: by us, and by the reference.
+    interrupted: [usize; 2],
+    /// Resizes that interrupt more PEs than the reference does.
+    worse: Vec<String>,
+    /// Resizes of outermost regions, and PEs with operators of the region only, the same before and after, that they
+    /// restart, with the reasons.
+    outermost: usize,
+    channels: Vec<String>,
+}
+
+/// By fusion mode and way.
+type Radii = BTreeMap<(&'static str, usize), Radius>;
+
+#[test]
+fn the_corpus() {
+    let Some(archive) = corpus::cases() else {
+        say(&format!("\nno corpus at {}: NO restarts are counted\n", corpus::folder().display()));
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let cases = archive.unpack(folder.path());
+    let (radii, next) = (Mutex::new(Radii::new()), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    measure(case, &radii);
+                }
+            });
+        }
+    });
+    let mut radii = radii.into_inner().unwrap();
+    radii.values_mut().for_each(|radius| {
+        radius.worse.sort();
+        radius.channels.sort();
+    });
+    let report = report(&radii);
+    say(&report);
+    expect_test::expect_file![report_path()].assert_eq(&report);
+
+    let of = |mode, way| radii.get(&(mode, way)).unwrap();
+    for mode in ["legacy", "manual"] {
+        for (way, (policy, count, name)) in WAYS.iter().enumerate() {
+            let radius = of(mode, way);
+            assert!(radius.steps > 20, "{mode}, {name}: {} resizes", radius.steps);
+            let [ours, reference] = radius.interrupted;
+            assert!(ours <= reference, "{mode}, {name}: {ours} interrupted, {reference} by the reference");
+            if *count == ChannelCount::Ignored {
+                let observed = of(mode, usize::from(*policy == Policy::Rebalance));
+                assert!(ours <= observed.interrupted[0], "{mode}, {name}: ignoring interrupts more");
+                if *policy == Policy::Sticky {
+                    assert!(radius.channels.is_empty(), "{mode}, {name}: {:?}", radius.channels);
+                }
+            }
+        }
+    }
+}
+
+fn report_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measurements/blast-radius.md")
+}
+
+fn measure(case: &Path, radii: &Mutex<Radii>) {
+    let (adl, request) = (case.join("app.adl"), case.join("request.json"));
+    let arguments = ["tool".as_ref(), adl.as_os_str(), "--request".as_ref(), request.as_os_str()];
+    let application = Tool::parse_from(arguments).application.read().unwrap();
+    let Ok((source, request)) = application.open() else { return };
+    let mode = match request.fusion {
+        FusionOption::Legacy => "legacy",
+        FusionOption::Manual(_) | FusionOption::Automatic { .. } => "manual",
+    };
+    let reference = interrupted_by_the_reference(case, application.resizes.len());
+    for (way, (policy, count, _)) in WAYS.into_iter().enumerate() {
+        let request = match count {
+            ChannelCount::Observed => Arc::clone(&request),
+            ChannelCount::Ignored => {
+                Arc::new(Request { channel_counts: vec![("*".to_owned(), count)], ..(*request).clone() })
+            }
+        };
+        let Ok(start) = plan::submit(&source, &request, &application.budget) else { continue };
+        let name = case.file_name().unwrap().to_string_lossy();
+        let radius = chain(&name, &application, start, policy, &reference);
+        radii.lock().unwrap().entry((mode, way)).or_default().add(radius);
+    }
+}
+
+/// PEs that a resize restarts, and those that it interrupts.
+#[derive(Clone, Copy)]
+struct Interrupted {
+    restarted: usize,
+    all: usize,
+}
+
+impl Interrupted {
+    /// `gone` are the operators of each PE that is gone, `running` all operators after the resize. Operators are told by
+    /// name, because the reference says nothing else of them.
+    fn new<'a>(restarted: usize, gone: impl Iterator<Item = Vec<&'a str>>, running: &BTreeSet<&str>) -> Self {
+        let elsewhere = gone.filter(|operators| operators.iter().any(|operator| running.contains(operator))).count();
+        Self { restarted, all: restarted + elsewhere }
+    }
+
+    fn by_us(before: &Compiled, now: &Compiled) -> Self {
+        let elements = &now.plan().elements;
+        let restarted = elements.iter().filter(|element| element.fate == Fate::Restarted).count();
+        let running = elements.iter().flat_map(|element| element.operators.iter().map(String::as_str)).collect();
+        let removed = now.plan().change.iter().flat_map(|change| &change.removed);
+        let gone = removed.filter_map(|removed| before.plan().element(removed.id));
+        Self::new(restarted, gone.map(|element| element.operators.iter().map(String::as_str).collect()), &running)
+    }
+
+    fn by_the_reference(folder: &Path) -> Option<Self> {
+        let read = |name: &str| -> Option<Value> {
+            serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
+        };
+        let (context, input) = (read("context.json")?, read("input.json")?);
+        let difference = context.get("peDiff")?;
+        let names = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let running: Vec<String> = list(&context, "pes").iter().flat_map(|pe| names(&pe["operators"])).collect();
+        let gone: Vec<Vec<String>> =
+            list(difference, "deleted").iter().map(|id| names(&input["previousPes"][id.to_string()])).collect();
+        let running = running.iter().map(String::as_str).collect();
+        let gone = gone.iter().map(|operators| operators.iter().map(String::as_str).collect());
+        Some(Self::new(list(difference, "changed").len(), gone, &running))
+    }
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// What the reference does in each step, as long as no step before failed: afterwards its chain and ours start from
+/// other widths.
+fn interrupted_by_the_reference(case: &Path, steps: usize) -> Vec<Interrupted> {
+    (1..=steps).map_while(|step| Interrupted::by_the_reference(&case.join(format!("expected/step-{step}")))).collect()
+}
+
+fn chain(name: &str, application: &Application, start: Compiled, policy: Policy, reference: &[Interrupted]) -> Radius {
+    let mut radius = Radius::default();
+    let mut current = start;
+    for (step, (width, reference)) in (1..).zip(application.resizes.iter().zip(reference)) {
+        let widths = std::slice::from_ref(width);
+        let resized = plan::resize(&current, widths, policy, &InUse::default(), &application.budget);
+        let Ok(resized) = resized else { break };
+        let ours = Interrupted::by_us(&current, &resized);
+        radius.steps += 1;
+        radius.pes += current.plan().elements.len();
+        for (sum, of) in [(0, &ours), (1, reference)] {
+            radius.restarted[sum] += of.restarted;
+            radius.interrupted[sum] += of.all;
+        }
+        if ours.all > reference.all {
+            radius.worse.push(format!("{name} step {step}: {} instead of {}", ours.all, reference.all));
+        }
+        let region = find_region(&current.topology().regions, &width.0).unwrap().index;
+        if let Some(channels) = restarted_channels(&current, &resized, region) {
+            radius.outermost += 1;
+            radius.channels.extend(channels.into_iter().map(|why| format!("{name} step {step}: {why}")));
+        }
+        current = resized;
+    }
+    radius
+}
+
+/// Why PEs restart that have operators of the region only, the same as before; nothing if the region is in another one.
+fn restarted_channels(before: &Compiled, now: &Compiled, region: u64) -> Option<Vec<String>> {
+    let operators = now.topology().operators.values();
+    let mut around = operators
+        .filter_map(|operator| operator.channels.iter().position(|c| c.region == region).map(|at| (at, operator)));
+    if around.any(|(at, operator)| at + 1 < operator.channels.len()) {
+        return None;
+    }
+    let mut found = Vec::new();
+    for element in now.plan().elements.iter().filter(|element| element.fate == Fate::Restarted) {
+        let Some(pe) = now.elements().find(element.id) else { continue };
+        let members = now.elements().members(pe).iter().map(|&node| &now.topology().operators[node]);
+        let inside = members.clone().all(|operator| operator.channels.iter().any(|channel| channel.region == region));
+        let same = before
+            .plan()
+            .element(element.id)
+            .is_some_and(|earlier| earlier.operator_indexes == element.operator_indexes);
+        if inside && same {
+            found.push(format!("PE {} restarts: {}", element.id, Reason::describe(element.reason.as_deref())));
+        }
+    }
+    Some(found)
+}
+
+impl Radius {
+    fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.pes += other.pes;
+        for sum in 0..2 {
+            self.restarted[sum] += other.restarted[sum];
+            self.interrupted[sum] += other.interrupted[sum];
+        }
+        self.worse.extend(other.worse);
+        self.outermost += other.outermost;
+        self.channels.extend(other.channels);
+    }
+
+    fn percent(&self) -> usize {
+        (self.interrupted[0] * 100).div_ceil(self.interrupted[1].max(1))
+    }
+}
+
+const HEAD: &str = "# Blast radius: what a resize restarts
+
+How many PEs the resizes of the conformance corpus restart, beside the reference implementation, which restarts a PE when
+any byte of its document changes. The figures follow from the corpus and the compiler alone; a test compares them, and
+`UPDATE_EXPECT=1 cargo test --workspace --test conformance blast_radius` writes them anew. Without the corpus the test
+says so and compares nothing.
+
+*Resizes* are the steps of the corpus that the reference carries out and that follow no step that it refuses. *PEs* are
+those that were there before, summed over the resizes. *Restarted* are PEs that keep their id and whose pod is replaced;
+the reference has few of them with manual fusion, because it fuses from scratch and gives new ids, so that a PE goes and
+its operators go on in others. *Interrupted* counts those too: PEs that are restarted, or gone although an operator of
+this name still runs. *Percent* and *worse* (resizes that interrupt more PEs than the reference) are about interrupted
+PEs. *Ignored* means that the job says `channelCount: Ignored` of all its regions (rule
+[aadl-22](../rules/aadl.md#aadl-22-numbers-of-channels-that-nobody-asks-for)). *Channels* are restarted PEs that have
+operators of the resized region only, the same ones as before, where no other region is around it; beside them, in
+parentheses, the resizes of such regions.
+
+";
+
+fn report(radii: &Radii) -> String {
+    let mut text = HEAD.to_owned();
+    let head = [
+        "fusion",
+        "policy",
+        "resizes",
+        "PEs",
+        "restarted",
+        "by the reference",
+        "interrupted",
+        "by the reference",
+        "percent",
+        "worse",
+        "channels",
+    ];
+    writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len())).unwrap();
+    for ((mode, way), radius) in radii {
+        let Radius { steps, pes, restarted, interrupted, worse, outermost, channels } = radius;
+        writeln!(
+            text,
+            "| {mode} | {} | {steps} | {pes} | {} | {} | {} | {} | {} % | {} | {} ({outermost}) |",
+            WAYS[*way].2,
+            restarted[0],
+            restarted[1],
+            interrupted[0],
+            interrupted[1],
+            radius.percent(),
+            worse.len(),
+            channels.len()
+        )
+        .unwrap();
+    }
+    text.push_str("\n## Goals\n\n| goal | result |\n|---|---|\n");
+    let all = |list: fn(&Radius) -> usize, ways: &[usize]| -> usize {
+        radii.iter().filter(|((_, way), _)| ways.contains(way)).map(|(_, radius)| list(radius)).sum()
+    };
+    let worse = all(|radius| radius.worse.len(), &[0, 1, 2, 3]);
+    let percent = radii.get(&("manual", 0)).map_or(0, Radius::percent);
+    let channels = [2, 3].map(|way| all(|radius| radius.channels.len(), &[way]));
+    let said = |met: bool| if met { "met" } else { "missed" };
+    writeln!(text, "| no resize interrupts more than the reference | {}: {worse} do |", said(worse == 0)).unwrap();
+    writeln!(
+        text,
+        "| sticky, manual fusion: at most {STICKY} % of the reference | {}: {percent} % |",
+        said(percent <= STICKY)
+    )
+    .unwrap();
+    for (policy, channels) in ["sticky", "rebalance"].into_iter().zip(channels) {
+        let goal = format!("with `Ignored` no channel of an outermost region restarts: {policy}");
+        writeln!(text, "| {goal} | {}: {channels} do |", said(channels == 0)).unwrap();
+    }
+    text.push_str(
+        "\nThe policy *rebalance* gives new PE ids to PEs whose operators change, and a channel that is connected to such a\n\
+         PE has its id in its document: that is what restarts the channels in the last row.\n",
+    );
+    section(&mut text, "Resizes that interrupt more than the reference", radii, |radius| &radius.worse);
+    section(&mut text, "Channels that restart with `Ignored`", radii, |radius| &radius.channels);
+    text
+}
+
+/// Lists what the table counts. Where nothing is ignored, channels restart as a matter of course.
+fn section(text: &mut String, title: &str, radii: &Radii, list: fn(&Radius) -> &Vec<String>) {
+    const LISTED: usize = 20;
+    let mut lines = String::new();
+    for ((mode, way), radius) in radii {
+        let (_, count, name) = WAYS[*way];
+        if title.starts_with("Channels") && count == ChannelCount::Observed {
+            continue;
+        }
+        let list = list(radius);
+        list.iter().take(LISTED).for_each(|line| writeln!(lines, "* {mode}, {name}: {line}").unwrap());
+        if list.len() > LISTED {
+            writeln!(lines, "* {mode}, {name}: and {} more", list.len() - LISTED).unwrap();
+        }
+    }
+    if !lines.is_empty() {
+        write!(text, "\n## {title}\n\n{lines}").unwrap();
+    }
+}
