@@ -215,14 +215,14 @@ pub struct InitialWidth {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_width: Option<u32>,
-    /// Whether operators of the region may ask how many channels it has. `Observed` (the default): they may, so PEs with
-    /// operators of the region restart when its width changes. `Ignored`: you state that they do not. Then channels of
-    /// an outermost region go on when others come or go; only the PEs next to the region restart.
+    /// Whether operators of the region ask how many channels it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_count: Option<ChannelCount>,
 }
 
-/// Whether operators of a parallel region ask for its number of channels.
+/// Whether operators of the region ask how many channels it has. `Observed` (the default): they may, so PEs with
+/// operators of the region restart when its width changes. `Ignored`: the user states that they do not; then only PEs
+/// that can tell otherwise restart, which channels of a region that is in no other one cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ChannelCount {
     /// They may.

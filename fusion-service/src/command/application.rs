@@ -43,7 +43,8 @@ pub struct ApplicationArguments {
     /// Width of a parallel region at the submission. REGION may be a pattern with *. Repeatable.
     #[arg(long = "width", value_name = "REGION=N", value_parser = width)]
     pub widths: Vec<(String, i128)>,
-    /// Parallel region whose operators do not ask for its number of channels. REGION may be a pattern with *. Repeatable.
+    /// Parallel region whose operators do not ask for its number of channels. REGION may be a pattern with *.
+    /// Repeatable.
     #[arg(long = "ignore-channel-count", value_name = "REGION")]
     pub ignored_counts: Vec<String>,
     /// Submission-time value. Repeatable.

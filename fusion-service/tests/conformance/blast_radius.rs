@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 use streams_compiler::plan::{self, Compiled, Fate, FusionOption, InUse, Policy, Reason, Request};
 use streams_compiler::topology::{ChannelCount, find_region};
 use streams_test_support::corpus;
+use streams_test_support::documents::step::Step;
+use streams_test_support::documents::tree::Node;
 use streams_test_support::table::say;
 
 /// What is measured for each fusion mode.
@@ -135,38 +137,43 @@ struct Interrupted {
 }
 
 impl Interrupted {
-    /// `gone` are the operators of each PE that is gone, `running` all operators after the resize. Operators are told by
-    /// name, because the reference says nothing else of them.
-    fn new<'a>(restarted: usize, gone: impl Iterator<Item = Vec<&'a str>>, running: &BTreeSet<&str>) -> Self {
-        let elsewhere = gone.filter(|operators| operators.iter().any(|operator| running.contains(operator))).count();
-        Self { restarted, all: restarted + elsewhere }
-    }
-
-    fn by_us(before: &Compiled, now: &Compiled) -> Self {
-        let elements = &now.plan().elements;
-        let restarted = elements.iter().filter(|element| element.fate == Fate::Restarted).count();
-        let running = elements.iter().flat_map(|element| element.operators.iter().map(String::as_str)).collect();
+    fn by_us(now: &Compiled) -> Self {
+        let restarted = now.plan().elements.iter().filter(|element| element.fate == Fate::Restarted).count();
         let removed = now.plan().change.iter().flat_map(|change| &change.removed);
-        let gone = removed.filter_map(|removed| before.plan().element(removed.id));
-        Self::new(restarted, gone.map(|element| element.operators.iter().map(String::as_str).collect()), &running)
+        let elsewhere = removed.filter(|removed| matches!(removed.reason, Some(Reason::InOtherElements(_))));
+        Self { restarted, all: restarted + elsewhere.count() }
     }
 
-    fn by_the_reference(folder: &Path) -> Option<Self> {
-        let read = |name: &str| -> Option<Value> {
-            serde_json::from_str(&std::fs::read_to_string(folder.join(name)).ok()?).ok()
-        };
-        let (context, input) = (read("context.json")?, read("input.json")?);
+    fn by_the_reference(case: &Path, step: usize) -> Option<Self> {
+        let folder = |step: usize| case.join(format!("expected/step-{step}"));
+        let context = std::fs::read_to_string(folder(step).join("context.json")).ok()?;
+        let context: Value = serde_json::from_str(&context).ok()?;
         let difference = context.get("peDiff")?;
-        let names = |value: &Value| -> Vec<String> {
-            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-        };
-        let running: Vec<String> = list(&context, "pes").iter().flat_map(|pe| names(&pe["operators"])).collect();
-        let gone: Vec<Vec<String>> =
-            list(difference, "deleted").iter().map(|id| names(&input["previousPes"][id.to_string()])).collect();
-        let running = running.iter().map(String::as_str).collect();
-        let gone = gone.iter().map(|operators| operators.iter().map(String::as_str).collect());
-        Some(Self::new(list(difference, "changed").len(), gone, &running))
+        let restarted = list(difference, "changed").len();
+        let deleted: Vec<u64> = list(difference, "deleted").iter().filter_map(Value::as_u64).collect();
+        if deleted.is_empty() {
+            return Some(Self { restarted, all: restarted });
+        }
+        let (before, now) = (identities(&folder(step - 1))?, identities(&folder(step))?);
+        let running: BTreeSet<&String> = now.values().flatten().collect();
+        let goes_on = |id: &&u64| before.get(id).is_some_and(|own| own.iter().any(|one| running.contains(one)));
+        Some(Self { restarted, all: restarted + deleted.iter().filter(goes_on).count() })
     }
+}
+
+/// The operators of each PE, by what does not change with widths: ADL index and local channels (rule expansion-7).
+fn identities(folder: &Path) -> Option<BTreeMap<u64, BTreeSet<String>>> {
+    let step = Step::read(folder).ok()?;
+    let of = |root: &Node| {
+        let operators = root.all("app:operInstance").into_iter();
+        let identity = |operator: &Node| -> String {
+            let regions = operator.list("phy:parallelRegions");
+            let channels: Vec<&str> = regions.iter().filter_map(|region| region.get("localChannelIndex")).collect();
+            format!("{:?} {channels:?}", operator.get("logicalIndex"))
+        };
+        operators.map(identity).collect()
+    };
+    Some(step.documents.iter().map(|(id, root)| (*id, of(root))).collect())
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
@@ -176,7 +183,7 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
 /// What the reference does in each step, as long as no step before failed: afterwards its chain and ours start from
 /// other widths.
 fn interrupted_by_the_reference(case: &Path, steps: usize) -> Vec<Interrupted> {
-    (1..=steps).map_while(|step| Interrupted::by_the_reference(&case.join(format!("expected/step-{step}")))).collect()
+    (1..=steps).map_while(|step| Interrupted::by_the_reference(case, step)).collect()
 }
 
 fn chain(name: &str, application: &Application, start: Compiled, policy: Policy, reference: &[Interrupted]) -> Radius {
@@ -186,7 +193,7 @@ fn chain(name: &str, application: &Application, start: Compiled, policy: Policy,
         let widths = std::slice::from_ref(width);
         let resized = plan::resize(&current, widths, policy, &InUse::default(), &application.budget);
         let Ok(resized) = resized else { break };
-        let ours = Interrupted::by_us(&current, &resized);
+        let ours = Interrupted::by_us(&resized);
         radius.steps += 1;
         radius.pes += current.plan().elements.len();
         for (sum, of) in [(0, &ours), (1, reference)] {
@@ -258,8 +265,8 @@ says so and compares nothing.
 *Resizes* are the steps of the corpus that the reference carries out and that follow no step that it refuses. *PEs* are
 those that were there before, summed over the resizes. *Restarted* are PEs that keep their id and whose pod is replaced;
 the reference has few of them with manual fusion, because it fuses from scratch and gives new ids, so that a PE goes and
-its operators go on in others. *Interrupted* counts those too: PEs that are restarted, or gone although an operator of
-this name still runs. *Percent* and *worse* (resizes that interrupt more PEs than the reference) are about interrupted
+its operators go on in others. *Interrupted* counts those too: PEs that are restarted, or gone although one of their
+operators goes on. *Percent* and *worse* (resizes that interrupt more PEs than the reference) are about interrupted
 PEs. *Ignored* means that the job says `channelCount: Ignored` of all its regions (rule
 [aadl-22](../rules/aadl.md#aadl-22-numbers-of-channels-that-nobody-asks-for)). *Channels* are restarted PEs that have
 operators of the resized region only, the same ones as before, where no other region is around it; beside them, in

@@ -9,7 +9,7 @@
 //! Knows: the AADL vocabulary. Must not know: why something changed.
 
 use super::element::{Observability, VocabularyEntry};
-use super::vocabulary::{entry, is_local_count, root};
+use super::vocabulary::{entry, root};
 use crate::error::excerpt;
 use crate::topology::IgnoredCounts;
 use roxmltree::{Document, Node};
@@ -75,6 +75,9 @@ pub enum DifferenceKind {
     /// The order of its children.
     Order,
 }
+
+/// The number of channels within one copy of a region. The other number is over all copies.
+const LOCAL_COUNT: &str = "localMaxChannels";
 
 /// Children that are named.
 const NAMED: usize = 1024;
@@ -160,7 +163,7 @@ impl DocumentComparison<'_> {
         let index = |node: Node<'_, '_>| node.attribute("regionIndex").and_then(|index| index.parse::<u64>().ok());
         let Some(own) = index(region) else { return false };
         let observed = self.ignored.observed(own, region.next_siblings().skip(1).filter_map(index));
-        if is_local_count(name) { !observed.local } else { !observed.global }
+        if name == LOCAL_COUNT { !observed.local } else { !observed.global }
     }
 
     fn children(&mut self, before: Node<'_, '_>, after: Node<'_, '_>, hidden: bool) {

@@ -33,11 +33,6 @@ pub(super) fn is_observed(tag: &str) -> bool {
     OBSERVED_TAGS.contains(&tag)
 }
 
-/// Whether this attribute is the number of channels within one copy of a region, not that over all copies.
-pub(super) fn is_local_count(attribute: &str) -> bool {
-    attribute == "localMaxChannels"
-}
-
 /// The entry of an element called `name` inside one called `around`.
 pub(super) fn entry(around: &str, name: &str) -> Option<&'static VocabularyEntry> {
     ELEMENTS.iter().find(|entry| entry.name == name && entry.within.contains(&around))

@@ -66,8 +66,9 @@ impl Request {
         self.fusion.check(self.fusion_type, None).map(|_| ())
     }
 
-    /// Digest of everything in the request that documents and their ids show, apart from widths and PEs (rule layout-5). Layouts keep
-    /// it, so it must stay the same from release to release. A new field is only hashed if the job sets it.
+    /// Digest of everything in the request that documents and their ids show, apart from widths and PEs (rule
+    /// layout-5). Layouts keep it, so it must stay the same from release to release. A new field is only hashed if the
+    /// job sets it.
     pub(super) fn digest(&self) -> Digest {
         let mut hash = Sha256::new();
         let mut add = |key: &str, text: &str| {
