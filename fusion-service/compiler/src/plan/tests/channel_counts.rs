@@ -99,11 +99,12 @@ fn a_restart_is_never_explained_by_a_count_that_is_ignored() {
 
     let one = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 2).parallel("Q", 2);
     let before = ignoring(&one, FusionOption::Legacy, &["P", "Q"]);
-    let after = resized(&before, "Q", 3, Policy::Sticky);
+    let wider = ["P", "Q"].map(|region| (region.to_owned(), 3));
+    let after = resize(&before, &wider, Policy::Sticky, &InUse::default(), &Budget::default()).unwrap();
     let reasons: BTreeSet<String> = (after.plan().elements.iter().filter(|element| element.fate == Fate::Restarted))
         .map(|element| Reason::describe(element.reason.as_deref()))
         .collect();
-    assert_eq!(reasons, ["is connected to Q[2]".to_owned()].into());
+    assert_eq!(reasons, ["P[2]", "Q[2]"].map(|operator| format!("is connected to {operator}")).into());
 }
 
 #[test]
