@@ -2,7 +2,7 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, PEs, regions, host pools, exports, imports, consistent regions | job, PE | |
+//! | jobs, PEs, regions, requests to resize, host pools, exports, imports, consistent regions | job, PE | |
 //! | pods, Services and ConfigMaps with the label `app=streams` | job, PE | most of a pod; the data of a ConfigMap |
 //!
 //! Knows: kinds, labels. Must not know: the controllers.
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use kube::{Client, Resource};
 use std::sync::Arc;
-use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, names};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize, names};
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Watch, trimmed};
@@ -96,6 +96,8 @@ pub struct Mirrors {
     pub processing_elements: Watch<ProcessingElement>,
     /// Parallel regions.
     pub parallel_regions: Watch<ParallelRegion>,
+    /// Requests to resize.
+    pub resizes: Watch<Resize>,
     /// Host pools.
     pub host_pools: Watch<HostPool>,
     /// Exported streams.
@@ -119,6 +121,7 @@ impl Mirrors {
         // A job is asked for at every change of each of its objects.
         let jobs = Watch::in_form(metrics, &INDEXES, Form::Unpacked);
         let parallel_regions = Watch::new(metrics, &INDEXES);
+        let resizes = Watch::new(metrics, &INDEXES);
         let job_changes = latest::Sender::new(0);
         let changed =
             |sender: &latest::Sender<u64>| sender.send_modify(|number: &mut u64| *number = number.wrapping_add(1));
@@ -130,10 +133,15 @@ impl Mirrors {
             let sender = job_changes.clone();
             move |_: &ParallelRegion| changed(&sender)
         });
+        resizes.subscribe({
+            let sender = job_changes.clone();
+            move |_: &Resize| changed(&sender)
+        });
         Self {
             jobs,
             processing_elements: Watch::new(metrics, &INDEXES),
             parallel_regions,
+            resizes,
             host_pools: Watch::new(metrics, &INDEXES),
             exports: Watch::new(metrics, &INDEXES),
             imports: Watch::new(metrics, &INDEXES),
@@ -145,7 +153,7 @@ impl Mirrors {
         }
     }
 
-    /// A number that is another one after every change of a job or a region.
+    /// A number that is another one after every change of a job, a region, or a request to resize.
     pub fn job_changes(&self) -> latest::Receiver<u64> {
         self.job_changes.subscribe()
     }
@@ -164,7 +172,8 @@ impl Mirrors {
                 self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.host_pools.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
             ),
-            future::join3(
+            future::join4(
+                self.resizes.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.exports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.imports.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.consistent_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
@@ -183,6 +192,7 @@ impl Mirrors {
         self.jobs.synced().await;
         self.processing_elements.synced().await;
         self.parallel_regions.synced().await;
+        self.resizes.synced().await;
         self.host_pools.synced().await;
         self.exports.synced().await;
         self.imports.synced().await;
@@ -193,12 +203,13 @@ impl Mirrors {
     }
 
     /// Each kind, and why its mirror must not be relied on, if so.
-    pub fn health(&self) -> [(String, Option<String>); 10] {
+    pub fn health(&self) -> [(String, Option<String>); 11] {
         let timings = Timings::default();
         [
             self.jobs.health(timings),
             self.processing_elements.health(timings),
             self.parallel_regions.health(timings),
+            self.resizes.health(timings),
             self.host_pools.health(timings),
             self.exports.health(timings),
             self.imports.health(timings),

@@ -3,7 +3,7 @@
 //! The schemas that are derived from the types are put into the form that the API server likes best: integer formats
 //! that it knows, and no `nullable`, so that an explicit `null` means "not set".
 
-use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement};
+use super::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value};
@@ -22,6 +22,7 @@ pub fn crds() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
         Job::crd(),
         pes,
         ParallelRegion::crd(),
+        Resize::crd(),
     ];
     by_name.into_iter().map(tidy).collect()
 }

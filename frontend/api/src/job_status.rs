@@ -3,6 +3,7 @@
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
 //! (rule job-14). Phases: rule job-32.
 
+use super::resize::{CommittedResizes, RefusedEdit};
 use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -58,6 +59,17 @@ pub struct JobStatus {
     /// Widths that were refused; not tried again until others are wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected_resize: Option<RejectedResize>,
+    /// Widths in the specs of regions that the compiler refused, by region.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub refused_edits: Vec<RefusedEdit>,
+    /// The greatest number that a request to resize has got; recorded with each step.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub admitted_resizes: u64,
+    /// Requests to resize that are committed and do not say so themselves yet, by generation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub committed_resizes: Vec<CommittedResizes>,
     /// Figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<Statistics>,
@@ -75,6 +87,18 @@ pub struct JobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+impl JobStatus {
+    /// The generation that has committed the request with this number, as long as the request does not say so itself.
+    pub fn commit_of(&self, number: u64) -> Option<&CommittedResizes> {
+        self.committed_resizes.iter().find(|committed| committed.resizes.contains(&number))
+    }
+
+    /// Whether the proposal has the widths of the request with this number.
+    pub fn proposes(&self, number: u64) -> bool {
+        self.proposal.as_ref().is_some_and(|proposal| proposal.resizes.contains(&number))
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -162,6 +186,10 @@ pub struct ProposedPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4_096))]
     pub widths: Vec<RegionWidth>,
+    /// Numbers of the requests to resize that it carries out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1_000))]
+    pub resizes: Vec<u64>,
     /// `.metadata.generation` of the job that it was compiled for.
     pub spec_generation: i64,
 }
@@ -282,7 +310,7 @@ pub struct Rollout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedResize {
-    /// The full set of widths that was wanted, by region.
+    /// Those that the compiler refused, by region.
     #[schemars(length(max = 4_096))]
     pub widths: Vec<RegionWidth>,
     /// Why, as one word in CamelCase.

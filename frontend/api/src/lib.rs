@@ -6,6 +6,7 @@
 //! | [`Job`] | an application that should run | the user | the job controller |
 //! | [`ProcessingElement`] | a part of the application, run by one pod | the job controller | the PE controller |
 //! | [`ParallelRegion`] | an operator in several channels | users, autoscalers (`width`) | the region controller |
+//! | [`Resize`] | a request for widths of regions | whoever asks | the job controller |
 //! | [`HostPool`] | a named set of hosts that PEs may be placed on | the job controller | the host pool controller |
 //! | [`Export`] | an exported stream | the job controller | the unserved controller |
 //! | [`Import`] | a subscription | the job controller | the unserved controller |
@@ -20,8 +21,8 @@
 //! | [`pe_options`] | options of PEs, which the spec of a Job and of each PE has |
 //! | [`job_status`] | its status |
 //!
-//! The other kinds are in [`processing_element`], [`parallel_region`], [`host_pool`], [`export`], [`import`] and
-//! [`consistent_region`]. What several kinds have:
+//! The other kinds are in [`processing_element`], [`parallel_region`], [`resize`], [`host_pool`], [`export`],
+//! [`import`] and [`consistent_region`]. What several kinds have:
 //!
 //! | Module | What it has |
 //! |---|---|
@@ -59,6 +60,7 @@ pub mod parallel_region;
 pub mod pe_options;
 pub mod processing_element;
 pub mod requested_widths;
+pub mod resize;
 pub mod rollout;
 mod schema;
 pub mod submission_value;
@@ -85,6 +87,10 @@ pub use processing_element::{
     ProcessingElementStatus, Termination, TerminationOutcome,
 };
 pub use requested_widths::{RequestedWidth, RequestedWidths};
+pub use resize::{
+    AdmittedRegion, CommittedResizes, DesiredWidth, RefusedEdit, Resize, ResizeChanges, ResizePhase, ResizePolicy,
+    ResizeSpec, ResizeStatus, WidthOfResize,
+};
 pub use rollout::{MaxUnavailable, RolloutOptions};
 pub use submission_value::SubmissionValue;
 pub use threading_model::{DynamicThreading, ThreadingModel, ThreadingOptions};

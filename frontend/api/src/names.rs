@@ -63,6 +63,10 @@ pub const ANNOTATION_APPLICATION_NAME: &str = "streams.ibm.com/application-name"
 pub const ANNOTATION_APPLICATION_SCOPE: &str = "streams.ibm.com/application-scope";
 /// Annotation of regions: see [`super::requested_widths`].
 pub const ANNOTATION_REQUESTED_WIDTHS: &str = "streams.ibm.com/requested-widths";
+/// Annotation of regions: see [`super::WidthOfResize`].
+pub const ANNOTATION_WIDTH_OF_RESIZE: &str = "streams.ibm.com/width-of-resize";
+/// Annotation of requests to resize, by users: any value withdraws the request.
+pub const ANNOTATION_CANCEL_REQUESTED: &str = "streams.ibm.com/cancel-requested";
 
 /// Annotation of pods: hash of where the pod was to run.
 pub const ANNOTATION_PLACEMENT_HASH: &str = "streams.ibm.com/placement-hash";

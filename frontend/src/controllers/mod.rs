@@ -5,6 +5,7 @@
 //! | [`job`] | turns a Job into PEs, one generation after the other |
 //! | [`processing_element`] | keeps one pod per PE, under its restart policies |
 //! | [`parallel_region`] | writes the status of regions: applied width, refusals, selector |
+//! | [`resize`] | gives requests to resize to their jobs, and deletes those that ended long ago |
 //! | [`host_pool`] | writes the status of host pools |
 //! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
@@ -28,6 +29,7 @@ pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
 pub(crate) mod remembered;
+pub(crate) mod resize;
 pub(crate) mod resizing;
 mod resync;
 pub(crate) mod start_hash;
@@ -131,36 +133,45 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let region_queue = Queue::new("parallel_region", BackOff::default(), sharing, &metrics);
     let pool_queue = Queue::new("host_pool", BackOff::default(), sharing, &metrics);
     parallel_region::subscribe(&mirrors, &region_queue);
+    let sharing = Sharing::among(jobs.workers, owner_of_child);
+    let resize_queue = Queue::new("resize", BackOff::default(), sharing, &metrics);
     host_pool::subscribe(&mirrors, &pool_queue);
+    resize::subscribe(&mirrors, &resize_queue);
     let exports = unserved::<Export>(&cluster, &mirrors, &metrics, &jobs, &stop);
     let imports = unserved::<Import>(&cluster, &mirrors, &metrics, &jobs, &stop);
     let consistent_regions = unserved::<ConsistentRegion>(&cluster, &mirrors, &metrics, &jobs, &stop);
 
     let close = {
         let (regions, pools, stop) = (region_queue.clone(), pool_queue.clone(), stop.clone());
+        let resizes = resize_queue.clone();
         async move {
             stop.cancelled().await;
             regions.close();
             pools.close();
+            resizes.close();
         }
     };
     let resync = {
         let (interval, stop) = (jobs.resync_seconds, || stop.clone());
         let (of_jobs, of_pes) = (job_controller.queue().clone(), processing_elements.queue().clone());
         let (of_regions, of_pools) = (region_queue.clone(), pool_queue.clone());
-        future::join4(
+        let of_resizes = resync::run(mirrors.resizes.clone(), resize_queue.clone(), interval, stop());
+        let others = future::join4(
             resync::run(mirrors.jobs.clone(), of_jobs, interval, stop()),
             resync::run(mirrors.processing_elements.clone(), of_pes, interval, stop()),
             resync::run(mirrors.parallel_regions.clone(), of_regions, interval, stop()),
             resync::run(mirrors.host_pools.clone(), of_pools, interval, stop()),
-        )
+        );
+        future::join(of_resizes, others)
     };
+    let resizes = resize::ResizeReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
+    let of_resizes = each(resize_queue, workers, resizes);
     let regions = parallel_region::RegionReconciler { cluster: cluster.clone(), mirrors: mirrors.clone() };
     let of_regions = each(region_queue, workers, regions);
     let of_pools = each(pool_queue, workers, host_pool::HostPoolReconciler { cluster, mirrors });
     let unserved = async { tokio::join!(exports, imports, consistent_regions) };
     let of_jobs = job_controller.run(stop.clone());
-    tokio::join!(close, resync, of_jobs, of_regions, of_pools, unserved, processing_elements.run(stop));
+    tokio::join!(close, resync, of_jobs, of_regions, of_resizes, of_pools, unserved, processing_elements.run(stop));
 }
 
 /// The controller of a kind that nothing acts on yet, until `stop`.

@@ -6,7 +6,7 @@ use crate::mirrors::{Mirrors, of_streams};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use std::future::pending;
 use std::time::Duration;
-use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement};
+use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, ProcessingElement, Resize};
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{ConfigMapMeta, trimmed};
@@ -21,6 +21,7 @@ pub(crate) struct LateMirrors {
     pub(crate) jobs: Mirror<Job>,
     pub(crate) processing_elements: Mirror<ProcessingElement>,
     pub(crate) parallel_regions: Mirror<ParallelRegion>,
+    pub(crate) resizes: Mirror<Resize>,
     pub(crate) host_pools: Mirror<HostPool>,
     pub(crate) exports: Mirror<Export>,
     pub(crate) imports: Mirror<Import>,
@@ -44,6 +45,7 @@ impl LateMirrors {
             jobs: Mirror::new(server, &mirrors.jobs, trimmed::custom_resource),
             processing_elements: Mirror::new(server, &mirrors.processing_elements, trimmed::custom_resource),
             parallel_regions: Mirror::new(server, &mirrors.parallel_regions, trimmed::custom_resource),
+            resizes: Mirror::new(server, &mirrors.resizes, trimmed::custom_resource),
             host_pools: Mirror::new(server, &mirrors.host_pools, trimmed::custom_resource),
             exports: Mirror::new(server, &mirrors.exports, trimmed::custom_resource),
             imports: Mirror::new(server, &mirrors.imports, trimmed::custom_resource),
@@ -60,6 +62,7 @@ impl LateMirrors {
         self.jobs.deliver(usize::MAX)
             + self.processing_elements.deliver(usize::MAX)
             + self.parallel_regions.deliver(usize::MAX)
+            + self.resizes.deliver(usize::MAX)
             + self.host_pools.deliver(usize::MAX)
             + self.exports.deliver(usize::MAX)
             + self.imports.deliver(usize::MAX)

@@ -21,7 +21,6 @@ use super::tasks::{Failure, Remedy};
 use super::{MANAGER, documents, job_id, long_work};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_resizing;
-use crate::mirrors::ByOwner as _;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::jiff::Timestamp;
@@ -32,10 +31,9 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use streams_api::{HostPool, ParallelRegion, ProcessingElement, RequestedWidths, names};
+use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
-use streams_kubernetes::cluster::{Cluster, Manager, Object};
-use streams_kubernetes::error::written;
+use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
@@ -61,7 +59,8 @@ pub(super) async fn act<C: Cluster>(
     report: &Report,
 ) -> Result<Next, Error> {
     let actor = Actor { reconciler, snapshot, observed, report };
-    let priority = if is_resizing(&observed.status) { Priority::Urgent } else { Priority::Normal };
+    let is_waited_for = is_resizing(&observed.status) || observed.requests.is_waited_for;
+    let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
             // What follows waits for it, and be it of another job: the commit ends what was begun.
@@ -119,6 +118,7 @@ impl<C: Cluster> Actor<'_, C> {
                 self.record(&JobStatusChange::JobId(id)).await
             }
             Step::Record(change) => self.record(change).await,
+            Step::RefuseRequest(name, failure) => self.refuse_request(name, failure).await,
         }
     }
 
@@ -250,6 +250,9 @@ impl<C: Cluster> Actor<'_, C> {
                 None => Ok(()),
             },
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
+            JobAction::Admit => self.admit().await,
+            JobAction::Tell(name, status) => self.tell(name, status).await,
+            JobAction::WriteWidth(region, write) => self.write_width(*region, write).await,
             JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
     }
@@ -462,7 +465,10 @@ impl<C: Cluster> Actor<'_, C> {
                 | Child::ConsistentRegionService),
             ) => self.delete_interface(*child).await,
             Owned::Child(Child::TransportSecret) => self.delete_transport().await,
-            Owned::ConfigMap(name) => self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await,
+            Owned::ConfigMap(name) => {
+                self.remember(|entry| entry.forget_result_of(name));
+                self.delete_one::<ConfigMap, _>(&mirrors.config_maps, name, at_once).await
+            }
         }
     }
 
@@ -476,29 +482,6 @@ impl<C: Cluster> Actor<'_, C> {
         match mirror.get(&self.snapshot.key.sibling(name)).and_then(|object| object.meta().uid.clone()) {
             Some(uid) => self.writer().delete::<K>(name, Some(&uid), propagation).await,
             None => Ok(()),
-        }
-    }
-
-    /// Writes the requested width into the region's spec (rule elasticity-5). If another client has changed the region
-    /// since it was observed, nothing is written: that change starts a new reconcile.
-    async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
-        let name = names::parallel_region(&self.snapshot.key.name, index);
-        let mirrored = self.reconciler.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
-        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
-            return Ok(());
-        };
-        let regions: Vec<_> = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key).collect();
-        let ours = regions.iter().map(|region| &**region);
-        let request =
-            RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));
-        let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
-        let patch = region.with_width(width, request.trace_parent.as_deref());
-        let key = self.snapshot.key.sibling(&name);
-        let elasticity = Manager(names::ELASTICITY_MANAGER);
-        match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            Err(error) => Err(written(&*region, error)),
-            Ok(_) => Ok(()),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::decide::{JobStatusChange, Report};
 use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::memory::elapsed;
 use super::observed::Loaded;
+use super::requests::wishes::WidthSet;
 use super::{events, transition};
 use crate::controllers::reconciler::Next;
 use std::time::Duration;
@@ -32,6 +33,17 @@ impl<C: Cluster> Actor<'_, C> {
         self.write(status).await?;
         self.remember(|entry| {
             transition::use_up(&mut entry.tasks, change);
+            match change {
+                JobStatusChange::Commit => entry.has_given_up = false,
+                JobStatusChange::RejectProposal(failure) => {
+                    if let Some(proposed) = &self.snapshot.proposed
+                        && let Some(set) = WidthSet::of(&proposed.target)
+                    {
+                        entry.verdicts.note(proposed.number, set, Some(failure.clone()));
+                    }
+                }
+                _ => {}
+            }
             entry.last_failure = None;
             entry.unsaid_since = None;
             entry.described = Some(self.reconciler.cluster.now());

@@ -46,6 +46,11 @@ impl Document {
         }
     }
 
+    /// Whether `name` is that of a chunk of this document, for some job.
+    pub(crate) fn has_chunk(&self, sha256: &str, chunks: u32, name: &str) -> bool {
+        (0..chunks).any(|index| name.ends_with(self.chunk_name("", sha256, index).as_str()))
+    }
+
     fn part(&self) -> &'static str {
         match self {
             Self::Adl => names::PART_ADL,

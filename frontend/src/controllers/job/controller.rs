@@ -126,6 +126,12 @@ fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.exports.wake(jobs, job_of);
     mirrors.imports.wake(jobs, job_of);
     mirrors.consistent_regions.wake(jobs, job_of);
+    // Somebody waits for a request to resize.
+    let (urgent, normal) = (jobs.clone(), jobs.clone());
+    mirrors.resizes.subscribe(move |request| {
+        let Some(job) = job_of(request) else { return };
+        if request.phase().is_final() { normal.add(job) } else { urgent.add_urgent(job) }
+    });
     // A changed region is urgent: somebody waits for the resize. What a region says of itself changes nothing.
     let (regions, there) = (jobs.clone(), mirrors.parallel_regions.clone());
     let wishes: Remembered<Option<Wish>> = Remembered::default();

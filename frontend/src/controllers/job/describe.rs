@@ -6,6 +6,7 @@
 
 use super::decide::{COMPILING, FETCHING, Report, WRITING, is_submitted, roll_out_end};
 use super::observed::{JobObservation, Loaded};
+use super::requests::refused_edits;
 use super::tasks::Failure;
 use super::transport::Transport;
 use super::waits::Words;
@@ -42,7 +43,7 @@ pub(crate) fn describe(
 ) -> JobStatus {
     let submitted = !after_step && is_submitted(observed);
     status.observed_generation = Some(observed.spec_generation);
-    status.rejected_resize = status.rejected_resize.filter(|rejected| rejected.is_of(&observed.desired_widths));
+    refused_edits::keep(&mut status, &observed.requests.keys);
     if !after_step {
         if let Some(Loaded::Whole(wanted)) = &observed.committed {
             // The commit records it; an older frontend did not.

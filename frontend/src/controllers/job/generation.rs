@@ -31,6 +31,8 @@ pub(crate) enum Target {
     Resize {
         /// Widths by name of the region.
         widths: BTreeMap<String, u32>,
+        /// Operators are distributed anew.
+        rebalances: bool,
     },
 }
 
@@ -177,9 +179,9 @@ impl Generation {
 
     /// The stored form. The same generation gives the same bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let (inputs, widths) = match &self.target {
-            Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new()),
-            Target::Resize { widths } => (None, widths.clone()),
+        let (inputs, widths, rebalances) = match &self.target {
+            Target::Submission { inputs } => (Some(inputs.clone()), BTreeMap::new(), false),
+            Target::Resize { widths, rebalances } => (None, widths.clone(), *rebalances),
         };
         let stored = StoredGeneration {
             format: FORMAT,
@@ -188,6 +190,7 @@ impl Generation {
             plan: Some(self.plan.clone()),
             inputs,
             widths,
+            rebalances,
             origins: self.origins.values().cloned().collect(),
             nodes: self.nodes.clone(),
             warnings: self.warnings.clone(),
@@ -215,7 +218,7 @@ impl Generation {
         }
         let target = match stored.inputs {
             Some(inputs) => Target::Submission { inputs },
-            None => Target::Resize { widths: stored.widths },
+            None => Target::Resize { widths: stored.widths, rebalances: stored.rebalances },
         };
         Ok(Self {
             number: stored.number,
@@ -265,6 +268,8 @@ struct StoredGeneration {
     redis: String,
     #[prost(bool, tag = "12")]
     transport: bool,
+    #[prost(bool, tag = "14")]
+    rebalances: bool,
 }
 
 #[cfg(test)]
@@ -287,7 +292,7 @@ mod tests {
         let plan = Plan { processing_elements: pes, ..Default::default() };
         let adl = Some(Blob { sha256: vec![1; 32].into(), content: Some(b"<adl/>".to_vec().into()) });
         let compilation = Compilation { adl, ..Default::default() };
-        let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]) };
+        let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]), rebalances: true };
         Generation::following(previous, target, compilation, plan, GenerationDetails::default())
     }
 

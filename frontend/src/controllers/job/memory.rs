@@ -5,13 +5,16 @@
 //!
 //! Knows: what is kept, and for how long. Must not know: how it is computed.
 
+use super::chunks::Document;
 use super::drift::Agreed;
 use super::observed::{Contention, DesiredGeneration};
 use super::own_writes::{OwnWrites, version};
 use super::owned::Owned;
 use super::plans::{Plans, PlansOfJob};
+use super::requests::Verdicts;
+use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
-use super::tasks::{Failure, Slot, TaskKind, Tasks};
+use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
 use super::transport::Sighting;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
@@ -22,7 +25,7 @@ use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec};
+use streams_api::{Job, JobSpec, Resize, StoredPlan};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch};
 use tokio_util::sync::CancellationToken;
@@ -81,6 +84,15 @@ pub(crate) struct Entry {
     pub(crate) agreed: Agreed,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
+    /// shows an older state of.
+    pub(crate) requests: BTreeMap<String, Arc<Resize>>,
+    /// The greatest number that this process has given to a request.
+    pub(crate) last_resize: u64,
+    /// What the compiler said about sets of widths.
+    pub(crate) verdicts: Verdicts,
+    /// Since the last commit a compilation was given up for a newer one.
+    pub(crate) has_given_up: bool,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
@@ -150,6 +162,10 @@ impl Entry {
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),
             restorations: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            last_resize: 0,
+            verdicts: Verdicts::default(),
+            has_given_up: false,
             inherited: None,
         }
     }
@@ -162,6 +178,37 @@ impl Entry {
             Some(Contention { object, field: restorations.field.clone(), until })
         });
         contended.collect()
+    }
+
+    /// A chunk is being deleted: a result that it belongs to must not be recorded any more.
+    pub(crate) fn forget_result_of(&mut self, chunk: &str) {
+        if let Slot::Done(_, adl) = &self.tasks.fetch
+            && Document::Adl.has_chunk(&adl.sha256, adl.chunks, chunk)
+        {
+            self.tasks.fetch = Slot::Idle;
+        }
+        let is_of_plan = |plan: &StoredPlan| {
+            let document = Document::Plan { generation: plan.generation };
+            document.has_chunk(&plan.sha256, plan.chunks, chunk)
+        };
+        if let Slot::Done(_, Compiled { plan, .. }) = &self.tasks.compile
+            && is_of_plan(plan)
+        {
+            self.note_verdict();
+            self.tasks.compile = Slot::Idle;
+        }
+    }
+
+    /// Keeps what the compiler said about the set of widths that it was asked for last, beyond the next request.
+    pub(crate) fn note_verdict(&mut self) {
+        let (request, refusal) = match &self.tasks.compile {
+            Slot::Done(request, _) => (request, None),
+            Slot::Failed(request, failure) if failure.remedy == Remedy::Correct => (request, Some(failure.clone())),
+            _ => return,
+        };
+        if let Some(set) = WidthSet::of(&request.target) {
+            self.verdicts.note(request.generation, set, refusal);
+        }
     }
 
     /// Forgets all plans but these, and one that was just compiled.

@@ -20,12 +20,14 @@
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
 //! | [`widths`] | pure: desired and refused widths |
+//! | [`requests`] | requests to resize: who wants what, what comes next, what becomes of it |
 //! | [`regions`] | pure: what the status says of regions |
 //! | [`resources`] | pure: shares of job-wide resources |
 //! | [`port_labels`] | pure: the file of port labels |
 //! | [`chunks`] | pure: documents cut into ConfigMaps |
 //! | [`transport`] | certificates of PEs, and the Secret that has them |
 //! | [`act_status`] | writes of the status, and which of them are put off |
+//! | [`act_requests`], [`observe_requests`] | writes about requests to resize; the requests as they were written last |
 //! | [`act_interfaces`], [`act_transport`], [`observe_transport`] | writes of particular children; a look at a Secret |
 //! | [`snapshot`] | what an observation was made from |
 //! | [`observe`], [`act`], [`reconcile`] | carry observe, decide and act out, with mirrors and calls |
@@ -67,6 +69,7 @@
 
 mod act;
 mod act_interfaces;
+mod act_requests;
 mod act_status;
 mod act_transport;
 pub(crate) mod child;
@@ -89,6 +92,7 @@ pub(crate) mod long_work;
 pub(crate) mod memory;
 mod mirrored;
 pub(crate) mod observe;
+mod observe_requests;
 mod observe_transport;
 pub(crate) mod observed;
 mod off_thread;
@@ -100,6 +104,7 @@ mod reconcile;
 mod reconciler;
 pub(crate) mod refusals;
 pub(crate) mod regions;
+pub(crate) mod requests;
 pub(crate) mod resources;
 pub(crate) mod restorations;
 mod rewrites;

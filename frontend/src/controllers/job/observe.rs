@@ -14,17 +14,21 @@ use super::off_thread::off_thread;
 use super::owned::Owned;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
+use super::requests::Requests;
+use super::requests::observe::look as look_at_wishes;
+use super::requests::standing::Circumstances;
 use super::restorations::Restorations;
 use super::snapshot::JobSnapshot;
 use super::strangers::in_the_way;
-use super::tasks::Failure;
+use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
 use super::widths::{Widths, unmatched_bounds, widths};
 use crate::mirrors::ByOwner as _;
+use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec, StoredPlan};
+use streams_api::{Job, JobSpec, JobStatus, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
@@ -65,14 +69,9 @@ pub(super) async fn observe<C: Cluster>(
     let (proposed, generation) = proposed.unzip();
     snapshot.proposed = generation.flatten();
     let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
-    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
-    let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &*job)).map(|region| &**region);
-    let Widths { desired, refused, to_take_over } = match &snapshot.committed {
-        Some(generation) => widths(&job.spec, generation, ours),
-        None => Widths::default(),
-    };
-    let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let now = reconciler.cluster.now();
+    let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, now);
+    let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = Arc::new(MirroredChildren::of(&reconciler.mirrors, key, &job));
     let wanted = Wanted {
         snapshot: snapshot.clone(),
@@ -95,7 +94,7 @@ pub(super) async fn observe<C: Cluster>(
         status.proposal.is_none() && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
-    let (tasks, last_failure, written_until, worked, contended, inherited) =
+    let (tasks, last_failure, written_until, worked, contended, inherited, has_given_up) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
                 children.texts.insert(name, ObservedObject::default());
@@ -120,7 +119,8 @@ pub(super) async fn observe<C: Cluster>(
             let inherited = inherited.is_some();
             let worked = recorded.saturating_add(entry.unrecorded_work);
             let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
-            (entry.tasks.clone(), last_failure, entry.written_until(), worked, contended, inherited)
+            let tasks = entry.tasks.clone();
+            (tasks, last_failure, entry.written_until(), worked, contended, inherited, entry.has_given_up)
         });
     let is_taken = last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
         || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
@@ -148,6 +148,8 @@ pub(super) async fn observe<C: Cluster>(
         desired_widths: desired,
         refused_widths: refused,
         widths_to_take_over: to_take_over,
+        requests,
+        has_given_up,
         job_config_map: labels,
         max_unavailable: job.spec.max_unavailable(),
         children,
@@ -160,6 +162,36 @@ pub(super) async fn observe<C: Cluster>(
         rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };
     Ok((observed, snapshot))
+}
+
+/// What is wanted of the regions of a job with a generation, and by whom.
+fn wishes<C>(
+    reconciler: &JobReconciler<C>,
+    snapshot: &JobSnapshot,
+    status: &JobStatus,
+    now: Timestamp,
+) -> (Widths, Requests) {
+    let JobSnapshot { key, job, .. } = snapshot;
+    let requests = reconciler.requests(key, job);
+    let Some(generation) = &snapshot.committed else {
+        return (Widths::default(), Requests::default());
+    };
+    let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
+    let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &**job)).map(|region| &**region);
+    let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
+    let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
+    let next = generation.number.saturating_add(1);
+    let (verdicts, is_idle) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        entry.verdicts.keep_of(next);
+        entry.note_verdict();
+        (entry.verdicts.clone(), matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..)))
+    });
+    let is_quiet = is_idle && status.proposal.is_none();
+    let of = Circumstances { status, regions: &staying, requests: &requests, is_quiet };
+    let to_write = of.widths_to_write().into_iter().map(|(region, write)| (region, write.width)).collect();
+    let mut widths = widths(&job.spec, generation, ours, &to_write);
+    let requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);
+    (widths, requests)
 }
 
 /// The spec with the options in force, computed once for each spec: PEs are changed after it.

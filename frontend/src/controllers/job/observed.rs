@@ -6,9 +6,11 @@ use super::child::Child;
 use super::children::TextVersion;
 use super::generation::{Settled, Target};
 use super::owned::Owned;
+use super::requests::Requests;
 use super::tasks::{Failure, Tasks};
 use super::transport::Transport;
 use super::waits::Words;
+use super::widths::RefusedWidth;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,6 +49,10 @@ pub(crate) struct JobObservation {
     /// Widths of a request that are not in the specs of their regions yet, by index of the region. `desired_widths` has
     /// them already.
     pub(crate) widths_to_take_over: BTreeMap<u64, u32>,
+    /// Requests to resize, and what the compiler refused.
+    pub(crate) requests: Requests,
+    /// Since the last commit a compilation was given up for a newer one.
+    pub(crate) has_given_up: bool,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// How many PEs a roll-out may have taken down at the same time.
@@ -81,17 +87,6 @@ pub(crate) struct Contention {
     pub(crate) field: String,
     /// By then it is over, unless the object has to be restored again.
     pub(crate) until: Timestamp,
-}
-
-/// A width that is refused without asking the compiler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RefusedWidth {
-    /// The width.
-    pub(crate) width: u32,
-    /// One word in CamelCase.
-    pub(crate) reason: &'static str,
-    /// One sentence.
-    pub(crate) message: String,
 }
 
 /// How long things may take, and how often they are tried: from the job's spec and the options of the frontend.

@@ -100,7 +100,7 @@ mod tests {
     use streams_proto::fusion::v1::{Compilation, Plan};
 
     fn generation() -> Arc<Generation> {
-        let target = Target::Resize { widths: BTreeMap::new() };
+        let target = Target::Resize { widths: BTreeMap::new(), rebalances: false };
         let details = GenerationDetails::default();
         Arc::new(Generation::following(None, target, Compilation::default(), Plan::default(), details))
     }

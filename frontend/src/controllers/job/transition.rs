@@ -4,20 +4,24 @@
 
 use super::decide::JobStatusChange;
 use super::observed::{DesiredGeneration, Effect, JobObservation, Loaded, PodState};
-use super::tasks::{Failure, Slot, Tasks};
+use super::tasks::{Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
-use streams_api::{JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize, Rollout, condition};
-
-/// Longest message of a rejected resize (schema).
-const MESSAGE_MAX: usize = 4096;
+use streams_api::{
+    CommittedResizes, JobPhase, JobStatus, ProposedPlan, RegionWidth, ResizeChanges, Rollout, condition,
+};
 
 /// The status after `change`.
 pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobStatus {
     let mut status = observed.status.clone();
     let now = observed.now;
     status.submission_worked_milliseconds = work(observed);
+    status.admitted_resizes = status.admitted_resizes.max(observed.requests.last_number);
+    for committed in &mut status.committed_resizes {
+        committed.resizes.retain(|number| observed.requests.is_untold(*number));
+    }
+    status.committed_resizes.retain(|committed| !committed.resizes.is_empty());
     match change {
         JobStatusChange::JobId(id) => {
             status.job_id = Some(*id);
@@ -33,7 +37,8 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
                 // From now on there may be a Secret.
                 status.transport.get_or_insert_default();
             }
-            status.proposal = Some(ProposedPlan { plan: plan.clone(), widths: region_widths(widths), spec_generation });
+            let (resizes, widths) = (observed.requests.carried_out_by(widths), region_widths(widths));
+            status.proposal = Some(ProposedPlan { plan: plan.clone(), widths, resizes, spec_generation });
         }
         JobStatusChange::Abandon => status.proposal = None,
         JobStatusChange::Commit => commit(&mut status, observed),
@@ -54,10 +59,11 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
                 now,
             );
         }
-        JobStatusChange::RejectResize(failure) => {
-            status.proposal = None;
-            status.rejected_resize = Some(rejected(failure, &observed.desired_widths));
+        JobStatusChange::RejectResize(refused) => {
+            status.refused_edits.retain(|other| other.region != refused.region);
+            status.refused_edits.push(refused.clone());
         }
+        JobStatusChange::RejectProposal(_) => status.proposal = None,
         JobStatusChange::StartOver => {
             forget(&mut status);
             let attempts = status.submission_attempts.saturating_add(1);
@@ -76,10 +82,11 @@ pub(crate) fn use_up(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
         JobStatusChange::JobId(_) | JobStatusChange::Commit => {}
         JobStatusChange::Adl(_) => tasks.fetch = Slot::Idle,
-        JobStatusChange::Propose { .. } | JobStatusChange::Abandon | JobStatusChange::RejectResize(_) => {
+        JobStatusChange::Propose { .. } | JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) => {
             tasks.compile = Slot::Idle;
             tasks.publish = Slot::Idle;
         }
+        JobStatusChange::RejectResize(_) => tasks.compile = Slot::Idle,
         JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
             *tasks = Tasks::idle()
         }
@@ -111,6 +118,7 @@ fn forget(status: &mut JobStatus) {
     status.redis_configuration = None;
     status.rollout = None;
     status.rejected_resize = None;
+    status.refused_edits = Vec::new();
     status.statistics = None;
 }
 
@@ -129,6 +137,12 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     status.redis_configuration = (!redis.is_empty()).then(|| redis.clone());
     status.statistics = Some(wanted.statistics.clone());
     let effect = effect(wanted, observed);
+    if !proposal.resizes.is_empty() {
+        let Effect { kept, restarted, added, removed } = effect;
+        let changes = ResizeChanges { kept, restarted, added, removed };
+        let (generation, resizes) = (wanted.generation, proposal.resizes);
+        status.committed_resizes.push(CommittedResizes { generation, resizes, changes });
+    }
     status.rollout = Some(Rollout {
         generation: wanted.generation,
         kept: effect.kept,
@@ -154,16 +168,6 @@ fn effect(wanted: &DesiredGeneration, observed: &JobObservation) -> Effect {
     let completed = u32::try_from(completed).unwrap_or(u32::MAX).min(wanted.effect.restarted);
     let Effect { kept, restarted, added, removed } = wanted.effect;
     Effect { kept: kept.saturating_add(completed), restarted: restarted - completed, added, removed }
-}
-
-fn rejected(failure: &Failure, widths: &BTreeMap<String, u32>) -> RejectedResize {
-    RejectedResize {
-        widths: region_widths(widths),
-        reason: failure.reason.clone(),
-        stage: failure.stage.clone(),
-        code: failure.code.clone(),
-        message: condition::cut(&failure.message, MESSAGE_MAX).to_owned(),
-    }
 }
 
 /// Widths in the form of the status, ascending by region.

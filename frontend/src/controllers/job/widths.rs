@@ -2,7 +2,6 @@
 //! the compiler. Pure.
 
 use super::generation::Generation;
-use super::observed::RefusedWidth;
 use std::collections::BTreeMap;
 use streams_api::{InitialWidth, JobSpec, ParallelRegion, RequestedWidths};
 use streams_region_names::{Pattern, Patterns};
@@ -17,6 +16,17 @@ pub(crate) struct Widths {
     pub(crate) refused: BTreeMap<String, RefusedWidth>,
     /// Widths of a request that are not in the specs of their regions yet, by index of the region.
     pub(crate) to_take_over: BTreeMap<u64, u32>,
+}
+
+/// A width that is refused without asking the compiler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedWidth {
+    /// The width.
+    pub(crate) width: u32,
+    /// One word in CamelCase.
+    pub(crate) reason: &'static str,
+    /// One sentence.
+    pub(crate) message: String,
 }
 
 /// Reason of the refusal of a region that a consistent region is in or next to.
@@ -42,6 +52,7 @@ pub(crate) fn widths<'a>(
     spec: &JobSpec,
     generation: &Generation,
     regions: impl IntoIterator<Item = &'a ParallelRegion> + Clone,
+    to_write: &BTreeMap<u64, u32>,
 ) -> Widths {
     let request = RequestedWidths::read(regions.clone());
     let mut widths = Widths::default();
@@ -51,7 +62,9 @@ pub(crate) fn widths<'a>(
         if let Some(width) = requested {
             widths.to_take_over.insert(region.spec.index, width);
         }
-        asked.insert(region.spec.name.as_str(), requested.unwrap_or(region.spec.width));
+        // What a request in force wants is as good as written.
+        let in_force = to_write.get(&region.spec.index).copied();
+        asked.insert(region.spec.name.as_str(), in_force.or(requested).unwrap_or(region.spec.width));
     }
     for planned in &generation.plan.parallel_regions {
         let width = asked.get(planned.name.as_str()).copied().unwrap_or(planned.width);
@@ -113,7 +126,7 @@ pub(crate) fn unmatched_bounds(spec: &JobSpec, generation: &Generation) -> Optio
 }
 
 /// The entry of the job that counts for a region, found as the compiler finds its width (rule expansion-2).
-fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
+pub(crate) fn bounds<'a>(spec: &'a JobSpec, region: &str) -> Option<&'a InitialWidth> {
     let (patterns, _) = Patterns::parse(spec.parallel_regions.iter().map(InitialWidth::name));
     spec.parallel_regions.get(patterns.position(region)?)
 }
@@ -194,7 +207,7 @@ mod tests {
             (true, vec![object("A.R", 3), object("A.S", 3)], (2, 3), &[("A.R", "ConsistentRegion")]),
         ];
         for (consistent, objects, (r, s), refused) in table {
-            let widths = widths(&spec, &generation(consistent), &objects);
+            let widths = widths(&spec, &generation(consistent), &objects, &BTreeMap::new());
             assert_eq!(widths.desired, BTreeMap::from([("A.R".to_owned(), r), ("A.S".to_owned(), s)]));
             let reasons: Vec<_> =
                 widths.refused.iter().map(|(name, refused)| (name.as_str(), refused.reason)).collect();
@@ -252,7 +265,7 @@ mod tests {
         for (r, s, desired, to_take_over) in table {
             let mut home = region(0, "A.R", r.0, r.1);
             home.metadata.annotations = Some([annotation.clone()].into());
-            let widths = widths(&spec, &generation(false), &[home, region(1, "A.S", s.0, s.1)]);
+            let widths = widths(&spec, &generation(false), &[home, region(1, "A.S", s.0, s.1)], &BTreeMap::new());
             let expected = BTreeMap::from([("A.R".to_owned(), desired.0), ("A.S".to_owned(), desired.1)]);
             assert_eq!((widths.desired, widths.to_take_over), (expected, to_take_over.into_iter().collect()));
         }

@@ -11,16 +11,17 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 const WIDTH: u32 = 5;
 /// A call that nobody answers is given up, and shown as trouble, after this time.
-const IMPATIENT: [&str; 6] = ["--submit-call-seconds", "5", "--resize-call-seconds", "5", "--render-call-seconds", "5"];
+pub(super) const IMPATIENT: [&str; 6] =
+    ["--submit-call-seconds", "5", "--resize-call-seconds", "5", "--render-call-seconds", "5"];
 
-async fn kill_fusion(it: &Fixture) -> Result<()> {
+pub(super) async fn kill_fusion(it: &Fixture) -> Result<()> {
     for replica in it.system.fusion() {
         replica.kill().await?;
     }
     Ok(())
 }
 
-async fn start_fusion(it: &Fixture) -> Result<()> {
+pub(super) async fn start_fusion(it: &Fixture) -> Result<()> {
     for (number, replica) in it.system.fusion().enumerate() {
         replica.start_again().await?;
         it.system.fusion_ready(number).await?;

@@ -28,6 +28,7 @@ mod neighbours;
 mod pods;
 mod refused_specs;
 mod repair;
+mod requests;
 mod resizes;
 mod stopped;
 mod submission;

@@ -88,24 +88,19 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     let mut plans: Vec<&StoredPlan> = status.plan.iter().chain(status.proposal.as_ref().map(|p| &p.plan)).collect();
     if let Slot::Done(key, compiled) = &tasks.compile
         && key.generation == next_generation(observed)
-        && Some(&key.target) == wanted_target(observed).as_ref()
+        && wanted_target(observed).is_some_and(|wanted| wanted == key.target || observed.has_given_up)
     {
         plans.push(&compiled.plan);
     }
     let used = |name: &str| {
-        adls.iter().any(|adl| names_chunk(&Document::Adl, &adl.sha256, adl.chunks, name))
-            || plans.iter().any(|plan| {
-                names_chunk(&Document::Plan { generation: plan.generation }, &plan.sha256, plan.chunks, name)
-            })
+        adls.iter().any(|adl| Document::Adl.has_chunk(&adl.sha256, adl.chunks, name))
+            || plans
+                .iter()
+                .any(|plan| Document::Plan { generation: plan.generation }.has_chunk(&plan.sha256, plan.chunks, name))
     };
     for (name, object) in &observed.children.chunks {
         if !used(name) {
             draft.delete(Owned::ConfigMap(name.clone()), object);
         }
     }
-}
-
-/// Whether `name` is that of a chunk of this document, for some job.
-fn names_chunk(document: &Document, sha256: &str, chunks: u32, name: &str) -> bool {
-    (0..chunks).any(|index| name.ends_with(document.chunk_name("", sha256, index).as_str()))
 }

@@ -37,13 +37,14 @@ mod waves;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::refusals::NAME_TAKEN;
+use super::requests::standing::WidthToWrite;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use streams_api::{StoredAdl, StoredPlan, condition};
+use streams_api::{RefusedEdit, ResizeStatus, StoredAdl, StoredPlan, condition};
 
 pub(crate) use super::child::Child;
 pub(crate) use super::owned::Owned;
@@ -74,6 +75,8 @@ pub(crate) enum Step {
     AllocateJobId,
     /// Write the status, if nobody wrote it meanwhile.
     Record(JobStatusChange),
+    /// Let the request to resize of this name say that it is refused.
+    RefuseRequest(String, Failure),
 }
 
 /// What one write of the status records.
@@ -96,8 +99,10 @@ pub(crate) enum JobStatusChange {
     Commit,
     /// The submission has failed for this spec.
     FailSubmission(Failure),
-    /// The desired widths are refused.
-    RejectResize(Failure),
+    /// The width in the spec of a region is refused.
+    RejectResize(RefusedEdit),
+    /// What was proposed cannot be written.
+    RejectProposal(Failure),
     /// The submission took too long: it begins again, with none of the objects of this attempt.
     StartOver,
     /// The spec of a failed submission was changed.
@@ -115,6 +120,7 @@ impl JobStatusChange {
             Self::Commit => "commit",
             Self::FailSubmission(_) => "fail the submission",
             Self::RejectResize(_) => "reject the resize",
+            Self::RejectProposal(_) => "reject the proposal",
             Self::StartOver => "start over",
             Self::SubmitAgain => "submit again",
         }
@@ -134,7 +140,13 @@ pub(crate) enum JobAction {
     StoreAgain(StoredDocument),
     /// Delete an object.
     Delete(Owned, Propagation),
-    /// Write a width that a request wants into the spec of the region with this index.
+    /// Admit the requests to resize that are new.
+    Admit,
+    /// Let the request to resize of this name say this of itself.
+    Tell(String, Box<ResizeStatus>),
+    /// Write a width in force into the spec of the region with this index.
+    WriteWidth(u64, WidthToWrite),
+    /// Write a width that an annotation wants into the spec of the region with this index.
     TakeOver {
         /// Index of the region.
         region: u64,
@@ -354,6 +366,7 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     for (&region, &width) in &observed.widths_to_take_over {
         draft.act(JobAction::TakeOver { region, width });
     }
+    requests(observed, &mut draft);
     roll_out::roll_out(observed, &mut draft);
     clean_up::clean_up(observed, &mut draft);
     if let Some(end) = observed.written_until {
@@ -385,6 +398,20 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
         trouble.message = format!("{}; in the way: {}", trouble.message, observed.in_the_way);
     }
     (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)
+}
+
+/// What requests to resize are told, and what they bring into specs.
+fn requests(observed: &JobObservation, draft: &mut Draft) {
+    let requests = &observed.requests;
+    if requests.has_new {
+        draft.act(JobAction::Admit);
+    }
+    for (name, status) in &requests.to_tell {
+        draft.act(JobAction::Tell(name.clone(), Box::new(status.clone())));
+    }
+    for (region, write) in &requests.to_write {
+        draft.act(JobAction::WriteWidth(*region, write.clone()));
+    }
 }
 
 /// Whether every pod of the submission was created at some time.

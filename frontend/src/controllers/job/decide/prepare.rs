@@ -3,12 +3,16 @@
 use super::super::generation::Target;
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
+use super::super::requests::observe::Fault;
 use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
     abandoned, committed, next_generation, proposed,
 };
 use streams_api::condition;
+
+/// Generations of which not all requests were told that they are committed (schema).
+const UNTOLD_MAX: usize = 64;
 
 /// Prepares the next generation: returns the step that is due, or adds actions to the draft.
 pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
@@ -51,10 +55,19 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         // Without the plan there is no layout to resize from; the roll-out reports it.
         return None;
     }
+    if observed.proposed.is_none()
+        && let Some(fault) = &observed.requests.fault
+    {
+        draft.report.preparing = "widths to be refused".to_owned();
+        return match fault {
+            Fault::Edit(refused) => record(JobStatusChange::RejectResize(refused.clone())),
+            Fault::Request(name, failure) => Some(Step::RefuseRequest(name.clone(), failure.clone())),
+        };
+    }
     let wanted = wanted_target(observed);
     match &observed.proposed {
         None => compile(observed, wanted?, draft),
-        Some(Loaded::Whole(proposal)) if proposal.target.is_some() && proposal.target == wanted => {
+        Some(Loaded::Whole(proposal)) if proposal.target.is_some() && is_kept(observed, proposal, wanted.as_ref()) => {
             write(observed, proposal, draft)
         }
         // The proposal is incomplete, or its target is outdated.
@@ -65,20 +78,31 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
     }
 }
 
+/// Whether the proposal goes on. One for other widths than are wanted by now is committed nevertheless: widths that
+/// change all the time would keep all of them from being applied (rule elasticity-17). But it must not be in the way if
+/// it cannot be written, or if whoever asked for it has withdrawn the request.
+fn is_kept(observed: &JobObservation, proposal: &DesiredGeneration, wanted: Option<&Target>) -> bool {
+    if observed.requests.withdraws_proposal {
+        return false;
+    }
+    let is_stuck = matches!(observed.tasks.publish, Slot::Failed(..)) || observed.last_failure.is_some();
+    let is_resize = matches!(proposal.target, Some(Target::Resize { .. })) && observed.status.generation.is_some();
+    proposal.target.as_ref() == wanted || (is_resize && !is_stuck)
+}
+
 fn record(change: JobStatusChange) -> Option<Step> {
     Some(Step::Record(change))
 }
 
-/// The target of the next generation. `None` if the committed generation has it already, or if the desired widths were
-/// refused (rule elasticity-3).
+/// The target of the next generation. `None` if the committed generation has it already.
 pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     let Some(committed) = committed(observed) else {
         return Some(Target::Submission { inputs: observed.inputs.clone() });
     };
-    let target = Target::Resize { widths: observed.desired_widths.clone() };
+    let rebalances = observed.requests.rebalances;
+    let target = Target::Resize { widths: observed.desired_widths.clone(), rebalances };
     if committed.widths != observed.desired_widths {
-        let rejected = observed.status.rejected_resize.as_ref();
-        return rejected.is_none_or(|rejected| !rejected.is_of(&observed.desired_widths)).then_some(target);
+        return Some(target);
     }
     // Texts of the committed plan are gone, and so is the compiler that made them: the same widths by another compiler
     // (rule job-21).
@@ -138,20 +162,31 @@ fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
 
 fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Option<Step> {
     let request = CompileRequest { generation: next_generation(observed), target };
+    // Between two commits one compilation is given up for newer widths, and no other (rule elasticity-17).
+    let under_way = match &observed.tasks.compile {
+        Slot::Running(other) | Slot::Done(other, _) if observed.has_given_up => Some(other),
+        _ => None,
+    };
+    let is_resize = |other: &&CompileRequest| {
+        other.generation == request.generation && matches!(other.target, Target::Resize { .. })
+    };
+    let request = under_way.filter(is_resize).cloned().unwrap_or(request);
     let progress = observed.tasks.compile.progress_of(&request);
     match draft.poll(observed, progress, Task::Compile(request), COMPILING)? {
         Ok(compiled) => {
             record(JobStatusChange::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() })
         }
-        Err(failure) => refuse(observed, failure),
+        // The next look finds who is at fault.
+        Err(_) if observed.status.generation.is_some() => None,
+        Err(failure) => record(JobStatusChange::FailSubmission(failure.clone())),
     }
 }
 
-/// Records that the target cannot be compiled. It is not tried again until the spec or a width changes.
+/// Records that the texts of the proposal cannot be written as they are.
 fn refuse(observed: &JobObservation, failure: &Failure) -> Option<Step> {
     record(match observed.status.generation {
         None => JobStatusChange::FailSubmission(failure.clone()),
-        Some(_) => JobStatusChange::RejectResize(failure.clone()),
+        Some(_) => JobStatusChange::RejectProposal(failure.clone()),
     })
 }
 
@@ -197,6 +232,10 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.processing_elements.get(&id);
         let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         complete &= draft.ensure(observed, Child::ProcessingElement(id), of, current);
+    }
+    if complete && observed.status.committed_resizes.len() >= UNTOLD_MAX {
+        draft.report.preparing = "requests to be told that they are committed".to_owned();
+        return None;
     }
     if complete {
         draft.report.preparing = "the commit".to_owned();

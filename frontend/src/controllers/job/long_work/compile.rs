@@ -15,7 +15,7 @@ use kube::{Resource, ResourceExt};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::{FusionMode, ProcessingElement, RequestedWidths, StoredPlan, names};
+use streams_api::{FusionMode, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
@@ -80,9 +80,10 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             }
             submit(assignment, adl).await?
         }
-        (Target::Resize { widths }, Some(previous)) => {
+        (Target::Resize { widths, rebalances }, Some(previous)) => {
             let in_use = in_use(assignment, &previous.plan);
-            resize(assignment, previous, widths, in_use, adl).await?
+            let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
+            resize(assignment, previous, widths, policy, in_use, adl).await?
         }
         (Target::Resize { .. }, None) => {
             return Err(WorkError::transient("Outdated", "there is nothing to resize"));
@@ -114,11 +115,23 @@ fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Opti
         Target::Submission { .. } => {
             return job.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT).cloned();
         }
-        Target::Resize { widths } => widths,
+        Target::Resize { widths, .. } => widths,
     };
     let regions: Vec<_> = reconciler.mirrors.parallel_regions.of_job(key).collect();
     let ours = || regions.iter().map(|region| &**region).filter(|region| is_controlled_by(&region.metadata, *job));
     let request = RequestedWidths::read(ours());
+    let carried_out = |request: &Resize| {
+        let wanted = &request.spec.regions;
+        !request.phase().is_final() && wanted.iter().all(|wanted| widths.get(&wanted.name) == Some(&wanted.width))
+    };
+    let requests = reconciler.requests(key, job);
+    let newest = requests
+        .iter()
+        .filter(|request| carried_out(request))
+        .max_by_key(|request| request.status.as_ref().and_then(|status| status.number));
+    if let Some(trace) = newest.and_then(|request| request.annotations().get(names::ANNOTATION_TRACE_PARENT)) {
+        return Some(trace.clone());
+    }
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
     ours().find_map(|region| {
         let name = &region.spec.name;
@@ -150,7 +163,7 @@ fn inputs<C>(Assignment { job, .. }: &Assignment<'_, C>) -> String {
 /// Whether the target is what is in force already: texts of it are lost, and so is the compiler that made them
 /// (rule job-21). Nobody has asked for anything that could be refused.
 pub(super) async fn is_repair<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> bool {
-    let Target::Resize { widths } = target else { return false };
+    let Target::Resize { widths, .. } = target else { return false };
     previous(assignment).await.ok().flatten().is_some_and(|previous| previous.widths() == *widths)
 }
 
@@ -182,6 +195,7 @@ async fn resize<C: Cluster>(
     assignment: &Assignment<'_, C>,
     previous: &Generation,
     widths: &BTreeMap<String, u32>,
+    policy: Policy,
     in_use: InUse,
     adl: Bytes,
 ) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
@@ -193,7 +207,7 @@ async fn resize<C: Cluster>(
         compilation: Some(with_content(&compilation, adl)),
         layout: Some(Blob { sha256: hex::decode(digest(&layout)).unwrap_or_default().into(), content: Some(layout) }),
         widths: changed.map(|(region, width)| RegionWidth { region: region.clone(), width: (*width).into() }).collect(),
-        policy: Policy::Sticky.into(),
+        policy: policy.into(),
         pe_ids_in_use: in_use.pe_ids,
         ports_in_use: in_use.ports,
     };

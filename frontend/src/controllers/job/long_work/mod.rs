@@ -100,6 +100,10 @@ pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task
 
 fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, request: &W::Request) -> TaskKind {
     reconciler.memory.with(key, uid, |entry| {
+        if W::KIND == TaskKind::Compile {
+            entry.note_verdict();
+            entry.has_given_up |= matches!(entry.tasks.compile, Slot::Running(_));
+        }
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
         if let Some(earlier) = entry.cancel.remove(&W::KIND) {
             earlier.cancel();

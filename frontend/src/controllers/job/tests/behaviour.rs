@@ -309,12 +309,13 @@ fn a_resize_that_is_being_prepared_for_a_second_says_so() {
 }
 
 #[test]
-fn superseded_proposals_leave_nothing_and_start_nothing() {
+fn withdrawn_proposals_leave_nothing_and_start_nothing() {
     let mut simulation = JobSimulation::running();
     simulation.forget_starts();
-    simulation.resize(0, 9);
+    simulation.request("withdrawn", &[("R", 9)]);
     simulation.until(|simulation| simulation.pe(12).is_some());
     let abandoned = simulation.status().proposal.unwrap().plan.sha256;
+    simulation.withdraw("withdrawn");
     simulation.resize(0, 3);
     simulation.settle();
     simulation.check_at_rest();

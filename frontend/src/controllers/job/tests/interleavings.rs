@@ -30,6 +30,9 @@ enum Disturbance {
     CrashAtWrite(usize, bool),
     Resize(u64, u32),
     ResizeBoth([u32; 2]),
+    /// A request with this name for one region or both; widths over 5 do not compile.
+    Request(u8, Option<u32>, Option<u32>),
+    Withdraw(u8),
     Edit(bool),
     /// The job gets this much CPU, in thousandths.
     Resources(u32),
@@ -55,6 +58,9 @@ fn event() -> impl Strategy<Value = Disturbance> {
         2 => (0_usize..12, any::<bool>()).prop_map(|(after, has_effect)| Disturbance::CrashAtWrite(after, has_effect)),
         2 => (0_u64..2, 1_u32..6).prop_map(|(index, width)| Disturbance::Resize(index, width)),
         2 => [1_u32..6, 1_u32..6].prop_map(Disturbance::ResizeBoth),
+        3 => (0_u8..6, prop::option::of(1_u32..8), prop::option::of(1_u32..8))
+            .prop_map(|(name, r, s)| Disturbance::Request(name, r, s)),
+        1 => (0_u8..6).prop_map(Disturbance::Withdraw),
         1 => any::<bool>().prop_map(Disturbance::Edit),
         2 => (1_u32..10_000).prop_map(Disturbance::Resources),
         1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::ProcessingElement(id))),
@@ -100,6 +106,14 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::CrashAtWrite(after, has_effect) => simulation.crash_at_write(*after, *has_effect),
         Disturbance::Resize(index, width) => simulation.resize(*index, *width),
         Disturbance::ResizeBoth(widths) => simulation.resize_both(*widths),
+        Disturbance::Request(name, r, s) => {
+            let widths: Vec<_> = [("R", *r), ("S", *s)].into_iter().filter_map(|(n, w)| Some((n, w?))).collect();
+            if !widths.is_empty() {
+                simulation.services.change(|services| services.widest = 5);
+                simulation.request(&format!("request-{name}"), &widths);
+            }
+        }
+        Disturbance::Withdraw(name) => simulation.withdraw(&format!("request-{name}")),
         Disturbance::Edit(refuses) => {
             if simulation.status().generation.is_none() {
                 simulation.services.change(|services| services.refuses = *refuses);

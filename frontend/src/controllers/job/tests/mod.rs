@@ -6,6 +6,7 @@
 //! * [`submissions`] — submissions that take long, or that the cluster does not permit;
 //! * [`suspension`] — jobs that users suspend and resume, and PEs that they stop;
 //! * [`behaviour`] — what users see in particular situations;
+//! * [`requests`] — requests to resize, and what becomes of them;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects;
@@ -20,6 +21,7 @@ mod interleavings;
 mod leaders;
 mod memories;
 mod orphans;
+mod requests;
 mod scenarios;
 mod simulation;
 mod submissions;

@@ -78,6 +78,22 @@ fn two_regions_are_resized_at_once() {
 }
 
 #[test]
+fn requests_edits_and_refusals() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.settle();
+    any_crash_leads_to_the_same_end(
+        "requests to resize",
+        simulation,
+        &[
+            |w| w.request("both", &[("R", 4), ("S", 3)]),
+            |w| w.request("large", &[("R", 1), ("S", 10)]),
+            |w| w.resize(1, 1),
+        ],
+    );
+}
+
+#[test]
 fn the_compiler_refuses_a_width() {
     any_crash_leads_to_the_same_end(
         "a width that the compiler refuses",

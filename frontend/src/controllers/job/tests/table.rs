@@ -25,6 +25,9 @@ fn summary(action: &JobAction) -> String {
             format!("{which} {}", name(&Owned::Child(*child)))
         }
         JobAction::RestoreMetadata(name) => format!("restore {name}"),
+        JobAction::Admit => "admit".to_owned(),
+        JobAction::Tell(name, status) => format!("tell {name} {:?}", status.phase.unwrap_or_default()),
+        JobAction::WriteWidth(region, write) => format!("write {} into region {region}", write.width),
         JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
         JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
         JobAction::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),
@@ -51,6 +54,7 @@ fn done(observed: &JobObservation) -> Vec<String> {
     match decide(observed).0 {
         JobDecision::Step(Step::AllocateJobId) => vec!["number".to_owned()],
         JobDecision::Step(Step::Record(change)) => vec![change.name().to_owned()],
+        JobDecision::Step(Step::RefuseRequest(name, _)) => vec![format!("refuse {name}")],
         JobDecision::Work(actions) => {
             let mut done: Vec<_> = actions.iter().map(summary).collect();
             done.sort();

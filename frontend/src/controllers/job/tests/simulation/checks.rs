@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use streams_api::{
-    ConsistentRegion, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion, PePhase, ProcessingElement,
-    RequestedWidths, StoredPlan, TransportSecurity, TransportStatus, condition, names,
+    ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion, PePhase,
+    ProcessingElement, RequestedWidths, Resize, ResizePhase, StoredPlan, TransportSecurity, TransportStatus, condition,
+    names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Object;
@@ -69,6 +70,9 @@ impl JobSimulation {
         }
         let generation = self.generation();
         assert_eq!((status.generation, &status.proposal), (Some(generation.number), &None));
+        for request in self.server.list::<Resize>() {
+            assert!(request.phase().is_final(), "{} is forgotten: {:?}", request.name_any(), request.status);
+        }
         let is_applied = self.wanted() == generation.widths();
         assert_eq!(is_applied, status.rejected_resize.is_none(), "what is desired is applied, or refused");
         let applied: BTreeMap<String, u32> =
@@ -366,6 +370,9 @@ impl Now<'_> {
     }
 
     fn status_is_replaced(&self, call: &Call, journal: &mut Journal) {
+        if let Some(request) = call.object::<Resize>() {
+            return self.request_says(&request);
+        }
         let written: Job = call.object().expect("only the status of the job is written");
         let version = written.metadata.resource_version.clone();
         assert!(version.is_some(), "a status is written by compare-and-swap");
@@ -389,6 +396,21 @@ impl Now<'_> {
         }
     }
 
+    /// A request says that it is in force when the specs of its regions have its widths, or were edited since; and
+    /// nothing of a request whose phase is final.
+    fn request_says(&self, after: &Resize) {
+        let before: Option<Resize> = self.server.get(&Key::of(after));
+        let Some(before) = before.filter(|before| before.metadata.resource_version == after.metadata.resource_version)
+        else {
+            return;
+        };
+        assert!(!before.phase().is_final(), "{} was over: {:?}", after.name_any(), before.status);
+        if after.phase() == ResizePhase::Written {
+            let generation = after.status.as_ref().and_then(|status| status.generation);
+            assert!(generation.is_some() && generation <= self.status.generation, "{:?}", after.status);
+        }
+    }
+
     /// What is committed was proposed, and wanted as a whole.
     fn is_committed(&self, after: &JobStatus, journal: &Journal) {
         let proposed = self.proposed.as_ref().expect("what is committed was proposed");
@@ -397,7 +419,20 @@ impl Now<'_> {
             after.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(widths, proposed.widths());
         let is_first = self.committed.is_none();
-        assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
+        let requests = self.server.list::<Resize>();
+        if requests.is_empty() {
+            assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
+            return;
+        }
+        // Whom the commit carries out has all of the widths that they want.
+        let carried_out = self.status.proposal.as_ref().map(|proposal| proposal.resizes.clone()).unwrap_or_default();
+        for request in requests {
+            let number = request.status.as_ref().and_then(|status| status.number);
+            if number.is_some_and(|number| carried_out.contains(&number)) {
+                let has = |wanted: &DesiredWidth| widths.get(&wanted.name) == Some(&wanted.width);
+                assert!(request.spec.regions.iter().all(has), "{:?} of {}", widths, request.name_any());
+            }
+        }
     }
 
     /// What is committed is all there.

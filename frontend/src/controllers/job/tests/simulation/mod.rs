@@ -71,6 +71,7 @@ impl JobSimulation {
         let state = ServiceState {
             compiler: "1".to_owned(),
             refuses: false,
+            widest: u32::MAX,
             is_down: false,
             renders: true,
             has_no_bundle: false,

@@ -48,6 +48,7 @@ impl FrontendProcess {
         feeds.jobs.deliver(changes[0]);
         feeds.processing_elements.deliver(changes[1]);
         feeds.parallel_regions.deliver(changes[2]);
+        feeds.resizes.deliver(changes[2]);
         feeds.host_pools.deliver(changes[3]);
         feeds.exports.deliver(changes[3]);
         feeds.imports.deliver(changes[3]);

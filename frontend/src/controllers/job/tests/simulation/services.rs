@@ -37,6 +37,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) compiler: String,
     /// The application does not compile.
     pub(in super::super) refuses: bool,
+    /// The greatest width that compiles.
+    pub(in super::super) widest: u32,
     /// Nothing answers.
     pub(in super::super) is_down: bool,
     /// Some replica has the compiler of the plan.
@@ -98,13 +100,14 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, is_down, seconds, .. } = self.state();
+        let ServiceState { compiler, refuses, widest, is_down, seconds, .. } = self.state();
         self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
         }
-        if refuses {
-            let message = "it is broken".to_owned();
+        let too_wide = widths.values().find(|width| **width > widest);
+        if refuses || too_wide.is_some() {
+            let message = too_wide.map_or("it is broken".to_owned(), |width| format!("{width} is too wide"));
             return Err(fusion::FusionError::Rejected {
                 stage: String::new(),
                 code: None,

@@ -10,8 +10,9 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PropagationPolicy};
 use std::collections::BTreeMap;
 use streams_api::{
-    ConsistentRegion, Export, HostPool, Import, Job, JobSpec, ParallelRegion, PeOptions, PePhase, ProcessingElement,
-    RequestedWidth, RequestedWidths, SubmissionValue, TransportSecurity, condition, names,
+    ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobSpec, ParallelRegion, PeOptions, PePhase,
+    ProcessingElement, RequestedWidth, RequestedWidths, Resize, ResizeSpec, ResizeStatus, SubmissionValue,
+    TransportSecurity, condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::controlled_by;
@@ -114,6 +115,48 @@ impl JobSimulation {
             region.annotations_mut().insert(names::ANNOTATION_REQUESTED_WIDTHS.to_owned(), text);
         });
         self.note_wanted();
+    }
+
+    /// Somebody asks for widths, if there is no such request yet.
+    pub(in super::super) fn request(&self, name: &str, widths: &[(&str, u32)]) {
+        self.request_if(name, widths, |_| {});
+    }
+
+    /// The same with preconditions or another policy.
+    pub(in super::super) fn request_if(
+        &self,
+        name: &str,
+        widths: &[(&str, u32)],
+        change: impl FnOnce(&mut ResizeSpec),
+    ) {
+        let Some(job) = self.server.get::<Job>(&key()) else { return };
+        if self.server.get::<Resize>(&sibling(name)).is_some() {
+            return;
+        }
+        let desired = |(name, width): &(&str, u32)| DesiredWidth {
+            name: (*name).to_owned(),
+            width: *width,
+            expected_width: None,
+        };
+        let regions = widths.iter().map(desired).collect();
+        let mut spec = ResizeSpec { job_name: JOB.to_owned(), regions, ..ResizeSpec::default() };
+        change(&mut spec);
+        let mut request = Resize::new(name, spec);
+        request.metadata.namespace = Some(NAMESPACE.to_owned());
+        request.metadata.owner_references = Some(vec![controlled_by(&job)]);
+        self.server.create(&request);
+    }
+
+    /// What a request says of itself.
+    pub(in super::super) fn outcome(&self, name: &str) -> ResizeStatus {
+        self.server.get::<Resize>(&sibling(name)).and_then(|request| request.status).unwrap_or_default()
+    }
+
+    /// Somebody withdraws a request.
+    pub(in super::super) fn withdraw(&self, name: &str) {
+        self.server.edit(&sibling(name), |request: &mut Resize| {
+            request.annotations_mut().insert(names::ANNOTATION_CANCEL_REQUESTED.to_owned(), "yes".to_owned());
+        });
     }
 
     /// A user changes the spec of the job.

@@ -1,0 +1,364 @@
+//! A request to resize: desired widths of one or more regions of a job, whole or not at all (rules elasticity-15 to
+//! elasticity-18).
+//!
+//! A request is an object so that it outlives whoever asked, and the frontend that works on it: its outcome is in its
+//! status. The spec never changes. What is edited later, in the spec of a region, is another wish, and a newer one.
+
+use super::{ParallelRegion, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Requests of a job that are kept at the same time (rule elasticity-18).
+pub const RESIZES_MAX: usize = 1_000;
+
+/// What is asked for.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "streams.ibm.com",
+    version = "v1",
+    kind = "Resize",
+    plural = "streamsresizes",
+    singular = "streamsresize",
+    shortname = "strz",
+    category = "streams",
+    namespaced,
+    status = "ResizeStatus",
+    derive = "PartialEq",
+    doc = "A request for widths of parallel regions of a Streams job, and what became of it.",
+    printcolumn(name = "Job", type_ = "string", json_path = ".spec.jobName", description = "The job."),
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "How far the request has come."
+    ),
+    printcolumn(
+        name = "Generation",
+        type_ = "integer",
+        json_path = ".status.generation",
+        description = "Generation of the job that has the widths."
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Why the request ended without its widths."
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Regions",
+        type_ = "string",
+        json_path = ".spec.regions[*].name",
+        description = "Regions that it names.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Widths",
+        type_ = "string",
+        json_path = ".spec.regions[*].width",
+        description = "Widths that it wants of them.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        description = "Why, for people.",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("a request cannot be changed: make another one"))]
+pub struct ResizeSpec {
+    /// Name of the job.
+    #[schemars(length(min = 1, max = 56))]
+    pub job_name: String,
+    /// The widths, of each region at most one.
+    #[schemars(length(min = 1, max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub regions: Vec<DesiredWidth>,
+    /// Refuse unless this is the committed generation of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_generation: Option<u64>,
+    /// What the PEs keep.
+    #[serde(default)]
+    pub policy: ResizePolicy,
+}
+
+/// The width that is wanted of a region.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DesiredWidth {
+    /// Logical name of the region's operator, e.g. `Result.Region1`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub name: String,
+    /// Number of channels that is wanted.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub width: u32,
+    /// Refuse the whole request unless this is the region's desired width.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub expected_width: Option<u32>,
+}
+
+/// What the PEs keep when widths change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ResizePolicy {
+    /// A PE keeps its operators: as few PEs as possible restart.
+    #[default]
+    Sticky,
+    /// Operators are distributed anew: the PEs come out as if the job were submitted with these widths.
+    Rebalance,
+}
+
+/// How far a request has come. Written by the job controller only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResizeStatus {
+    /// How far it has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<ResizePhase>,
+    /// Its number among the requests of the job, from 1; it has none before it is admitted. Of two requests for one
+    /// region the one with the greater number is newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
+    /// Its regions as they were when it was admitted: whoever edits one of them later is newer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub regions: Vec<AdmittedRegion>,
+    /// Generation of the job that has the widths; before the commit, the one that will have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// What that generation does to PEs; not there if the widths were in force already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ResizeChanges>,
+    /// Why it ended without its widths, or what it waits for, as one word in CamelCase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+    /// Stage of the compiler that refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub stage: Option<String>,
+    /// The compiler's code of the problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub code: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Time>,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum ResizePhase {
+    /// It is to be compiled.
+    #[default]
+    Pending,
+    /// A plan has its widths, and is being written.
+    Planned,
+    /// A generation with its widths is committed, and the specs of its regions have them.
+    Written,
+    /// That generation, or a newer one, is rolled out.
+    RolledOut,
+    /// It cannot be carried out.
+    Refused,
+    /// Somebody asked for something else of one of its regions before it was committed.
+    Superseded,
+    /// Somebody withdrew it before it was committed.
+    Cancelled,
+}
+
+impl ResizePhase {
+    /// Nothing becomes of the request any more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::RolledOut | Self::Refused | Self::Superseded | Self::Cancelled)
+    }
+}
+
+/// A region as it was when a request was admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdmittedRegion {
+    /// Logical name of the region's operator.
+    #[schemars(length(max = 1024))]
+    pub name: String,
+    /// uid of the object.
+    #[schemars(length(max = 128))]
+    pub uid: String,
+    /// The `metadata.generation` that the last edit by anybody else than the operator led to.
+    pub edited: i64,
+}
+
+/// What a generation does to the PEs of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResizeChanges {
+    /// PEs that keep their pod.
+    pub kept: u32,
+    /// PEs whose pod is replaced.
+    pub restarted: u32,
+    /// PEs that are new.
+    pub added: u32,
+    /// PEs that are removed.
+    pub removed: u32,
+}
+
+/// Requests that a generation has committed, as long as they do not say so themselves. Part of the status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommittedResizes {
+    /// The generation.
+    pub generation: u64,
+    /// Numbers of the requests.
+    #[schemars(length(max = 1_000))]
+    pub resizes: Vec<u64>,
+    /// What the generation does to PEs.
+    pub changes: ResizeChanges,
+}
+
+/// A width in the spec of a region that the compiler refused, and what it was refused for: it is asked for again when
+/// one of these has changed (rule elasticity-3). Part of the status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedEdit {
+    /// Logical name of the region's operator.
+    #[schemars(length(max = 1024))]
+    pub region: String,
+    /// The width.
+    pub width: u32,
+    /// uid of the region's object.
+    #[schemars(length(max = 128))]
+    pub uid: String,
+    /// Its `metadata.generation`.
+    pub region_generation: i64,
+    /// Smallest and greatest width that the job permitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_width: Option<u32>,
+    /// See there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_width: Option<u32>,
+    /// The generation of the job that was in force.
+    pub generation: u64,
+    /// Version of the compiler that made it.
+    #[schemars(length(max = 256))]
+    pub compiler: String,
+    /// Why, as one word in CamelCase.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
+    /// Stage of the compiler that refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub stage: Option<String>,
+    /// The compiler's code of the problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub code: Option<String>,
+    /// Why, for people.
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}
+
+/// Which width of a region's spec was written for a request: an annotation of regions.
+///
+/// Such a write is no edit. So that nobody takes it for one, it says which `metadata.generation` it led to; whoever
+/// edits the spec afterwards leads to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WidthOfResize {
+    /// Number of the request.
+    pub number: u64,
+    /// The `metadata.generation` that the write led to.
+    pub generation: i64,
+    /// The one that the last edit by anybody else has led to.
+    pub edited: i64,
+}
+
+impl WidthOfResize {
+    /// What the region says, if it is about its present spec.
+    pub fn of(region: &ParallelRegion) -> Option<Self> {
+        let annotation = region.metadata.annotations.as_ref()?.get(names::ANNOTATION_WIDTH_OF_RESIZE)?;
+        let written: Self = serde_json::from_str(annotation).ok()?;
+        (Some(written.generation) == region.metadata.generation).then_some(written)
+    }
+}
+
+impl ParallelRegion {
+    /// The `metadata.generation` that the last edit of the spec by anybody else than the operator led to.
+    pub fn edited(&self) -> i64 {
+        WidthOfResize::of(self).map_or_else(|| self.metadata.generation.unwrap_or_default(), |written| written.edited)
+    }
+
+    /// A merge patch that gives the region the width of a request, unless it was changed since it was read.
+    pub fn with_width_of(&self, number: u64, width: u32, trace_parent: Option<&str>) -> serde_json::Value {
+        let mut patch = self.with_width(width, trace_parent);
+        let is_new = i64::from(self.spec.width != width);
+        let generation = self.metadata.generation.unwrap_or_default().saturating_add(is_new);
+        let written = WidthOfResize { number, generation, edited: self.edited() };
+        let text = serde_json::to_string(&written).unwrap_or_default();
+        patch["metadata"]["annotations"][names::ANNOTATION_WIDTH_OF_RESIZE] = text.into();
+        patch
+    }
+}
+
+impl Resize {
+    /// How far it has come; a request that nobody has looked at is to be compiled.
+    pub fn phase(&self) -> ResizePhase {
+        self.status.as_ref().and_then(|status| status.phase).unwrap_or_default()
+    }
+
+    /// Somebody wants to withdraw it.
+    pub fn is_withdrawn(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(names::ANNOTATION_CANCEL_REQUESTED))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ParallelRegionSpec;
+
+    /// What the API server makes of a merge patch.
+    fn patched(region: &ParallelRegion, patch: serde_json::Value) -> ParallelRegion {
+        let mut after = region.clone();
+        after.spec.width = serde_json::from_value(patch["spec"]["width"].clone()).unwrap();
+        let is_new = after.spec.width != region.spec.width;
+        after.metadata.generation = region.metadata.generation.map(|before| before + i64::from(is_new));
+        let annotations = after.metadata.annotations.get_or_insert_default();
+        for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+            match value.as_str() {
+                Some(value) => drop(annotations.insert(key.clone(), value.to_owned())),
+                None => drop(annotations.remove(key)),
+            }
+        }
+        after
+    }
+
+    #[test]
+    fn what_is_written_for_requests_is_no_edit() {
+        let spec = ParallelRegionSpec { width: 2, ..ParallelRegionSpec::default() };
+        let mut region = ParallelRegion::new("flow-0", spec);
+        region.metadata.generation = Some(7);
+        assert_eq!(region.edited(), 7);
+        let first = patched(&region, region.with_width_of(1, 5, None));
+        assert_eq!((first.metadata.generation, first.edited()), (Some(8), 7));
+        let second = patched(&first, first.with_width_of(4, 6, Some("t")));
+        assert_eq!((second.metadata.generation, second.edited()), (Some(9), 7));
+        assert_eq!(WidthOfResize::of(&second).map(|written| written.number), Some(4));
+        // A user edits it, and leaves the annotation alone.
+        let mut edited = second.clone();
+        edited.spec.width = 3;
+        edited.metadata.generation = Some(10);
+        assert_eq!((edited.edited(), WidthOfResize::of(&edited)), (10, None));
+        // The spec has the width already.
+        let same = patched(&edited, edited.with_width_of(5, 3, None));
+        assert_eq!((same.metadata.generation, same.edited()), (Some(10), 10));
+        assert_eq!(WidthOfResize::of(&same).map(|written| written.number), Some(5));
+    }
+}

@@ -1,0 +1,125 @@
+//! Writes about requests: their statuses, and the widths that they bring into specs.
+//!
+//! Each is a compare-and-swap on what was observed. Knows: the API server. Must not know: why something is written.
+
+use super::act::Actor;
+use super::requests::admission::{admit_all, ended};
+use super::requests::standing::{Circumstances, WidthToWrite, name_of};
+use super::tasks::Failure;
+use crate::mirrors::ByOwner as _;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use std::sync::Arc;
+use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, names};
+use streams_kubernetes::Error;
+use streams_kubernetes::cluster::{Cluster, Manager};
+use streams_kubernetes::error::written;
+use streams_kubernetes::ownership::is_controlled_by;
+
+impl<C: Cluster> Actor<'_, C> {
+    /// Admits the requests that are new, against the regions as they are at this moment.
+    pub(super) async fn admit(&self) -> Result<(), Error> {
+        let job = &*self.snapshot.job;
+        let namespace = &*self.snapshot.key.namespace;
+        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, self.snapshot.key.name));
+        let mut regions: Vec<ParallelRegion> = self.reconciler.cluster.list(Some(namespace), &of_job).await?;
+        regions
+            .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
+        let mut requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
+        let before = requests.clone();
+        let known = (before.iter().collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
+        let of =
+            Circumstances { status: &self.observed.status, regions: &known.1, requests: &known.0, is_quiet: false };
+        let given = self.remember(|entry| entry.last_resize);
+        let last = self.observed.status.admitted_resizes.max(self.observed.requests.last_number).max(given);
+        let now = self.reconciler.cluster.now();
+        let looked_at = admit_all(&mut requests, &job.spec, &of, last, now);
+        let greatest = requests.iter().filter_map(|request| request.status.as_ref()?.number).max();
+        self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
+        let writes = looked_at.into_iter().filter_map(|at| requests.get(at)).map(|request| self.put_request(request));
+        let done = futures::future::join_all(writes).await;
+        done.into_iter().collect()
+    }
+
+    /// The requests of the job, each as it was written last.
+    fn requests(&self) -> Vec<Arc<Resize>> {
+        self.reconciler.requests(&self.snapshot.key, &self.snapshot.job)
+    }
+
+    fn request(&self, name: &str) -> Option<Arc<Resize>> {
+        self.requests().into_iter().find(|request| name_of(request) == name)
+    }
+
+    /// Lets a request say this of itself.
+    pub(super) async fn tell(&self, name: &str, status: &ResizeStatus) -> Result<(), Error> {
+        let Some(request) = self.request(name) else { return Ok(()) };
+        let told = Resize { status: Some(status.clone()), ..(*request).clone() };
+        self.put_request(&told).await
+    }
+
+    /// Refuses a request that the compiler refuses.
+    pub(super) async fn refuse_request(&self, name: &str, failure: &Failure) -> Result<(), Error> {
+        let Some(request) = self.request(name) else { return Ok(()) };
+        let mut refused = (*request).clone();
+        let before = refused.status.take().unwrap_or_default();
+        let now = self.reconciler.cluster.now();
+        let status = ended(before, ResizePhase::Refused, &failure.reason, &failure.message, now);
+        refused.status = Some(ResizeStatus { stage: failure.stage.clone(), code: failure.code.clone(), ..status });
+        tracing::info!(job = %self.snapshot.key, request = name, reason = failure.reason, "refused");
+        self.put_request(&refused).await
+    }
+
+    /// Writes the status of a request, unless somebody has written the request since it was observed.
+    async fn put_request(&self, request: &Resize) -> Result<(), Error> {
+        let written = self.writer().replace_status_if_unchanged(request).await?;
+        let name = written.name_any();
+        self.remember(|entry| entry.requests.insert(name, Arc::new(written)));
+        Ok(())
+    }
+
+    /// Writes a width in force into the spec of its region. If another client has changed the region since it was
+    /// observed, nothing is written: that change starts a new reconcile.
+    pub(super) async fn write_width(&self, index: u64, write: &WidthToWrite) -> Result<(), Error> {
+        let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));
+        let mirrored = self.reconciler.mirrors.parallel_regions.get(&key);
+        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
+            return Ok(());
+        };
+        let requests = self.requests();
+        let is_it = |request: &&Arc<Resize>| request.status.as_ref().and_then(|s| s.number) == Some(write.number);
+        let trace = requests
+            .iter()
+            .find(is_it)
+            .and_then(|request| request.annotations().get(names::ANNOTATION_TRACE_PARENT).cloned());
+        let patch = region.with_width_of(write.number, write.width, trace.as_deref());
+        let elasticity = Manager(names::ELASTICITY_MANAGER);
+        match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(written(&*region, error)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Writes the requested width into the region's spec (rule elasticity-5). If another client has changed the region
+    /// since it was observed, nothing is written: that change starts a new reconcile.
+    pub(super) async fn take_over(&self, index: u64, width: u32) -> Result<(), Error> {
+        let name = names::parallel_region(&self.snapshot.key.name, index);
+        let mirrored = self.reconciler.mirrors.parallel_regions.get(&self.snapshot.key.sibling(&name));
+        let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
+            return Ok(());
+        };
+        let regions: Vec<_> = self.reconciler.mirrors.parallel_regions.of_job(&self.snapshot.key).collect();
+        let ours = regions.iter().map(|region| &**region);
+        let request =
+            RequestedWidths::read(ours.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)));
+        let Some(request) = request.filter(|request| request.pending(&region) == Some(width)) else { return Ok(()) };
+        let patch = region.with_width(width, request.trace_parent.as_deref());
+        let key = self.snapshot.key.sibling(&name);
+        let elasticity = Manager(names::ELASTICITY_MANAGER);
+        match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(written(&*region, error)),
+            Ok(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What one look at a job finds about wishes: pure, from the regions, the requests and the status of the job.
+
+use super::super::tasks::Failure;
+use super::super::widths::{RefusedWidth, Widths};
+use super::admission::{ended, refused};
+use super::refused_edits::{self, LISTED_MAX, is_about, key};
+use super::search::{Found, Verdicts, search};
+use super::standing::{Circumstances, Standing, WidthToWrite, name_of};
+use super::wishes::{Author, Wish};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus};
+
+/// What is to be done about requests and edits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Requests {
+    /// There are requests that nobody has admitted.
+    pub(crate) has_new: bool,
+    /// What requests should say of themselves and do not, by name.
+    pub(crate) to_tell: BTreeMap<String, ResizeStatus>,
+    /// Widths in force that specs do not have yet, by index of the region.
+    pub(crate) to_write: BTreeMap<u64, WidthToWrite>,
+    /// Who is at fault that a set of widths was refused.
+    pub(crate) fault: Option<Fault>,
+    /// Operators are to be distributed anew.
+    pub(crate) rebalances: bool,
+    /// What a refusal of the width of each region would be for.
+    pub(crate) keys: BTreeMap<String, RefusedEdit>,
+    /// The greatest number that a request has.
+    pub(crate) last_number: u64,
+    /// A request that the proposal has was withdrawn.
+    pub(crate) withdraws_proposal: bool,
+    /// Somebody waits for a request.
+    pub(crate) is_waited_for: bool,
+    /// Open requests: numbers and widths.
+    open: BTreeMap<u64, BTreeMap<String, u32>>,
+    /// Requests that do not say yet that they are committed.
+    untold: BTreeSet<u64>,
+}
+
+/// Who is at fault that a set of widths was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    /// Whoever edited this region.
+    Edit(RefusedEdit),
+    /// The request of this name.
+    Request(String, Failure),
+}
+
+impl Requests {
+    /// Requests that a generation with these widths carries out.
+    pub(crate) fn carried_out_by(&self, widths: &BTreeMap<String, u32>) -> Vec<u64> {
+        let has =
+            |wanted: &BTreeMap<String, u32>| wanted.iter().all(|(region, width)| widths.get(region) == Some(width));
+        self.open.iter().filter(|(_, wanted)| has(wanted)).map(|(number, _)| *number).collect()
+    }
+
+    /// Whether the request with this number does not say yet that it is committed.
+    pub(crate) fn is_untold(&self, number: u64) -> bool {
+        self.untold.contains(&number)
+    }
+}
+
+/// Looks at all wishes of a job with a generation. `widths` has what specs want, and gets what is to be compiled.
+pub(crate) fn look(
+    spec: &JobSpec,
+    of: &Circumstances<'_>,
+    widths: &mut Widths,
+    verdicts: &Verdicts,
+    now: Timestamp,
+) -> Requests {
+    let keys = of.regions.iter().map(|region| (region.spec.name.clone(), key(spec, of.status, region)));
+    let mut found = Requests { keys: keys.collect(), ..Requests::default() };
+    let applied: BTreeMap<String, u32> =
+        of.status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
+    let applied: BTreeMap<String, u32> = widths
+        .desired
+        .keys()
+        .map(|region| (region.clone(), applied.get(region).copied().unwrap_or(widths.desired[region])))
+        .collect();
+    let mut wishes = edits(of, widths, &applied, &found.keys);
+    let mut requested = BTreeMap::new();
+    for request in of.requests.iter().copied() {
+        let number = request.status.as_ref().and_then(|status| status.number);
+        found.last_number = found.last_number.max(number.unwrap_or_default());
+        let standing = of.standing(request);
+        found.is_waited_for |= !matches!(standing, Standing::Over);
+        found.has_new |= standing == Standing::New;
+        let mut status = of.status_of(request);
+        if let (Standing::Open | Standing::Proposed, Some(number)) = (&standing, number) {
+            found.withdraws_proposal |= standing == Standing::Proposed && request.is_withdrawn();
+            match refused_now(spec, of, request).filter(|_| standing == Standing::Open) {
+                Some((reason, message)) => status = ended(status, ResizePhase::Refused, reason, &message, now),
+                None => drop(requested.insert(number, wish(request, number))),
+            }
+        }
+        if matches!(standing, Standing::InForce(..)) && request.phase() < ResizePhase::Written {
+            found.untold.extend(number);
+        }
+        if status.finished_at.is_none() && status.phase.is_some_and(ResizePhase::is_final) {
+            status.finished_at = Some(Time(now));
+        }
+        if request.status.as_ref().is_some_and(|before| *before != status) {
+            found.to_tell.insert(name_of(request), status);
+        }
+    }
+    found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
+    wishes.extend(requested.into_values());
+    found.to_write = of.widths_to_write();
+    match search(&applied, &wishes, verdicts) {
+        Found::Compile(set) => {
+            widths.desired = set.widths;
+            found.rebalances = set.rebalances;
+        }
+        Found::Fault(at, failure) => {
+            widths.desired = applied;
+            found.fault = wishes.get(at).and_then(|wish| match &wish.author {
+                Author::Edit(region) => Some(Fault::Edit(refused_edits::refused(found.keys.get(region)?, &failure))),
+                Author::Request(_, name) => Some(Fault::Request(name.clone(), failure)),
+            });
+        }
+    }
+    found
+}
+
+/// Edits of specs that are to be compiled: those that nobody has refused.
+fn edits(
+    of: &Circumstances<'_>,
+    widths: &mut Widths,
+    applied: &BTreeMap<String, u32>,
+    keys: &BTreeMap<String, RefusedEdit>,
+) -> Vec<Wish> {
+    let is_refused = |region: &String| {
+        let key = keys.get(region);
+        key.is_some_and(|key| of.status.refused_edits.iter().any(|refused| is_about(refused, key)))
+    };
+    let is_full = of.status.refused_edits.len() >= LISTED_MAX;
+    let mut wishes = Vec::new();
+    for (region, width) in &widths.desired {
+        if applied.get(region) == Some(width) || is_refused(region) {
+            continue;
+        }
+        if is_full {
+            let message = format!("{LISTED_MAX} other regions have widths that were refused: correct some of them");
+            let refused = RefusedWidth { width: *width, reason: "TooManyRefusals", message };
+            widths.refused.insert(region.clone(), refused);
+            continue;
+        }
+        let author = Author::Edit(region.clone());
+        wishes.push(Wish { author, widths: [(region.clone(), *width)].into(), rebalances: false });
+    }
+    wishes
+}
+
+fn wish(request: &Resize, number: u64) -> Wish {
+    Wish {
+        author: Author::Request(number, name_of(request)),
+        widths: request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)).collect(),
+        rebalances: request.spec.policy == ResizePolicy::Rebalance,
+    }
+}
+
+/// Why the frontend refuses a request that it has admitted: the bounds of the job were edited.
+fn refused_now(spec: &JobSpec, of: &Circumstances<'_>, request: &Resize) -> Option<(&'static str, String)> {
+    request.spec.regions.iter().find_map(|wanted| {
+        let (region, applied) = of.region(&wanted.name).zip(of.applied(&wanted.name))?;
+        refused(spec, of, region, applied, wanted.width)
+    })
+}

@@ -1,0 +1,191 @@
+//! Which set of widths is compiled next, and which wish is at fault when the compiler refuses a set (rule
+//! elasticity-3). Pure.
+//!
+//! All wishes are tried together first. If that is refused, the oldest half of them is, and so on by bisection, until
+//! there is a wish with which a set is refused and without which it is not. Each try is a compilation, one at a time;
+//! what came of it is kept in [`Verdicts`], in memory only: a process that has just started tries again.
+
+use super::super::tasks::Failure;
+use super::wishes::{WidthSet, Wish, combine};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Verdicts that are kept: more than a search takes.
+const KEPT: usize = 128;
+
+/// What the compiler said about sets of widths that may follow the committed generation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Verdicts {
+    /// The generation that would come of them.
+    generation: u64,
+    /// In the order in which they came.
+    said: VecDeque<(WidthSet, Option<Failure>)>,
+}
+
+impl Verdicts {
+    /// A set was compiled, or was refused. A refusal stands: texts may be refused of what was compiled.
+    pub(crate) fn note(&mut self, generation: u64, set: WidthSet, refusal: Option<Failure>) {
+        self.keep_of(generation);
+        match self.said.iter_mut().find(|(known, _)| *known == set) {
+            Some((_, known)) => {
+                if refusal.is_some() {
+                    *known = refusal;
+                }
+            }
+            None => self.said.push_back((set, refusal)),
+        }
+        if self.said.len() > KEPT {
+            self.said.pop_front();
+        }
+    }
+
+    /// Forgets what was said about sets that would be another generation.
+    pub(crate) fn keep_of(&mut self, generation: u64) {
+        if self.generation != generation {
+            *self = Self { generation, said: VecDeque::new() };
+        }
+    }
+
+    fn of(&self, set: &WidthSet) -> Option<Option<&Failure>> {
+        self.said.iter().find(|(known, _)| known == set).map(|(_, refusal)| refusal.as_ref())
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// This set is to be compiled, or what was compiled for it to be used; if it is what is applied, nothing is.
+    Compile(WidthSet),
+    /// The wish at this position is refused.
+    Fault(usize, Failure),
+}
+
+/// Looks for the set that comes next, given the applied widths and the wishes, oldest first.
+pub(crate) fn search(applied: &BTreeMap<String, u32>, wishes: &[Wish], verdicts: &Verdicts) -> Found {
+    let set = |count: usize| combine(applied, wishes.get(..count).unwrap_or(wishes));
+    let all = set(wishes.len());
+    let Some(Some(refusal)) = verdicts.of(&all) else { return Found::Compile(all) };
+    let mut refusal = refusal.clone();
+    let (mut good, mut bad) = (0, wishes.len());
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        let half = set(middle);
+        if half.widths == *applied {
+            good = middle;
+            continue;
+        }
+        match verdicts.of(&half) {
+            None => return Found::Compile(half),
+            Some(None) => good = middle,
+            Some(Some(failure)) => {
+                bad = middle;
+                refusal = failure.clone();
+            }
+        }
+    }
+    match bad.checked_sub(1) {
+        Some(fault) => Found::Fault(fault, refusal),
+        None => Found::Compile(all),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tasks::Remedy;
+    use super::super::wishes::tests::{edit, request, widths};
+    use super::*;
+
+    fn failure() -> Failure {
+        let (reason, message) = ("Refused".to_owned(), "no".to_owned());
+        Failure { remedy: Remedy::Correct, reason, message, stage: None, code: None }
+    }
+
+    /// Tries until somebody is at fault or everything is compiled. Says who was at fault, in that order, what was
+    /// compiled in the end, and how many compilations it took.
+    fn tried(mut wishes: Vec<Wish>, refuses: impl Fn(&WidthSet) -> bool) -> (Vec<Wish>, WidthSet, usize) {
+        let applied = widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]);
+        let (mut verdicts, mut faults, mut compilations) = (Verdicts::default(), Vec::new(), 0);
+        loop {
+            match search(&applied, &wishes, &verdicts) {
+                Found::Fault(at, _) => faults.push(wishes.remove(at)),
+                Found::Compile(set) => {
+                    let is_last = set == combine(&applied, &wishes);
+                    if set.widths == applied || verdicts.of(&set) == Some(None) {
+                        return (faults, set, compilations);
+                    }
+                    assert_eq!(verdicts.of(&set), None, "nothing is asked twice");
+                    compilations += 1;
+                    let refusal = refuses(&set).then(failure);
+                    let is_done = refusal.is_none() && is_last;
+                    verdicts.note(1, set.clone(), refusal);
+                    if is_done {
+                        return (faults, set, compilations);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_at_fault_costs_nobody_else_anything() {
+        let narrow = |set: &WidthSet| set.widths.values().any(|width| *width > 100);
+        let few = |set: &WidthSet| set.widths.values().sum::<u32>() > 20;
+        let (a, b, c, d) =
+            (edit("A", 2), request(1, &[("B", 3)]), request(2, &[("C", 4), ("D", 4)]), request(3, &[("D", 9)]));
+        let large = request(4, &[("A", 10_000)]);
+        // wishes -> who is at fault, widths in the end, most compilations
+        let (faults, set, compilations) = tried(vec![a.clone(), b.clone(), c.clone()], narrow);
+        assert_eq!((faults, set.widths, compilations), (vec![], widths(&[("A", 2), ("B", 3), ("C", 4), ("D", 4)]), 1));
+        let (faults, set, compilations) = tried(vec![edit("A", 10_000), b.clone(), c.clone()], narrow);
+        assert_eq!((faults, set.widths), (vec![edit("A", 10_000)], widths(&[("A", 1), ("B", 3), ("C", 4), ("D", 4)])));
+        assert!(compilations <= 4, "{compilations}");
+        let (faults, set, _) = tried(vec![a.clone(), b.clone(), c.clone(), large.clone()], narrow);
+        assert_eq!((faults, set.widths), (vec![large], widths(&[("A", 2), ("B", 3), ("C", 4), ("D", 4)])));
+        // Together they are too much: the newer ones are at fault.
+        let (faults, set, _) = tried(vec![a, b, request(2, &[("C", 14)]), d.clone()], few);
+        assert_eq!((faults, set.widths), (vec![d], widths(&[("A", 2), ("B", 3), ("C", 14), ("D", 1)])));
+    }
+
+    #[test]
+    fn the_only_wish_is_refused_by_one_compilation() {
+        let (faults, set, compilations) = tried(vec![request(1, &[("A", 2), ("B", 2)])], |_| true);
+        assert_eq!((faults.len(), compilations), (1, 1));
+        assert_eq!(set.widths, widths(&[("A", 1), ("B", 1), ("C", 1), ("D", 1)]));
+    }
+
+    #[test]
+    fn one_among_a_thousand_is_found_by_few_compilations() {
+        let applied: Vec<(String, u32)> = (0..1_000).map(|region| (format!("R{region}"), 1)).collect();
+        let applied: BTreeMap<_, _> = applied.into_iter().collect();
+        let mut wishes: Vec<Wish> = (0..1_000).map(|n| request(n, &[(&format!("R{n}"), 2)])).collect();
+        wishes[617] = request(617, &[("R617", 10_000)]);
+        let mut verdicts = Verdicts::default();
+        for compilations in 0..20 {
+            match search(&applied, &wishes, &verdicts) {
+                Found::Fault(at, _) => {
+                    assert_eq!((at, compilations), (617, 11));
+                    return;
+                }
+                Found::Compile(set) => {
+                    let refusal = (set.widths["R617"] > 100).then(failure);
+                    verdicts.note(1, set, refusal);
+                }
+            }
+        }
+        panic!("it is not found");
+    }
+
+    #[test]
+    fn verdicts_are_of_one_generation_and_refusals_stand() {
+        let set = WidthSet { widths: widths(&[("A", 2)]), rebalances: false };
+        let mut verdicts = Verdicts::default();
+        verdicts.note(1, set.clone(), Some(failure()));
+        verdicts.note(1, set.clone(), None);
+        assert_eq!(verdicts.of(&set), Some(Some(&failure())));
+        verdicts.keep_of(2);
+        assert_eq!(verdicts.of(&set), None);
+        for width in 0..500 {
+            verdicts.note(2, WidthSet { widths: widths(&[("A", width)]), rebalances: false }, None);
+        }
+        assert_eq!(verdicts.said.len(), KEPT);
+    }
+}

@@ -1,0 +1,246 @@
+//! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
+
+use super::simulation::JobSimulation;
+use std::collections::BTreeMap;
+use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, WidthOfResize, condition};
+
+fn applied(simulation: &JobSimulation) -> BTreeMap<String, u32> {
+    simulation.status().applied_widths.into_iter().map(|applied| (applied.region, applied.width)).collect()
+}
+
+fn widths(r: u32, s: u32) -> BTreeMap<String, u32> {
+    [("R".to_owned(), r), ("S".to_owned(), s)].into()
+}
+
+fn specs(simulation: &JobSimulation) -> [u32; 2] {
+    [0, 1].map(|index| simulation.region(index).unwrap().spec.width)
+}
+
+/// Phase and reason of a request.
+fn end(simulation: &JobSimulation, name: &str) -> (Option<ResizePhase>, String) {
+    let status = simulation.outcome(name);
+    (status.phase, status.reason.unwrap_or_default())
+}
+
+fn is(phase: ResizePhase, reason: &str) -> (Option<ResizePhase>, String) {
+    (Some(phase), reason.to_owned())
+}
+
+#[test]
+fn a_request_goes_all_the_way_as_one_generation_and_is_written_into_the_specs_after_the_commit() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("both", &[("R", 4), ("S", 3)]);
+    simulation.until(|simulation| simulation.outcome("both").number.is_some());
+    assert_eq!(simulation.outcome("both").phase, Some(ResizePhase::Pending));
+    simulation.until(|simulation| simulation.outcome("both").phase == Some(ResizePhase::Planned));
+    assert_eq!((simulation.outcome("both").generation, specs(&simulation)), (Some(1), [2, 2]));
+    simulation.until(|simulation| simulation.outcome("both").phase == Some(ResizePhase::Written));
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(1), [4, 3]));
+    simulation.settle();
+    simulation.check_at_rest();
+    let status = simulation.outcome("both");
+    let changes = status.changes.unwrap();
+    assert_eq!((status.phase, status.generation), (Some(ResizePhase::RolledOut), Some(1)));
+    assert_eq!((changes.added, changes.removed), (3, 0));
+    assert!(status.finished_at.is_some() && status.message.is_none());
+    let written = WidthOfResize::of(&simulation.region(0).unwrap()).unwrap();
+    assert_eq!((Some(written.number), simulation.region(0).unwrap().edited()), (status.number, 1));
+    assert_eq!(simulation.status().admitted_resizes, 1);
+}
+
+#[test]
+fn what_is_out_of_bounds_is_refused_as_a_whole_before_anything_is_written_and_others_go_on() {
+    let mut simulation = JobSimulation::new();
+    let bounds = InitialWidth { name: Some("R".to_owned()), max_width: Some(5), ..InitialWidth::default() };
+    simulation.change_spec(|spec| spec.parallel_regions = vec![bounds]);
+    simulation.settle();
+    simulation.request("wide", &[("R", 9), ("S", 4)]);
+    simulation.settle();
+    assert_eq!(end(&simulation, "wide"), is(ResizePhase::Refused, "OutOfBounds"));
+    assert!(simulation.outcome("wide").message.unwrap().contains("maxWidth 5"));
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]), "the other region, too");
+    assert!(!condition::is_true(&simulation.status().conditions, condition::RESIZE_REJECTED));
+    simulation.request("other", &[("S", 4)]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "other"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 4)));
+}
+
+#[test]
+fn a_width_that_the_compiler_refuses_costs_nobody_else_anything() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    // Somebody has edited a spec, which stays as it is.
+    simulation.resize(0, 10);
+    simulation.settle();
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [10, 2]));
+    for (name, width, expected) in
+        [("a", 4, is(ResizePhase::RolledOut, "")), ("b", 11, is(ResizePhase::Refused, "ApplicationRejected"))]
+    {
+        simulation.request(name, &[("S", width)]);
+        simulation.settle();
+        assert_eq!(end(&simulation, name), expected, "{name}");
+    }
+    assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 4), [10, 4]));
+    let refused = simulation.status().refused_edits;
+    assert_eq!(refused.iter().map(|refused| (refused.region.as_str(), refused.width)).collect::<Vec<_>>(), [("R", 10)]);
+    assert_eq!(simulation.outcome("b").message.as_deref(), Some("11 is too wide"));
+    simulation.resize(0, 3);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(3, 4));
+}
+
+#[test]
+fn all_at_once_the_one_at_fault_is_found_and_the_others_are_one_generation() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.request("good", &[("R", 4)]);
+    simulation.request("large", &[("S", 10)]);
+    simulation.settle();
+    assert_eq!(end(&simulation, "large"), is(ResizePhase::Refused, "ApplicationRejected"));
+    assert_eq!((end(&simulation, "good"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+    assert_eq!(simulation.status().generation, Some(1));
+    simulation.check_at_rest();
+}
+
+#[test]
+fn preconditions_hold_for_all_regions_or_nothing_happens() {
+    let mut simulation = JobSimulation::running();
+    simulation.request_if("width", &[("R", 4), ("S", 4)], |spec| spec.regions[1].expected_width = Some(7));
+    simulation.request_if("generation", &[("R", 4)], |spec| spec.expected_generation = Some(3));
+    simulation.request("nowhere", &[("R", 4), ("T", 4)]);
+    simulation.settle();
+    assert_eq!(end(&simulation, "width"), is(ResizePhase::Refused, "WidthMismatch"));
+    assert_eq!(end(&simulation, "generation"), is(ResizePhase::Refused, "GenerationMismatch"));
+    assert_eq!(end(&simulation, "nowhere"), is(ResizePhase::Refused, "RegionNotFound"));
+    assert_eq!((simulation.status().generation, applied(&simulation)), (Some(0), widths(2, 2)));
+    simulation.request_if("holds", &[("R", 4), ("S", 4)], |spec| {
+        spec.regions[0].expected_width = Some(2);
+        spec.expected_generation = Some(0);
+        spec.policy = ResizePolicy::Rebalance;
+    });
+    simulation.settle();
+    assert_eq!((end(&simulation, "holds"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 4)));
+    simulation.check_at_rest();
+}
+
+#[test]
+fn of_two_requests_the_newer_one_counts_and_what_it_is_about_is_told() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("older", &[("R", 4), ("S", 4)]);
+    simulation.reconcile();
+    simulation.request("newer", &[("S", 5)]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "older"), is(ResizePhase::Superseded, "NewerRequest"));
+    assert!(simulation.outcome("older").message.unwrap().contains("newer"));
+    assert_eq!((end(&simulation, "newer"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 5)));
+}
+
+#[test]
+fn an_edit_after_the_admission_wins() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("both", &[("R", 4), ("S", 4)]);
+    simulation.reconcile();
+    assert!(simulation.outcome("both").number.is_some());
+    simulation.resize(1, 3);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "both"), is(ResizePhase::Superseded, "RegionEdited"));
+    assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 3), [2, 3]));
+}
+
+#[test]
+fn what_the_controller_writes_into_a_spec_supersedes_nobody() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("first", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    // Admitted before the width of the first is written into the spec.
+    simulation.request_if("second", &[("R", 5)], |spec| spec.regions[0].expected_width = Some(4));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "first"), is(ResizePhase::RolledOut, ""));
+    assert_eq!(end(&simulation, "second"), is(ResizePhase::RolledOut, ""));
+    assert_eq!(["first", "second"].map(|name| simulation.outcome(name).generation), [Some(1), Some(2)]);
+    assert_eq!((applied(&simulation), specs(&simulation)), (widths(5, 2), [5, 2]));
+}
+
+#[test]
+fn what_is_in_force_already_needs_no_generation() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("same", &[("R", 2), ("S", 2)]);
+    simulation.settle();
+    let status = simulation.outcome("same");
+    assert_eq!((status.phase, status.generation, status.changes), (Some(ResizePhase::RolledOut), Some(0), None));
+    assert_eq!(simulation.status().generation, Some(0));
+}
+
+#[test]
+fn a_request_is_withdrawn_before_the_commit_and_not_later() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("proposed", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    simulation.withdraw("proposed");
+    simulation.settle();
+    assert_eq!(end(&simulation, "proposed"), is(ResizePhase::Cancelled, "Withdrawn"));
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]));
+    simulation.request("committed", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().generation == Some(1));
+    simulation.withdraw("committed");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((end(&simulation, "committed"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+}
+
+#[test]
+fn widths_that_change_all_the_time_keep_none_from_being_committed() {
+    let mut simulation = JobSimulation::running();
+    for round in 0..60 {
+        // Other widths before every look, and before every piece of work.
+        simulation.resize(0, 3 + round % 5);
+        simulation.reconcile();
+        simulation.resize(0, 8 - round % 5);
+        simulation.reconcile();
+        simulation.resize(1, 2 + round % 4);
+        simulation.work();
+    }
+    let generation = simulation.status().generation.unwrap();
+    assert!(generation >= 5, "only generation {generation} was committed");
+    simulation.resize(0, 6);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(applied(&simulation), widths(6, 5));
+}
+
+#[test]
+fn a_refused_width_is_judged_again_when_something_else_has_changed() {
+    let mut simulation = JobSimulation::running();
+    simulation.services.change(|services| services.widest = 9);
+    simulation.resize(0, 10);
+    simulation.settle();
+    assert_eq!(simulation.status().refused_edits.len(), 1);
+    // Nobody asks, as long as nothing changes.
+    simulation.services.change(|services| services.widest = 20);
+    simulation.crash();
+    simulation.settle();
+    assert_eq!(applied(&simulation), widths(2, 2));
+    simulation.request("other", &[("S", 3)]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((applied(&simulation), simulation.status().refused_edits), (widths(10, 3), vec![]));
+}
+
+#[test]
+fn numbers_are_given_in_the_order_of_the_requests() {
+    let simulation = &mut JobSimulation::running();
+    let names: Vec<String> = (0..20).map(|number| format!("request-{}", 19 - number)).collect();
+    for name in &names {
+        simulation.request(name, &[("R", 3)]);
+    }
+    simulation.settle();
+    let numbers: Vec<_> = names.iter().map(|name| simulation.outcome(name).number).collect();
+    assert_eq!(numbers, (1..=20).map(Some).collect::<Vec<_>>());
+    assert!(simulation.server.list::<Resize>().iter().all(|request| request.phase() == ResizePhase::RolledOut));
+    assert_eq!(simulation.status().generation, Some(1), "they are one generation");
+}

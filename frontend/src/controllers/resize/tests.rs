@@ -1,0 +1,86 @@
+//! Whom requests belong to, and when they end.
+
+use super::*;
+use crate::controllers::reconciler::reconcile;
+use crate::controllers::tests::LateMirrors;
+use futures::executor::block_on;
+use streams_api::{BundleReference, DesiredWidth, Job, JobSpec, ResizeSpec};
+use streams_kubernetes_fake::Server;
+
+fn key(name: &str) -> Key {
+    Key::new("n", name)
+}
+
+fn request(server: &Server) {
+    let regions = vec![DesiredWidth { name: "R".to_owned(), width: 3, expected_width: None }];
+    let mut request = Resize::new("r", ResizeSpec { job_name: "flow".to_owned(), regions, ..ResizeSpec::default() });
+    request.metadata.namespace = Some("n".to_owned());
+    server.create(&request);
+}
+
+fn job(server: &Server) -> Job {
+    let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+    job.metadata.namespace = Some("n".to_owned());
+    server.create(&job)
+}
+
+/// Reconciles the request once, in a process that has seen everything.
+fn look(server: &Server) -> Outcome {
+    let mirrors = LateMirrors::of(server);
+    let reconciler = ResizeReconciler { cluster: server.connect(), mirrors: mirrors.mirrors.clone() };
+    block_on(reconcile(&reconciler, &key("r"))).unwrap()
+}
+
+fn present(server: &Server) -> Option<Resize> {
+    server.get(&key("r"))
+}
+
+#[test]
+fn a_request_belongs_to_its_job_whichever_comes_first() {
+    let server = Server::new();
+    request(&server);
+    assert!(matches!(look(&server), Outcome::Again(_)), "there is no job yet");
+    let job = job(&server);
+    look(&server);
+    assert_eq!(present(&server).unwrap().metadata.owner_references, Some(vec![controlled_by(&job)]));
+    let version = server.version();
+    look(&server);
+    assert_eq!(server.version(), version, "nothing is written twice");
+}
+
+#[test]
+fn a_request_whose_job_never_comes_is_refused_and_goes() {
+    let server = Server::new();
+    request(&server);
+    server.advance(KEPT);
+    look(&server);
+    let status = present(&server).unwrap().status.unwrap();
+    assert_eq!((status.phase, status.reason.as_deref()), (Some(ResizePhase::Refused), Some("JobNotFound")));
+    server.advance(KEPT - Duration::from_secs(1));
+    look(&server);
+    assert!(present(&server).is_some(), "it is kept for a while");
+    server.advance(Duration::from_secs(1));
+    look(&server);
+    server.collect_garbage();
+    assert_eq!(present(&server), None);
+}
+
+#[test]
+fn what_goes_on_is_kept_however_long_it_takes() {
+    let server = Server::new();
+    request(&server);
+    job(&server);
+    look(&server);
+    for (phase, is_kept) in
+        [(ResizePhase::Pending, true), (ResizePhase::Written, true), (ResizePhase::RolledOut, false)]
+    {
+        server.edit::<Resize>(&key("r"), |request| {
+            let finished_at = phase.is_final().then(|| request.creation_timestamp().unwrap());
+            request.status = Some(ResizeStatus { phase: Some(phase), finished_at, ..ResizeStatus::default() });
+        });
+        server.advance(KEPT * 2);
+        look(&server);
+        server.collect_garbage();
+        assert_eq!(present(&server).is_some(), is_kept, "{phase:?}");
+    }
+}
