@@ -1,0 +1,56 @@
+//! The kubectl plug-in: `kubectl streams status`, `resize` and `cancel`.
+//!
+//! * `options` — the command line.
+//! * [`status`] — how a job is: its conditions, regions, PEs that do not run, requests to resize.
+//! * [`resize`] — asks for widths and follows the request; withdraws one.
+//! * [`progress`] — pure: what there is to tell of a request.
+//!
+//! Knows: the custom resources. Must not know: the frontend. It asks the API server only, so it needs no more than the
+//! rights of the ClusterRoles `streams-view` and `streams-edit`.
+
+mod options;
+mod progress;
+mod resize;
+mod status;
+
+use self::options::{Arguments, Command};
+use self::resize::Ending;
+use anyhow::anyhow;
+use clap::Parser;
+use kube::config::KubeConfigOptions;
+use kube::{Client, Config};
+use std::process::ExitCode;
+
+/// The request has not come so far in the time that there was; it goes on.
+const TIME_IS_OVER: u8 = 3;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(Ending::Good) => ExitCode::SUCCESS,
+        Ok(Ending::Bad) => ExitCode::FAILURE,
+        Ok(Ending::StillGoing) => ExitCode::from(TIME_IS_OVER),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<Ending> {
+    // Fails only if there is a provider already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let options = KubeConfigOptions { context: arguments.context, ..KubeConfigOptions::default() };
+    // kube's message has its causes in it already.
+    let mut config = Config::from_kubeconfig(&options).await.map_err(|error| anyhow!("{error}"))?;
+    if let Some(namespace) = arguments.namespace {
+        config.default_namespace = namespace;
+    }
+    let namespace = config.default_namespace.clone();
+    let client = Client::try_from(config)?;
+    match arguments.command {
+        Command::Status(options) => status::show(client, &namespace, &options).await.map(|()| Ending::Good),
+        Command::Resize(options) => resize::resize(client, &namespace, options).await,
+        Command::Cancel(options) => resize::cancel(client, &namespace, &options).await.map(|()| Ending::Good),
+    }
+}

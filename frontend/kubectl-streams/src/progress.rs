@@ -1,0 +1,98 @@
+//! What there is to tell of a request to resize. Pure.
+
+use streams_api::{Job, Resize, ResizePhase};
+
+/// A sentence about how far the request is; the job says how far its roll-out is.
+pub(crate) fn tell(request: &Resize, job: Option<&Job>) -> String {
+    let status = request.status.clone().unwrap_or_default();
+    let said = status.message.as_deref().filter(|message| !message.is_empty());
+    let because = |text: &str| said.map_or_else(|| text.to_owned(), |said| format!("{text}: {said}"));
+    let generation = status.generation.map(|generation| format!("generation {generation}"));
+    let generation = generation.as_deref().unwrap_or("its generation");
+    let changes = status.changes.map_or_else(String::new, |changes| {
+        let streams_api::ResizeChanges { kept, restarted, added, removed } = changes;
+        format!(": {kept} PEs kept, {restarted} restarted, {added} added, {removed} removed")
+    });
+    match request.phase() {
+        ResizePhase::Pending => because("waiting to be compiled"),
+        ResizePhase::Planned => format!("{generation} is being written{changes}"),
+        ResizePhase::Written => {
+            let rollout = job.and_then(|job| job.status.as_ref()?.rollout.as_ref());
+            match rollout.filter(|rollout| rollout.finished_at.is_none()) {
+                Some(rollout) => format!("{generation} is committed{changes}; {} PEs to follow", rollout.pending),
+                None => format!("{generation} is committed{changes}"),
+            }
+        }
+        ResizePhase::RolledOut => format!("{generation} is rolled out{changes}"),
+        ResizePhase::Refused => because("refused"),
+        ResizePhase::Superseded => because("superseded"),
+        ResizePhase::Cancelled => because("cancelled"),
+    }
+}
+
+/// Whether the request has come as far as this, or never will.
+pub(crate) fn has_come_to(request: &Resize, phase: ResizePhase) -> Option<bool> {
+    let now = request.phase();
+    let is_bad = matches!(now, ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled);
+    if is_bad { Some(false) } else { (now >= phase).then_some(true) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn request(status: Value) -> Resize {
+        let spec = json!({"jobName": "sensors", "regions": [{"name": "Clean", "width": 4}]});
+        let object = json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Resize",
+            "metadata": {"name": "r"}, "spec": spec, "status": status,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn job(pending: u32, finished: Option<&str>) -> Job {
+        let rollout = json!({
+            "generation": 3, "kept": 9, "restarted": 2, "added": 2, "removed": 0, "pending": pending,
+            "finishedAt": finished,
+        });
+        let object = json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Job",
+            "metadata": {"name": "sensors"}, "spec": {"bundle": {"file": "f"}}, "status": {"rollout": rollout},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn every_phase_is_told_and_known_to_be_the_end_or_not() {
+        let changes = json!({"kept": 9, "restarted": 2, "added": 2, "removed": 0});
+        let of = |phase: &str| json!({"phase": phase, "generation": 3, "changes": changes});
+        let because = |phase: &str| json!({"phase": phase, "reason": "R", "message": "why"});
+        let counts = ": 9 PEs kept, 2 restarted, 2 added, 0 removed";
+        let (rolling, done) = (job(4, None), job(0, Some("2026-01-01T00:00:00Z")));
+        // status, job -> sentence; is it written, is it rolled out?
+        let table = [
+            (Value::Null, None, "waiting to be compiled".to_owned(), None, None),
+            (because("Pending"), None, "waiting to be compiled: why".to_owned(), None, None),
+            (of("Planned"), None, format!("generation 3 is being written{counts}"), None, None),
+            (
+                of("Written"),
+                Some(&rolling),
+                format!("generation 3 is committed{counts}; 4 PEs to follow"),
+                Some(true),
+                None,
+            ),
+            (of("Written"), Some(&done), format!("generation 3 is committed{counts}"), Some(true), None),
+            (of("RolledOut"), None, format!("generation 3 is rolled out{counts}"), Some(true), Some(true)),
+            (because("Refused"), None, "refused: why".to_owned(), Some(false), Some(false)),
+            (because("Superseded"), None, "superseded: why".to_owned(), Some(false), Some(false)),
+            (json!({"phase": "Cancelled"}), None, "cancelled".to_owned(), Some(false), Some(false)),
+        ];
+        for (status, job, sentence, is_written, is_rolled_out) in table {
+            let request = request(status);
+            assert_eq!(tell(&request, job), sentence);
+            assert_eq!(has_come_to(&request, ResizePhase::Written), is_written, "{sentence}");
+            assert_eq!(has_come_to(&request, ResizePhase::RolledOut), is_rolled_out, "{sentence}");
+        }
+    }
+}
