@@ -50,6 +50,8 @@ pub struct Programs {
     pub frontend: PathBuf,
     /// `fusion-service`.
     pub fusion: PathBuf,
+    /// `kubectl-streams`.
+    pub kubectl_streams: PathBuf,
 }
 
 impl Programs {
@@ -71,11 +73,14 @@ impl Programs {
 
     async fn with_frontend(supervisor: &Supervisor, frontend: &str) -> Result<Self> {
         let state = StateDirectory::create(supervisor)?;
-        let mut built =
-            crate::cargo::build(supervisor, &state, &["streams-frontend", "fusion-service", "integration-tests"])
-                .await?;
+        let packages = ["streams-frontend", "fusion-service", "kubectl-streams", "integration-tests"];
+        let mut built = crate::cargo::build(supervisor, &state, &packages).await?;
         let mut take = |name: &str| built.remove(name).with_context(|| format!("cargo did not build {name}"));
-        Ok(Self { frontend: take(frontend)?, fusion: take("fusion-service")? })
+        Ok(Self {
+            frontend: take(frontend)?,
+            fusion: take("fusion-service")?,
+            kubectl_streams: take("kubectl-streams")?,
+        })
     }
 }
 

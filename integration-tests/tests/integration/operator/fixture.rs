@@ -13,7 +13,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 use streams_api::Job;
 use streams_control_plane::binaries::Tool;
@@ -146,6 +146,15 @@ impl Fixture {
         let first = ["-plaintext"].into_iter().chain(options.iter().copied());
         let all = first.chain([address.as_str()]).chain(arguments.iter().copied());
         run(Tool::Grpcurl, all.map(OsString::from)).await
+    }
+
+    /// `kubectl streams` with these arguments: its exit status, and what it says to whom.
+    pub(crate) async fn kubectl_streams(&self, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+        let mut command = Command::new(&programs().await?.kubectl_streams);
+        command.args(["--namespace", &self.namespace]).args(arguments);
+        let output = output(command).await?;
+        let text = |bytes| String::from_utf8(bytes).context("no text");
+        Ok((output.status.code(), text(output.stdout)?, text(output.stderr)?))
     }
 
     /// Deletes the jobs, so that their pods do not fill the nodes. Nobody waits for it.
@@ -284,15 +293,20 @@ pub(crate) async fn as_if_undisturbed(job: &ObservedJob, before: &Moment, width:
 
 /// Runs a program of the control plane and gives what it prints; a failure says what it complains about.
 async fn run(tool: Tool, arguments: impl Iterator<Item = OsString>) -> Result<String> {
-    let control_plane = control_plane().await?;
-    let mut command = Command::new(control_plane.executable(tool));
-    command.args(arguments).env("KUBECONFIG", control_plane.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
-    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-        command.env_remove(name);
-    }
-    let output = tokio::time::timeout(WITHIN, command.output()).await.context("it does not end")??;
+    let mut command = Command::new(control_plane().await?.executable(tool));
+    command.args(arguments);
+    let output = output(command).await?;
     if !output.status.success() {
         bail!("{tool} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// What a command says that is an administrator of the control plane.
+async fn output(mut command: Command) -> Result<Output> {
+    command.env("KUBECONFIG", control_plane().await?.kubeconfig()).stdin(Stdio::null()).kill_on_drop(true);
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    Ok(tokio::time::timeout(WITHIN, command.output()).await.context("it does not end")??)
 }

@@ -25,6 +25,7 @@ mod fusion_down;
 mod interfaces;
 mod leadership;
 mod neighbours;
+mod plugin;
 mod pods;
 mod refused_specs;
 mod repair;

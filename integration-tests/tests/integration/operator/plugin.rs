@@ -1,0 +1,62 @@
+//! The kubectl plug-in, as people use it: what it says, and its exit statuses.
+
+use super::fixture::with_system;
+use anyhow::{Result, ensure};
+
+#[tokio::test]
+async fn people_see_a_job_resize_it_and_hear_what_becomes_of_that() -> Result<()> {
+    with_system("plugin", async |it| {
+        it.submitted().await?;
+        let (status, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
+        ensure!(status == Some(0), "{shown}");
+        let has_row = |first: &str, rest: &[&str]| {
+            let is_row = |line: &str| line.split_whitespace().eq([first].iter().chain(rest).copied());
+            shown.lines().any(is_row)
+        };
+        ensure!(has_row("Phase:", &["Running"]) && has_row("Generation:", &["0,", "rolled", "out"]), "{shown}");
+        ensure!(
+            has_row("Clean", &["2", "2", "AllRunning"]) && has_row("Score.Model", &["2", "2", "AllRunning"]),
+            "{shown}"
+        );
+        ensure!(!shown.contains("PE  "), "every PE runs: {shown}");
+
+        let (status, made, told) = it.kubectl_streams(&["resize", "sensors", "Clean=3", "--expect", "Clean=2"]).await?;
+        ensure!(status == Some(0) && made.starts_with("streamsresize.streams.ibm.com/sensors-"), "{made}{told}");
+        let last = told.lines().last().unwrap_or_default();
+        ensure!(last.starts_with("generation 1 is rolled out: ") && last.contains(" 1 added, 0 removed"), "{told}");
+
+        // What was refused; who waits for nothing; what nobody can ask for.
+        let table: [(&[&str], i32, &str); 5] = [
+            (&["resize", "sensors", "Clean=4", "--expect", "Clean=7"], 1, "refused: "),
+            (&["resize", "sensors", "Nowhere=4"], 1, "refused: "),
+            (&["resize", "strangers", "Clean=4"], 1, "there is no job strangers in namespace"),
+            (&["resize", "sensors", "Clean=0"], 1, "the request was not taken"),
+            (&["resize", "sensors", "Clean"], 2, "REGION=WIDTH is needed"),
+        ];
+        for (arguments, expected, named) in table {
+            let (status, made, told) = it.kubectl_streams(arguments).await?;
+            ensure!(status == Some(expected) && told.contains(named), "{arguments:?}: {status:?} {made}{told}");
+        }
+        let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
+        ensure!(shown.contains("Clean=4") && shown.contains("refused: "), "{shown}");
+
+        // Without the fusion service nothing becomes of a request, until somebody withdraws it.
+        for replica in it.system.fusion() {
+            replica.kill().await?;
+        }
+        let (status, made, told) = it.kubectl_streams(&["resize", "sensors", "Clean=5", "--timeout", "3s"]).await?;
+        ensure!(status == Some(3) && told.contains("the time is over; the request goes on"), "{status:?} {told}");
+        let made = made.split_once('/').and_then(|(_, rest)| rest.split_once(' ')).map(|(name, _)| name.to_owned());
+        let name = made.unwrap_or_default();
+        let (status, withdrawn, told) = it.kubectl_streams(&["cancel", &name]).await?;
+        ensure!(status == Some(0) && withdrawn.contains("withdrawn"), "{told}");
+        streams_control_plane::wait::eventually("it is cancelled", super::fixture::WITHIN, || async {
+            let (_, shown, _) = it.kubectl_streams(&["status", "sensors"]).await?;
+            let row = shown.lines().find(|line| line.starts_with(&name)).unwrap_or_default().to_owned();
+            ensure!(row.contains("cancelled"), "{row}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
