@@ -6,16 +6,18 @@ use crate::system::job::ObservedJob;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::fmt;
 use std::time::Duration;
-use streams_api::{Job, PePhase, ProcessingElement, names};
+use streams_api::{DesiredWidth, Job, PePhase, ProcessingElement, Resize, ResizePhase, ResizeSpec, names};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 /// Far more than it takes: what has not happened by then is stuck.
 const WITHIN: Duration = Duration::from_secs(120);
+/// Name of a request that is made as an object.
+const REQUEST: &str = "narrower-and-wider";
 /// One call of the elasticity API; it is made again until it was accepted.
 const CALL_WITHIN: Duration = Duration::from_secs(10);
 
@@ -30,7 +32,9 @@ pub enum Operation {
     Restart,
     /// A pod fails.
     PodFails,
-    /// Two regions are resized by one request.
+    /// Somebody makes a request to resize two regions, as an object.
+    Request,
+    /// Two regions are resized by one request to the elasticity API.
     TwoRegions,
     /// They get their former widths, by one edit each.
     Shrink,
@@ -54,11 +58,12 @@ pub(super) enum Pace {
 
 impl Operation {
     /// All, in the order in which they are done.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Submit,
         Self::Grow,
         Self::Restart,
         Self::PodFails,
+        Self::Request,
         Self::TwoRegions,
         Self::Shrink,
         Self::RollBack,
@@ -70,6 +75,7 @@ impl Operation {
     fn widths(self) -> Widths {
         let (clean, model) = match self {
             Self::Grow | Self::Restart | Self::PodFails => (2, 1),
+            Self::Request => (1, 3),
             Self::TwoRegions => (3, 2),
             _ => (1, 1),
         };
@@ -123,6 +129,17 @@ impl Operation {
             }
             Self::PodFails => tell(job, "Readings", json!({"streams-test/fail": "3"})).await,
             Self::Completion => tell(job, "Alarms", json!({"streams-test/succeed": "yes"})).await,
+            Self::Request => {
+                let regions = [(CLEAN, 1), (MODEL, 3)].map(|(name, width)| DesiredWidth {
+                    name: name.to_owned(),
+                    width,
+                    expected_width: None,
+                });
+                let spec =
+                    ResizeSpec { job_name: job.name().to_owned(), regions: regions.into(), ..ResizeSpec::default() };
+                job.api::<Resize>().create(&PostParams::default(), &Resize::new(REQUEST, spec)).await?;
+                Ok(())
+            }
             Self::TwoRegions => {
                 // Whoever is killed or frozen does not answer: a load balancer asks the next one.
                 let mut next = frontends.iter().cycle();
@@ -164,6 +181,14 @@ impl Operation {
                 })
                 .await?;
             }
+            Self::Request => {
+                eventually("the request is rolled out", WITHIN, || async {
+                    let request = job.api::<Resize>().get(REQUEST).await?;
+                    ensure!(request.phase() == ResizePhase::RolledOut, "{:?}", request.status);
+                    Ok(())
+                })
+                .await?;
+            }
             Self::Completion => return completed(job).await,
             Self::Deletion => return gone(job).await,
             _ => {}
@@ -179,6 +204,7 @@ impl fmt::Display for Operation {
             Self::Grow => "grow",
             Self::Restart => "restart",
             Self::PodFails => "pod failure",
+            Self::Request => "request",
             Self::TwoRegions => "two regions at once",
             Self::Shrink => "shrink",
             Self::RollBack => "roll back",

@@ -12,9 +12,10 @@ fn sample(spec: Value) -> Value {
     json!({"metadata": {"name": "a"}, "spec": spec})
 }
 
-fn owned_by(uids: &[&str]) -> Value {
-    let reference = |uid: &&str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
-    json!({"metadata": {"name": "a", "ownerReferences": uids.iter().map(reference).collect::<Vec<_>>()}})
+/// The ConfigMap `a`, owned by another one. That must exist: a cluster's garbage collector deletes what has no owner.
+fn owned_by(owner: &str) -> Value {
+    let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": format!("<uid {owner}>")});
+    json!({"metadata": {"name": "a", "ownerReferences": [reference]}})
 }
 
 /// A Service with this selector and ports, without an address.
@@ -140,9 +141,11 @@ pub fn cases() -> Vec<Case> {
         Case {
             name: "owner references belong to whoever wrote them, one by one",
             exchanges: vec![
-                ConfigMap.apply(owned_by(&["1"])).by("one"),
-                ConfigMap.apply(owned_by(&["2"])).by("two").has(json!({"metadata": {"name": "a"}})),
-                ConfigMap.apply(json!({"metadata": {"name": "a"}})).by("one").has(owned_by(&["2"])),
+                ConfigMap.create(json!({"metadata": {"name": "x"}})).by("user"),
+                ConfigMap.create(json!({"metadata": {"name": "y"}})).by("user"),
+                ConfigMap.apply(owned_by("x")).by("one"),
+                ConfigMap.apply(owned_by("y")).by("two").has(json!({"metadata": {"name": "a"}})),
+                ConfigMap.apply(json!({"metadata": {"name": "a"}})).by("one").has(owned_by("y")),
             ],
         },
         Case {
