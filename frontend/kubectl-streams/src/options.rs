@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
 use std::time::Duration;
 use streams_api::{ResizePhase, ResizePolicy};
 
@@ -129,16 +130,8 @@ fn region_and_width(text: &str) -> Result<(String, u32), String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(unit);
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err("a number with s, m or h is needed, e.g. 90s".to_owned()),
-    };
-    let number: u64 = number.parse().map_err(|_| format!("'{text}' is no duration"))?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| format!("'{text}' is too long"))
+    let duration: SignedDuration = text.parse().map_err(|error| format!("a duration is needed, e.g. 90s: {error}"))?;
+    duration.try_into().map_err(|_| format!("'{text}' is over before it begins"))
 }
 
 #[cfg(test)]
