@@ -36,7 +36,7 @@ pub(crate) enum Command {
     Status(StatusOptions),
     /// Asks for other widths of parallel regions, and follows what becomes of that
     Resize(ResizeOptions),
-    /// Withdraws a request to resize; nothing happens if its widths are in force already
+    /// Withdraws a request to resize, as long as it is not committed
     Cancel(CancelOptions),
 }
 
