@@ -10,7 +10,9 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
 /// Private key that signs tokens of service accounts.
 pub(super) const SERVICE_ACCOUNT_KEY: &str = "service-account.key";
@@ -75,7 +77,8 @@ impl Credentials {
         self.tokens.iter().try_for_each(|(name, token)| self.write_kubeconfig(name, token, port).map(drop))
     }
 
-    /// Writes a kubeconfig called `name` with any token.
+    /// Writes a kubeconfig called `name` with any token. Programs that start meanwhile read the old one or the new one,
+    /// never a part.
     pub(super) fn write_kubeconfig(&self, name: &str, token: &str, port: u16) -> Result<PathBuf> {
         let authority = self.state.join(AUTHORITY);
         // Not "localhost", for which the certificate is not valid.
@@ -91,7 +94,12 @@ impl Credentials {
         });
         let path = kubeconfig(&self.state, name);
         let text = serde_json::to_string_pretty(&content)?;
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let write = || {
+            let mut file = NamedTempFile::new_in(&self.state)?;
+            file.write_all(text.as_bytes())?;
+            file.persist(&path).map_err(|error| error.error)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
