@@ -6,6 +6,7 @@ use crate::sample::Widths;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
@@ -229,6 +230,22 @@ impl ObservedJob {
             let found = condition::get(&seen.conditions, kind).context("there is no such condition")?;
             ensure!(found.status == wanted, "it is {}", found.status);
             Ok((found.reason.clone(), found.message.clone()))
+        })
+        .await
+    }
+
+    /// Waits until a condition is true and its message has all these words, whatever it says before; gives its reason
+    /// and message.
+    ///
+    /// # Errors
+    /// When it does not within this time: with what it says instead.
+    pub async fn until_told(&self, kind: &str, words: &[&str], within: Duration) -> Result<(String, String)> {
+        self.until(&format!("condition {kind} says {words:?}"), within, |seen| {
+            let found = condition::get(&seen.conditions, kind).context("there is no such condition")?;
+            let Condition { status, reason, message, .. } = found;
+            let is_told = status == "True" && words.iter().all(|word| message.contains(word));
+            ensure!(is_told, "{status}, {reason}: {message}");
+            Ok((reason.clone(), message.clone()))
         })
         .await
     }

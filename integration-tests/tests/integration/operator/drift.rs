@@ -4,7 +4,7 @@
 //! Which fields there are is read from the API server: those that it says the frontend manages.
 
 use super::fixture::{Changed, JOB, Moment, WITHIN, with_system};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -296,10 +296,8 @@ async fn somebody_who_insists_is_named() -> Result<()> {
             ensure!(patch::<ParallelRegion>(&job, &region, &change).await?, "it was refused");
             restored::<ParallelRegion>(&job, &region, &original, "a change").await?;
         }
-        let (reason, message) = job.until_condition(condition::CONTENDED, true, WITHIN).await?;
-        if reason != "ChangedByOthers" || !message.contains(&region) || !message.contains("metadata.labels.app") {
-            bail!("{reason}: {message}");
-        }
+        let (reason, message) = job.until_told(condition::CONTENDED, &[&region, "metadata.labels.app"], WITHIN).await?;
+        ensure!(reason == "ChangedByOthers", "{reason}: {message}");
         Ok(())
     })
     .await

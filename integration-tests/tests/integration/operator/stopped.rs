@@ -64,9 +64,8 @@ async fn whatever_happens_it_has_no_pod_until_that_is_taken_back() -> Result<()>
         let expected = (TerminationOutcome::Stopped, Some(DeletedBy::Controller), "StopRequested");
         ensure!(said == expected, "{said:?}");
         has_no_pod(&job, &stopped).await?;
-        let (reason, message) = job.until_condition(condition::DEGRADED, true, WITHIN).await?;
-        let id = stopped.spec.id;
-        ensure!(message.contains(&format!("PE {id} (StopRequested)")), "{reason}: {message}");
+        let told = format!("PE {} (StopRequested)", stopped.spec.id);
+        job.until_told(condition::DEGRADED, &[&told], WITHIN).await?;
 
         // Neither a resize, which changes its text, nor another frontend, nor a suspension starts it.
         it.frontend()?.process().kill().await?;

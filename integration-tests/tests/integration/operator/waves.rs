@@ -213,8 +213,7 @@ async fn new_pes_that_get_no_pod_are_waited_for_until_the_time_out() -> Result<(
         let quota = Quota::after(it, Limited::Pods, 0).await?;
         let (pods, pes) = (begin::<Pod>(&job).await?, begin::<ProcessingElement>(&job).await?);
         it.resize(&job, &[(CLEAN, 3)], WaitFor::Committed).await?;
-        let (_, message) = job.until_condition(condition::RESIZE_DELAYED, true, WITHIN).await?;
-        ensure!(message.contains("QuotaExceeded"), "{message}");
+        job.until_told(condition::RESIZE_DELAYED, &["QuotaExceeded"], WITHIN).await?;
         let restarted = resize_of_clean(2, 3).restarted.len();
         eventually("the others have their texts", WITHIN, || async {
             let order = order(&job, 1, &pes).await?;
@@ -228,8 +227,11 @@ async fn new_pes_that_get_no_pod_are_waited_for_until_the_time_out() -> Result<(
             let gone_by = pod.metadata.deletion_timestamp.as_ref()?.0.as_second();
             Some(gone_by - pod.metadata.deletion_grace_period_seconds.unwrap_or_default())
         };
-        let first = history::<Pod>(&job, &pods).await?.iter().filter_map(deleted_at).min();
-        let first = first.context("nothing was restarted")?;
+        let first = eventually("a pod is restarted", WITHIN, || async {
+            let first = history::<Pod>(&job, &pods).await?.iter().filter_map(deleted_at).min();
+            first.context("none was deleted")
+        })
+        .await?;
         ensure!(first >= started.as_second() + 8, "restarted at {first}, committed at {started}");
         quota.lift().await?;
         job.settled(Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
