@@ -20,4 +20,5 @@ mod files;
 mod links;
 mod markdown;
 mod rules;
+mod samples;
 mod source;

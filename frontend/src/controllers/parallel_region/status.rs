@@ -6,7 +6,7 @@ use streams_api::{
     CommittedRegion, Job, JobStatus, ParallelRegion, ParallelRegionStatus, RejectedWidth, condition, names,
 };
 
-/// Longest selector (schema); a region with more PEs is not for autoscalers that count pods.
+/// Longest selector that names PEs (schema); a region with more is not for autoscalers that count pods.
 const SELECTOR_MAX: usize = 1024;
 
 /// Why a region that no job controls is not ready.
@@ -42,6 +42,7 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
         status.global_channels = Some(committed.global_channels);
         status.selector = selector(job, committed);
     }
+    status.selector.get_or_insert_with(|| selector_of_nothing(job, region.spec.index));
     let touches_consistent_region = match committed {
         Some(committed) => committed.touches_consistent_region,
         // An older frontend has committed the generation, and said this of the region.
@@ -123,9 +124,18 @@ fn selector(job: &Job, committed: &CommittedRegion) -> Option<String> {
     if ids.is_empty() {
         return None;
     }
-    let job = job.metadata.name.as_deref().unwrap_or_default();
-    let selector = format!("{}={job},{} in ({})", names::LABEL_JOB, names::LABEL_PE, ids.join(","));
+    let selector = format!("{},{} in ({})", of_job(job), names::LABEL_PE, ids.join(","));
     (selector.len() <= SELECTOR_MAX).then_some(selector)
+}
+
+/// Selects no pod, because PEs have numbers; each region has its own. An HPA refuses to scale without a selector,
+/// whatever its metric, and when its selector finds pods of another HPA (rule elasticity-6).
+fn selector_of_nothing(job: &Job, index: u64) -> String {
+    format!("{},{}=none-of-region-{index}", of_job(job), names::LABEL_PE)
+}
+
+fn of_job(job: &Job) -> String {
+    format!("{}={}", names::LABEL_JOB, job.metadata.name.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -235,18 +245,38 @@ mod tests {
     }
 
     #[test]
-    fn the_selector_counts_channels_or_is_not_there() {
-        let of = |committed: CommittedRegion| {
+    fn the_selector_counts_channels_or_selects_nothing() {
+        let of = |index: u64, committed: CommittedRegion| {
             let mut job = job(Some(2), true, None);
             job.status.as_mut().unwrap().regions = vec![committed];
-            status(&region(2), &job, Timestamp::UNIX_EPOCH)
+            let mut region = region(2);
+            region.spec.index = index;
+            // What was there is not kept: the channels have had other PEs.
+            let before = Some("streams.ibm.com/job=flow,streams.ibm.com/pe in (1,2)".to_owned());
+            region.status = Some(ParallelRegionStatus { selector: before, ..ParallelRegionStatus::default() });
+            status(&region, &job, Timestamp::UNIX_EPOCH)
         };
-        let own_pes = of(committed(false));
+        let own_pes = of(0, committed(false));
         assert_eq!(own_pes.selector.as_deref(), Some("streams.ibm.com/job=flow,streams.ibm.com/pe in (3,4,7)"));
         assert_eq!(own_pes.global_channels, Some(2));
-        assert_eq!(of(CommittedRegion { channel_pes: vec![], ..committed(false) }).selector, None);
+        let nothing = |index| Some(format!("streams.ibm.com/job=flow,streams.ibm.com/pe=none-of-region-{index}"));
+        let none = |index| CommittedRegion { index, channel_pes: vec![], ..committed(false) };
+        assert_eq!(of(0, none(0)).selector, nothing(0));
+        assert_eq!(of(3, none(3)).selector, nothing(3), "another region, another selector");
         let many = vec![IdRange { first: 0, last: 511 }];
-        assert_eq!(of(CommittedRegion { channel_pes: many, ..committed(false) }).selector, None, "it is too long");
+        assert_eq!(of(0, CommittedRegion { channel_pes: many, ..committed(false) }).selector, nothing(0), "too long");
+    }
+
+    #[test]
+    fn a_region_has_a_selector_before_its_job_has_a_generation_and_keeps_what_an_older_frontend_said() {
+        let selector =
+            |region: &ParallelRegion| status(region, &job(None, false, None), Timestamp::UNIX_EPOCH).selector;
+        let nothing = "streams.ibm.com/job=flow,streams.ibm.com/pe=none-of-region-0";
+        let mut region = region(2);
+        assert_eq!(selector(&region).as_deref(), Some(nothing));
+        let before = Some("streams.ibm.com/job=flow,streams.ibm.com/pe in (1,2)".to_owned());
+        region.status = Some(ParallelRegionStatus { selector: before.clone(), ..ParallelRegionStatus::default() });
+        assert_eq!(selector(&region), before);
     }
 
     #[test]

@@ -6,8 +6,11 @@
 
 mod bundle_server;
 mod fixture;
+mod https;
+mod metrics_api;
 mod quota;
 
+mod autoscaler;
 mod bad_bundles;
 mod bad_resizes;
 mod bundles;

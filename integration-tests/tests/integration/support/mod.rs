@@ -26,7 +26,12 @@ pub(crate) async fn control_plane() -> Result<&'static ControlPlane> {
         crds.push(streams_kubernetes_fake::conformance::crd());
         // Some clusters ask for the right to say who owns an object; the manifests give it to the frontend.
         let admission = "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned();
-        let arguments = BTreeMap::from([(Component::KubeApiserver, vec![admission])]);
+        // Autoscalers look once in 15 s otherwise.
+        let autoscaler = "--horizontal-pod-autoscaler-sync-period=1s".to_owned();
+        let arguments = BTreeMap::from([
+            (Component::KubeApiserver, vec![admission]),
+            (Component::KubeControllerManager, vec![autoscaler]),
+        ]);
         let options = Options { crds, arguments, ..Options::default() };
         ControlPlane::start(&supervisor(), &options).await.map_err(|error| format!("{error:#}"))
     });

@@ -1,0 +1,159 @@
+//! Are the samples of autoscalers what their readers take them for?
+//!
+//! The HPA is run as well (`autoscaler` of the integration tests). KEDA is not: its ScaledObject is checked against the
+//! fields that its definition has (keda.sh/v1alpha1), those that this project has no use for left out.
+
+use crate::files::read;
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerBehavior};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+fn sample(name: &str) -> Value {
+    let path = format!("deploy/samples/{name}");
+    let file = read().iter().find(|file| file.path == path).unwrap();
+    serde_saphyr::from_str(&file.text).unwrap()
+}
+
+fn parse<T: DeserializeOwned>(manifest: &Value) -> Result<T, String> {
+    serde_json::from_value(manifest.clone()).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ScaledObject {
+    api_version: String,
+    kind: String,
+    #[allow(dead_code, reason = "it has to be there")]
+    metadata: Named,
+    spec: ScaledObjectSpec,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    #[allow(dead_code, reason = "it has to be there")]
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "what they are called and what type they have is what counts")]
+struct ScaledObjectSpec {
+    scale_target_ref: ScaleTarget,
+    polling_interval: Option<i32>,
+    cooldown_period: Option<i32>,
+    initial_cooldown_period: Option<i32>,
+    idle_replica_count: Option<i32>,
+    min_replica_count: Option<i32>,
+    max_replica_count: Option<i32>,
+    advanced: Option<Advanced>,
+    fallback: Option<Value>,
+    triggers: Vec<Trigger>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "only of use with pods")]
+struct ScaleTarget {
+    api_version: Option<String>,
+    kind: Option<String>,
+    name: String,
+    env_source_container_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "what they are called and what type they have is what counts")]
+struct Advanced {
+    horizontal_pod_autoscaler_config: Option<HpaConfig>,
+    restore_to_original_replica_count: Option<bool>,
+    scaling_modifiers: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code, reason = "what they are called and what type they have is what counts")]
+struct HpaConfig {
+    behavior: Option<HorizontalPodAutoscalerBehavior>,
+    name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+enum MetricType {
+    AverageValue,
+    Value,
+    Utilization,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "what they are called and what type they have is what counts")]
+struct Trigger {
+    #[serde(rename = "type")]
+    scaler: String,
+    name: Option<String>,
+    use_cached_metrics: Option<bool>,
+    /// Numbers are strings here as well.
+    metadata: BTreeMap<String, String>,
+    authentication_ref: Option<Value>,
+    metric_type: Option<MetricType>,
+}
+
+#[test]
+fn keda_scales_the_region_that_the_hpa_scales_and_never_to_nothing() {
+    let manifest = sample("keda-scaledobject.yaml");
+    let keda: ScaledObject = parse(&manifest).unwrap();
+    assert_eq!((keda.api_version.as_str(), keda.kind.as_str()), ("keda.sh/v1alpha1", "ScaledObject"));
+    let hpa: HorizontalPodAutoscaler = parse(&sample("hpa.yaml")).unwrap();
+    let hpa = hpa.spec.unwrap();
+    let target = &keda.spec.scale_target_ref;
+    assert_eq!(target.api_version, hpa.scale_target_ref.api_version);
+    assert_eq!(target.kind.as_ref(), Some(&hpa.scale_target_ref.kind));
+    assert_eq!(target.name, hpa.scale_target_ref.name);
+    // Without it 0 is meant, and a region has a channel at least.
+    assert!(keda.spec.min_replica_count.unwrap() >= 1 && keda.spec.idle_replica_count.is_none());
+    assert_eq!((keda.spec.min_replica_count, keda.spec.max_replica_count), (hpa.min_replicas, Some(hpa.max_replicas)));
+    let behavior = keda.spec.advanced.unwrap().horizontal_pod_autoscaler_config.unwrap().behavior;
+    assert_eq!(behavior, hpa.behavior);
+    for trigger in &keda.spec.triggers {
+        assert_eq!(trigger.scaler, "prometheus");
+        assert!(matches!(trigger.metric_type, Some(MetricType::AverageValue)), "{trigger:?}");
+        for key in ["serverAddress", "query", "threshold"] {
+            assert!(trigger.metadata.contains_key(key), "{trigger:?} has no {key}");
+        }
+        trigger.metadata["threshold"].parse::<f64>().unwrap();
+    }
+    assert!(!keda.spec.triggers.is_empty());
+}
+
+#[test]
+fn what_is_no_scaled_object_is_noticed() {
+    let good = sample("keda-scaledobject.yaml");
+    // place, what is put there -> part of the error
+    let table = [
+        ("/spec/minReplicaCount", "two".into(), "invalid type: string"),
+        ("/spec/scaleTargetRef/name", Value::Null, "invalid type: null"),
+        ("/spec/triggers/0/metadata/threshold", 1000.into(), "invalid type: integer"),
+        ("/spec/triggers/0/metricType", "Average".into(), "unknown variant `Average`"),
+        ("/spec/scaleTargetRef", serde_json::json!({"name": "r", "group": "g"}), "unknown field `group`"),
+    ];
+    for (place, value, expected) in table {
+        let mut bad = good.clone();
+        *bad.pointer_mut(place).unwrap() = value;
+        let error = parse::<ScaledObject>(&bad).unwrap_err();
+        assert!(error.contains(expected), "{place}: {error}");
+    }
+}
+
+#[test]
+fn bounds_of_autoscalers_are_those_of_the_job() {
+    let job = sample("job.yaml");
+    let hpa: HorizontalPodAutoscaler = parse(&sample("hpa.yaml")).unwrap();
+    let hpa = hpa.spec.unwrap();
+    let regions = job["spec"]["parallelRegions"].as_array().unwrap();
+    let clean = regions.iter().find(|region| region["name"] == "Clean").unwrap();
+    assert_eq!(clean["maxWidth"], i64::from(hpa.max_replicas));
+    assert!(clean["minWidth"].as_i64().unwrap_or(1) <= i64::from(hpa.min_replicas.unwrap()));
+}
