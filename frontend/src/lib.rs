@@ -10,6 +10,7 @@ pub mod bundles;
 pub mod controllers;
 pub mod elasticity;
 pub mod fusion;
+mod fusion_endpoints;
 pub mod mirrors;
 mod options;
 pub mod program;

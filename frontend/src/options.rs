@@ -3,6 +3,7 @@
 //! Every option can also be given by an environment variable, as a Deployment does.
 
 use crate::fusion;
+use crate::fusion_endpoints::ServicePort;
 use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
@@ -78,6 +79,11 @@ pub(crate) struct RunOptions {
         value_name = "HOST:PORT"
     )]
     pub(crate) fusion_services: Vec<String>,
+
+    /// Service of the fusion service, and its port by name or by the pods' number: its EndpointSlices are watched, and
+    /// while they list replicas, --fusion-service does not count. Default namespace: that of the pod or the kubeconfig
+    #[arg(long, env = "STREAMS_FUSION_SERVICE_ENDPOINTS", value_name = "[NAMESPACE/]NAME:PORT")]
+    pub(crate) fusion_service_endpoints: Option<ServicePort>,
 
     #[command(flatten)]
     pub(crate) endpoints: Endpoints,
@@ -259,6 +265,7 @@ mod tests {
         let with: Vec<&str> = ["run"].iter().chain(&arguments).copied().collect();
         for options in [run(&arguments), run(&with)] {
             assert_eq!(options.fusion_services, ["h:1", "i:2"]);
+            assert_eq!(options.fusion_service_endpoints, None);
             assert_eq!(options.scope(), Scope::Namespaces(vec!["a".to_owned()]));
         }
         assert_eq!(run(&[]).scope(), Scope::All);

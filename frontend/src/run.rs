@@ -13,6 +13,7 @@ use crate::bundles::Fetcher;
 use crate::controllers::{self, Dependencies, LastSeen};
 use crate::elasticity::{self, Elasticity};
 use crate::fusion;
+use crate::fusion_endpoints;
 use crate::mirrors::Mirrors;
 use crate::options::RunOptions;
 use anyhow::{Context as _, anyhow, bail};
@@ -29,6 +30,7 @@ use streams_kubernetes::metrics::Metrics;
 use streams_process::pages::{Pages, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -55,6 +57,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     if let Some(lease) = lease.as_mut().filter(|lease| lease.namespace.is_empty()) {
         lease.namespace.clone_from(&config.default_namespace);
     }
+    let here = config.default_namespace.clone();
     let identity = lease.as_ref().map_or_else(|| options.identity(), |lease| lease.identity.clone());
     let api_server = api_server(&config);
     let client = make_client(config, options.calls(), &metrics).context("the Kubernetes client cannot be set up")?;
@@ -97,6 +100,14 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
     });
 
+    let mut fusion = options.fusion();
+    if let Some(service) = options.fusion_service_endpoints.clone() {
+        let (told, endpoints) = latest::channel(Vec::new());
+        fusion.endpoints = Some(endpoints);
+        let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
+        background.spawn(async move { fusion_endpoints::watch(client, service, &here, &metrics, told, last).await });
+    }
+
     // One replica: the controllers.
     let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let dependencies = Dependencies {
@@ -104,7 +115,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         mirrors: mirrors.clone(),
         events: events.clone(),
         metrics: metrics.clone(),
-        fusion: fusion::Client::new(options.fusion()),
+        fusion: fusion::Client::new(fusion),
         bundles: Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
             .context("bundles cannot be fetched")?,
         jobs: options.jobs.clone(),

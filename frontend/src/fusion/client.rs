@@ -1,7 +1,7 @@
 //! What is called, and what is sent (rules call-15 and call-16).
 
 use super::error::FusionError;
-use super::replicas::{Lane, Replicas};
+use super::replicas::{Endpoints, Lane, Replicas};
 use super::tries::{Call, answer_of};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ const INLINE: usize = 16 << 10;
 pub struct ClientOptions {
     /// `host:port` of replicas; a name may stand for several.
     pub addresses: Vec<String>,
+    /// Replicas that somebody watches; while it knows of any, they count instead of the addresses.
+    pub endpoints: Option<Endpoints>,
     /// A submission.
     pub submit_deadline: Duration,
     /// A resize.
@@ -36,6 +38,7 @@ impl ClientOptions {
     pub fn new(addresses: Vec<String>) -> Self {
         Self {
             addresses,
+            endpoints: None,
             submit_deadline: Duration::from_secs(60),
             resize_deadline: Duration::from_secs(30),
             hedge_after: Duration::from_secs(1),
@@ -55,7 +58,7 @@ pub struct Client {
 impl Client {
     /// A client; connects when first used.
     pub fn new(options: ClientOptions) -> Self {
-        let replicas = Arc::new(Replicas::new(options.addresses.iter().cloned()));
+        let replicas = Arc::new(Replicas::new(options.addresses.iter().cloned(), options.endpoints.clone()));
         Self { replicas, options: Arc::new(options) }
     }
 

@@ -23,3 +23,4 @@ mod tries;
 pub use client::{Client, ClientOptions};
 pub use error::{FusionError, Problem};
 pub use render::RenderedText;
+pub use replicas::{Endpoint, Endpoints};

@@ -21,6 +21,8 @@ pub(super) struct Candidate {
     pub(super) is_tried: bool,
     /// It failed, or said that it has enough to do, and is left alone for a moment.
     pub(super) is_resting: bool,
+    /// It is about to go.
+    pub(super) is_terminating: bool,
 }
 
 /// The most calls that a replica may have, of `calls` that go to so many replicas: a quarter more than its share.
@@ -28,7 +30,8 @@ pub(super) fn bound(calls: usize, replicas: usize) -> usize {
     (calls * 5).div_ceil(replicas.max(1) * 4)
 }
 
-/// The candidate that a call about this application goes to. One that was tried, or rests, is better than none.
+/// The candidate that a call about this application goes to. One that was tried, rests, or is about
+/// to go, is better than none.
 pub(super) fn preferred(application: &[u8], candidates: &[Candidate]) -> Option<SocketAddr> {
     let calls = candidates.iter().map(|candidate| candidate.in_flight).sum::<usize>() + 1;
     let bound = bound(calls, candidates.len());
@@ -37,7 +40,7 @@ pub(super) fn preferred(application: &[u8], candidates: &[Candidate]) -> Option<
         // Of those that have more than their share, the one that has least.
         let excess = if is_full { candidate.in_flight } else { 0 };
         let score = Reverse(score(application, candidate.address));
-        (candidate.is_tried, candidate.is_resting, is_full, excess, score)
+        (candidate.is_tried, candidate.is_resting, candidate.is_terminating, is_full, excess, score)
     };
     candidates.iter().min_by_key(order).map(|candidate| candidate.address)
 }
@@ -59,6 +62,7 @@ mod tests {
             in_flight: 0,
             is_tried: false,
             is_resting: false,
+            is_terminating: false,
         };
         ports.into_iter().map(candidate).collect()
     }
@@ -80,7 +84,8 @@ mod tests {
     #[test]
     fn what_was_tried_or_rests_or_has_too_much_to_do_comes_later() {
         type Edit = fn(&mut Candidate);
-        let edits: [(&str, Edit); 3] = [
+        let edits: [(&str, Edit); 4] = [
+            ("goes", |candidate| candidate.is_terminating = true),
             ("tried", |candidate| candidate.is_tried = true),
             ("rests", |candidate| candidate.is_resting = true),
             ("busy", |candidate| candidate.in_flight = 10),

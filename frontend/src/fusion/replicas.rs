@@ -1,5 +1,6 @@
 //! Which replicas of the fusion service there are, how they are, and which one to ask (rule call-15).
 //!
+//! Somebody who watches them may tell which there are ([`Endpoint`]); as long as nobody knows of any, addresses do.
 //! Addresses are `host:port`; a name with several addresses (a headless Service) stands for as many replicas. Names are
 //! resolved beside the calls, every [`REFRESH`] and as soon as a replica cannot be reached; no call waits for that but
 //! the first. A replica that failed is left alone, longer each time that it fails again. Connections are made when
@@ -12,9 +13,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch as latest};
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{self, Channel};
 
 /// How long a resolved name is believed.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -33,10 +34,23 @@ pub(super) enum Lane {
     Others,
 }
 
+/// A replica that somebody else knows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// It answers still, and is about to go.
+    pub is_terminating: bool,
+}
+
+/// Told again and again by somebody who watches the replicas; empty as long as none is known.
+pub type Endpoints = latest::Receiver<Vec<Endpoint>>;
+
 /// The replicas behind some addresses.
 #[derive(Debug)]
 pub(super) struct Replicas {
     names: Vec<String>,
+    told: Option<Endpoints>,
     replicas: Mutex<BTreeMap<SocketAddr, Arc<Replica>>>,
     /// Somebody resolves the names again and again.
     is_followed: AtomicBool,
@@ -50,6 +64,7 @@ struct Replica {
     address: SocketAddr,
     resizes: Channel,
     others: Channel,
+    is_terminating: AtomicBool,
     in_flight: AtomicUsize,
     rest: Mutex<Rest>,
 }
@@ -109,14 +124,21 @@ impl Drop for Chosen {
 
 impl Replica {
     fn new(address: SocketAddr) -> Result<Self, String> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| format!("{address}: {error}"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
         let (resizes, others) = (endpoint.connect_lazy(), endpoint.connect_lazy());
-        Ok(Self { address, resizes, others, in_flight: AtomicUsize::new(0), rest: Mutex::default() })
+        Ok(Self {
+            address,
+            resizes,
+            others,
+            is_terminating: AtomicBool::new(false),
+            in_flight: AtomicUsize::new(0),
+            rest: Mutex::default(),
+        })
     }
 
     fn candidate(&self, now: Instant, tried: &BTreeSet<SocketAddr>) -> Candidate {
@@ -125,6 +147,7 @@ impl Replica {
             in_flight: self.in_flight.load(Ordering::Relaxed),
             is_tried: tried.contains(&self.address),
             is_resting: lock(&self.rest).until.is_some_and(|until| until > now),
+            is_terminating: self.is_terminating.load(Ordering::Relaxed),
         }
     }
 }
@@ -135,14 +158,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Replicas {
-    /// The replicas behind `host:port` addresses; `http://` in front is allowed.
-    pub(super) fn new(addresses: impl IntoIterator<Item = String>) -> Self {
+    /// The replicas that are told, else those behind `host:port` addresses; `http://` in front is allowed.
+    pub(super) fn new(addresses: impl IntoIterator<Item = String>, told: Option<Endpoints>) -> Self {
         let names = addresses
             .into_iter()
             .map(|a| a.trim_start_matches("http://").trim_end_matches('/').to_owned())
             .filter(|a| !a.is_empty())
             .collect();
-        Self { names, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
+        Self { names, told, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
     }
 
     /// Chooses a replica for a call about this application, one that was not tried if possible.
@@ -173,7 +196,7 @@ impl Replicas {
         let mut candidates: Vec<_> = all.collect();
         let calls = candidates.iter().map(|candidate| candidate.in_flight).sum::<usize>() + 1;
         let bound = bound(calls, candidates.len());
-        candidates.retain(|one| !one.is_tried && !one.is_resting && one.in_flight < bound);
+        candidates.retain(|one| !one.is_tried && !one.is_resting && !one.is_terminating && one.in_flight < bound);
         let replica = preferred(application, &candidates).and_then(|address| replicas.get(&address))?;
         Some(Chosen::of(replica, lane))
     }
@@ -188,9 +211,10 @@ impl Replicas {
         self.doubt.notify_one();
     }
 
-    /// Resolves the names now if nobody has, and from now on again and again, as long as somebody uses the replicas.
+    /// Takes over what was told. Without it, resolves the names now if nobody has, and from now on again and again, as
+    /// long as somebody uses the replicas.
     async fn follow(self: &Arc<Self>) -> Result<(), String> {
-        if self.is_followed.load(Ordering::Acquire) {
+        if self.take_over()? || self.is_followed.load(Ordering::Acquire) {
             return Ok(());
         }
         self.resolve().await?;
@@ -200,7 +224,27 @@ impl Replicas {
         Ok(())
     }
 
+    /// Takes over the replicas that were told, if any is known.
+    fn take_over(&self) -> Result<bool, String> {
+        let Some(told) = self.told.as_ref().map(Endpoints::borrow).filter(|told| !told.is_empty()) else {
+            return Ok(false);
+        };
+        let mut replicas = lock(&self.replicas);
+        replicas.retain(|address, _| told.iter().any(|endpoint| endpoint.address == *address));
+        for Endpoint { address, is_terminating } in told.iter() {
+            let replica = match replicas.entry(*address) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Arc::new(Replica::new(*address)?)),
+            };
+            replica.is_terminating.store(*is_terminating, Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
     async fn resolve(&self) -> Result<(), String> {
+        if self.take_over()? {
+            return Ok(());
+        }
         let mut found = BTreeSet::new();
         let mut failure = None;
         for name in &self.names {
@@ -223,8 +267,11 @@ impl Replicas {
             replicas.retain(|address, _| found.contains(address));
         }
         for address in found {
-            if let Entry::Vacant(new) = replicas.entry(address) {
-                new.insert(Arc::new(Replica::new(address)?));
+            match replicas.entry(address) {
+                Entry::Occupied(known) => known.get().is_terminating.store(false, Ordering::Relaxed),
+                Entry::Vacant(new) => {
+                    new.insert(Arc::new(Replica::new(address)?));
+                }
             }
         }
         Ok(())
@@ -256,7 +303,7 @@ mod tests {
     use super::*;
 
     fn two() -> Arc<Replicas> {
-        Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()]))
+        Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()], None))
     }
 
     async fn ask(replicas: &Arc<Replicas>, tried: &BTreeSet<SocketAddr>) -> Chosen {
@@ -306,8 +353,39 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_without_address_is_an_error() {
-        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()]));
+        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()], None));
         let error = replicas.choose(b"a", Lane::Others, &BTreeSet::new()).await;
         assert!(error.unwrap_err().contains("does-not-exist.invalid"), "names the name");
+    }
+
+    #[tokio::test]
+    async fn replicas_that_are_told_count_and_names_while_none_is() {
+        let (tell, told) = latest::channel(Vec::new());
+        let replicas = Arc::new(Replicas::new(["127.0.0.1:9".to_owned()], Some(told)));
+        let port = async |replicas: &Arc<Replicas>| ask(replicas, &BTreeSet::new()).await.address().port();
+        assert_eq!(port(&replicas).await, 9, "nobody knows of any yet");
+        let endpoint = |(port, is_terminating)| Endpoint { address: ([127, 0, 0, 1], port).into(), is_terminating };
+        // who is told of -> who is asked
+        let table =
+            [(vec![(1, false)], 1), (vec![(1, true), (2, false)], 2), (vec![(1, true)], 1), (vec![(3, false)], 3)];
+        for (endpoints, expected) in table {
+            tell.send_replace(endpoints.iter().copied().map(endpoint).collect());
+            // Whatever application, so that it is not by chance.
+            for application in 0..20_u8 {
+                let chosen = replicas.choose(&[application], Lane::Others, &BTreeSet::new()).await.unwrap();
+                assert_eq!(chosen.address().port(), expected, "{endpoints:?}");
+            }
+        }
+        tell.send_replace(vec![endpoint((1, false)), endpoint((2, true))]);
+        let first = ask(&replicas, &BTreeSet::new()).await;
+        let asked = BTreeSet::from([first.address()]);
+        assert!(replicas.spare(b"a", Lane::Resizes, &asked).is_none(), "one that goes is no spare one");
+        // The only other one failed: one that goes is better.
+        first.failed();
+        assert_eq!(port(&replicas).await, 2);
+        // None is left: what the name says, once it was asked for.
+        tell.send_replace(Vec::new());
+        replicas.resolve().await.unwrap();
+        assert_eq!(port(&replicas).await, 9);
     }
 }

@@ -22,6 +22,7 @@ const MANIFEST: &str = include_str!("../../../deploy/base/rbac.yaml");
 const SYSTEM: &str = "streams-system";
 const FRONTEND: &str = "streams-frontend";
 const LEASE: &str = "streams-frontend-lease";
+const ENDPOINTS: &str = "streams-frontend-endpoints";
 const BUNDLE_SECRETS: &str = "streams-frontend-bundle-secrets";
 const TRANSPORT_SECRETS: &str = "streams-frontend-transport-secrets";
 const FIELD_MANAGER: &str = "streams-integration-tests";
@@ -60,7 +61,20 @@ impl FrontendRights {
     /// # Errors
     /// When the API server refuses it.
     pub async fn lease_in(&self, client: &Client, namespace: &str) -> Result<()> {
-        for object in self.manifest.iter().filter(|object| object.name_any() == LEASE) {
+        self.give_in(client, namespace, LEASE).await
+    }
+
+    /// Lets frontends watch the fusion service in `namespace`, for `--fusion-service-endpoints`: with the same Role as in
+    /// the namespace of the manifests.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn endpoints_in(&self, client: &Client, namespace: &str) -> Result<()> {
+        self.give_in(client, namespace, ENDPOINTS).await
+    }
+
+    async fn give_in(&self, client: &Client, namespace: &str, name: &str) -> Result<()> {
+        for object in self.manifest.iter().filter(|object| object.name_any() == name) {
             apply(client, object, namespace).await?;
         }
         Ok(())

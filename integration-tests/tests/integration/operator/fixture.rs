@@ -49,7 +49,7 @@ pub(crate) async fn with_environment(
     with_options(purpose, &[], environment, body).await
 }
 
-/// [`with_system`], with this number of frontends and more arguments for them.
+/// [`with_system`], with this number of frontends and more arguments for them; `{namespace}` in one is the namespace.
 pub(crate) async fn with(
     purpose: &str,
     frontend_replicas: usize,
@@ -88,7 +88,9 @@ async fn start(
         namespace: Some(namespace.clone()),
         fusion_replicas: 2,
         frontend_replicas,
-        frontend_arguments: lease.iter().chain(arguments).map(|&argument| argument.to_owned()).collect(),
+        frontend_arguments: (lease.iter().chain(arguments))
+            .map(|argument| argument.replace("{namespace}", &namespace))
+            .collect(),
         environment,
     };
     let system = System::start(&supervisor(), programs().await?, &options).await?;

@@ -25,6 +25,7 @@ mod edits;
 mod elasticity;
 mod frontend_killed;
 mod fusion_down;
+mod fusion_endpoints;
 mod interfaces;
 mod leadership;
 mod neighbours;
