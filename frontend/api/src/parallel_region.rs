@@ -119,8 +119,8 @@ pub struct ParallelRegionStatus {
     /// Generation of the job in which the width was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// For autoscalers, which need one. Selects the pods of the channels while each channel has a PE of its own, so that
-    /// counting pods counts channels; otherwise no pod.
+    /// For autoscalers, which need one. Selects the pods of the channels while each channel has a PE of its own, so
+    /// that counting pods counts channels; otherwise no pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub selector: Option<String>,

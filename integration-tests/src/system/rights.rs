@@ -64,8 +64,8 @@ impl FrontendRights {
         self.give_in(client, namespace, LEASE).await
     }
 
-    /// Lets frontends watch the fusion service in `namespace`, for `--fusion-service-endpoints`: with the same Role as in
-    /// the namespace of the manifests.
+    /// Lets frontends watch the fusion service in `namespace`, for `--fusion-service-endpoints`: with the same Role as
+    /// in the namespace of the manifests.
     ///
     /// # Errors
     /// When the API server refuses it.

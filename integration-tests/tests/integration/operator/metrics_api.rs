@@ -35,8 +35,8 @@ pub(super) struct MetricsApi {
 }
 
 impl MetricsApi {
-    /// Runs `body` with one that the API server knows. It is taken away again however `body` ends: an API whose server is
-    /// gone spoils the discovery of everybody.
+    /// Runs `body` with one that the API server knows. It is taken away again however `body` ends: an API whose server
+    /// is gone spoils the discovery of everybody.
     pub(super) async fn with(namespace: &str, body: impl AsyncFnOnce(&Self) -> Result<()>) -> Result<()> {
         let client = control_plane().await?.client().await?;
         let values = Values::default();
