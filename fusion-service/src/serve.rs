@@ -69,6 +69,22 @@ pub struct ServeArgs {
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub max_seconds: u64,
 
+    /// How long a request may take to arrive, besides a second for each 8 MiB.
+    #[arg(long, env = "FUSION_REQUEST_SECONDS", default_value = "10", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub request_seconds: u64,
+
+    /// How long a caller may read nothing of its answer.
+    #[arg(long, env = "FUSION_UNREAD_SECONDS", default_value = "30", value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub unread_seconds: u64,
+
+    /// Memory for calls: what they send, that expanded, decoded and parsed, and texts that wait for their reader. A
+    /// call that finds too little is told to go to another replica. What compiling takes comes on top, once per worker.
+    #[arg(long, env = "FUSION_MEMORY_MIB", default_value = "1536", value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(16..=1 << 24))]
+    pub memory_mib: u64,
+
     /// Memory for what is remembered between calls.
     #[arg(long, env = "FUSION_CACHE_MIB", default_value = "1024", value_name = "MIB",
         value_parser = clap::value_parser!(u64).range(0..=1 << 24))]
@@ -147,6 +163,9 @@ impl ServeArgs {
             max_dry_runs: self.max_dry_runs,
             max_clients: self.max_clients,
             longest_call: Duration::from_secs(self.max_seconds),
+            arrival: Duration::from_secs(self.request_seconds),
+            stall: Duration::from_secs(self.unread_seconds),
+            memory_bytes: self.memory_mib << 20,
             cache_bytes: self.cache_mib << 20,
             drain: Duration::from_secs(self.drain_seconds),
             grace: Duration::from_secs(self.grace_seconds),
@@ -178,6 +197,7 @@ mod tests {
         let settings = settings(&[]);
         assert_eq!((settings.listen.port(), settings.http_listen, settings.tls.is_none()), (50051, None, true));
         assert_eq!((settings.longest_call, settings.cache_bytes), (Duration::from_secs(600), 1 << 30));
+        assert_eq!(settings.memory_bytes, 1536 << 20);
     }
 
     #[test]

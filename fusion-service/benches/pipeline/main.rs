@@ -13,6 +13,7 @@
 //! | `render` | all texts from the plan | AADL text |
 //! | `memcpy`, `sha256` | copying and hashing the same texts: what no compiler can do without | AADL text |
 //! | `resize` | one more channel of one region, from the compiled job | - |
+//! | `resize-together` | the same with the help of all cores | - |
 //! | `layout` | the layout of that job, encoded: what goes out with its plan | - |
 //! | `restore-and-resize` | the same from the bytes of a layout, with nothing at hand but the parsed application | - |
 //! | `restore` | a compiled job from the bytes of its layout | - |
@@ -26,8 +27,27 @@ use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use sha2::{Digest, Sha256};
 use std::hint::black_box;
-use streams_compiler::budget::Budget;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread;
+use streams_compiler::budget::{Budget, Cores};
 use streams_compiler::plan::{Compiled, InUse, Policy, resize, restore};
+
+/// All cores are idle.
+#[derive(Debug)]
+struct AllCores;
+
+impl Cores for AllCores {
+    fn share(&self, work: &(dyn Fn() + Sync)) {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        thread::scope(|scope| {
+            for _ in 1..cores {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
 
 /// Writes all documents and gives their size.
 fn render(job: &Compiled) -> u64 {
@@ -121,6 +141,14 @@ fn resizes(criterion: &mut Criterion, application: &Application, name: &str, job
     // Somebody waits for the answer, not for the memory to be given back.
     group(criterion, "resize", 0).bench_function(name, |bencher| {
         bencher.iter_batched(|| (), |()| again(black_box(job)), BatchSize::PerIteration);
+    });
+    let together = Budget { cores: Some(Arc::new(AllCores)), ..Budget::default() };
+    group(criterion, "resize-together", 0).bench_function(name, |bencher| {
+        let resized = |()| {
+            resize(black_box(job), black_box(&widths), Policy::Sticky, &InUse::default(), &together)
+                .expect("it is resized")
+        };
+        bencher.iter_batched(|| (), resized, BatchSize::PerIteration);
     });
     group(criterion, "layout", 0).bench_function(name, |bencher| {
         bencher.iter(|| black_box(job).layout().to_bytes());

@@ -2,7 +2,7 @@
 //!
 //! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it while it
 //! works. [`Limits`] bound sizes *before* memory is spent on them. [`Budget::check`] ends work that nobody waits for.
-//! [`Pace`] calls it rarely enough for inner loops.
+//! [`Pace`] calls it rarely enough for inner loops. [`Cores`] lend what nobody else needs meanwhile.
 
 use crate::error::Error;
 use std::fmt;
@@ -55,6 +55,15 @@ pub struct Budget {
     pub deadline: Option<Instant>,
     /// Says when the caller has gone away. Without one, the caller never does.
     pub cancellation: Option<Arc<dyn Cancellation>>,
+    /// Help with work that can be divided. Without it, all is done by the thread of the caller. The result is the same.
+    pub cores: Option<Arc<dyn Cores>>,
+}
+
+/// Lends cores that nobody else needs at the moment. Each program brings its own.
+pub trait Cores: fmt::Debug + Send + Sync {
+    /// Calls `work` here, and at the same time once for each core that is idle. Returns when all calls have returned.
+    /// The calls divide the work among themselves, so it does not matter how many there are.
+    fn share(&self, work: &(dyn Fn() + Sync));
 }
 
 /// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a
@@ -88,6 +97,14 @@ impl Budget {
         match self.deadline {
             Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
             _ => Ok(()),
+        }
+    }
+
+    /// Has `work` called here and by idle helpers, see [`Cores::share`].
+    pub(crate) fn share(&self, work: &(dyn Fn() + Sync)) {
+        match &self.cores {
+            Some(cores) => cores.share(work),
+            None => work(),
         }
     }
 

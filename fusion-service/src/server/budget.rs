@@ -6,6 +6,7 @@
 //!
 //! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
 
+use super::memory::Share;
 use std::future;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +24,15 @@ pub(crate) struct CallBudget {
     pub(crate) deadline: Option<Instant>,
     /// Cancelled when the caller has gone away, or the server shuts down.
     pub(crate) cancellation: CancellationToken,
+    /// The memory that the call has. It has it as long as somebody works on it, even if the caller has gone.
+    pub(crate) memory: Option<Arc<Share>>,
 }
 
 impl CallBudget {
     /// The same budget for the compiler.
     pub(crate) fn for_compiler(&self) -> Budget {
         let cancellation = Arc::new(Token(self.cancellation.clone()));
-        Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation) }
+        Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation), cores: None }
     }
 
     /// Waits until the deadline has passed or the call is cancelled. Returns which of the two.

@@ -1,8 +1,8 @@
 //! The layer around the service: it prepares every call and records how it ended.
 //!
 //! When the head of a request arrives, before its body is read, the layer gives the call a ticket, a deadline, a
-//! cancellation token and a span that continues the caller's trace. When the answer ends, in whatever way, it takes the
-//! ticket back and records method, status and duration.
+//! cancellation token and a span that continues the caller's trace; then it has the body taken in. When the answer
+//! ends, in whatever way, it takes ticket and memory back and records method, status and duration.
 //!
 //! Knows: HTTP heads and trailers, methods, admission. Must not know: messages.
 //!
@@ -10,14 +10,17 @@
 //! ended or its caller has gone, its token is cancelled and its computation ends. A call that is cancelled because the
 //! server shuts down gets a status that says so.
 
-use super::admission::{Admission, CallClass, Ticket};
+use super::admission::{Admission, Ticket};
+use super::answer::{AnswerBody, Held, Observer, Patience};
 use super::budget::CallBudget;
+use super::class::CallClass;
 use super::deadline::deadline;
 use super::errors::Failure;
+use super::intake::Intake;
+use super::memory::{Memory, Share};
 use super::metrics::Metrics;
-use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -37,11 +40,15 @@ use tracing::{Instrument, Span, field};
 #[derive(Clone)]
 pub(crate) struct Calls {
     pub(crate) admission: Admission,
+    pub(crate) memory: Memory,
+    pub(crate) intake: Intake,
     pub(crate) metrics: Arc<Metrics>,
     /// Bounds on sizes of every compilation.
     pub(crate) limits: Limits,
     /// The longest time a call may take.
     pub(crate) longest: Duration,
+    /// How long a caller may read nothing of its answer.
+    pub(crate) stall: Duration,
     /// Cancelled when calls in flight have to end.
     pub(crate) shutdown: CancellationToken,
     /// Calls in flight.
@@ -98,7 +105,7 @@ pub(crate) struct CallService<S> {
 
 impl<S> Service<http::Request<Body>> for CallService<S>
 where
-    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Send + 'static,
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = http::Response<Body>;
@@ -109,7 +116,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let Some((class, method)) = classify(request.uri().path()) else {
             return Box::pin(self.inner.call(request));
         };
@@ -124,20 +131,20 @@ where
                 return Box::pin(async { Ok(response) });
             }
         };
-        request.extensions_mut().insert(call.clone());
+        answer.patience.deadline = call.budget.deadline;
         let span = answer.span.clone();
-        let response = {
-            let _entered = span.enter();
-            self.inner.call(request)
-        };
+        // The one that is ready takes this call.
+        let spare = self.inner.clone();
+        let inner = mem::replace(&mut self.inner, spare);
+        let calls = self.calls.clone();
         Box::pin(
             async move {
                 let response = tokio::select! {
                     biased;
-                    response = response => response?,
-                    failure = call.ended() => call.status(&failure).into_http(),
+                    response = calls.answer(inner, call.clone(), request, &mut answer.memory) => response,
+                    failure = call.ended() => Err(failure),
                 };
-                Ok(answer.observe(response))
+                Ok(answer.observe(response.unwrap_or_else(|failure| call.status(&failure).into_http())))
             }
             .instrument(span),
         )
@@ -156,8 +163,33 @@ impl Calls {
             deadline(headers, now, self.longest).map_err(|message| Failure::malformed("grpc-timeout", message))?;
         let ticket = self.admission.enter(class)?;
         let cancellation = cancellation.token().clone();
-        let budget = CallBudget { limits: self.limits.clone(), deadline: Some(deadline), cancellation };
+        let budget = CallBudget { limits: self.limits.clone(), deadline: Some(deadline), cancellation, memory: None };
         Ok((Call { class, budget, shutdown: self.shutdown.clone(), metrics: Arc::clone(&self.metrics) }, ticket))
+    }
+
+    /// Takes the request in and has the service answer it. `memory` gets what the call has taken.
+    async fn answer<S>(
+        &self,
+        mut service: S,
+        mut call: Call,
+        request: http::Request<Body>,
+        memory: &mut Option<Arc<Share>>,
+    ) -> Result<http::Response<Body>, Failure>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+        S::Future: Send + 'static,
+    {
+        let mut share = self.memory.share(call.class);
+        let busy = || self.admission.overloaded(call.class).into();
+        let (mut request, decode) = self.intake.receive(call.class, request, &mut share, busy).await?;
+        let share = Arc::new(share);
+        *memory = Some(Arc::clone(&share));
+        call.budget.memory = Some(share);
+        request.extensions_mut().insert(call);
+        match self.intake.begin(decode, service.call(request)).await? {
+            Ok(response) => Ok(response),
+            Err(never) => match never {},
+        }
     }
 }
 
@@ -181,7 +213,9 @@ struct PendingAnswer {
     metrics: Arc<Metrics>,
     /// Not set before the status was sent.
     code: Option<Code>,
+    patience: Patience,
     ticket: Option<Ticket>,
+    memory: Option<Arc<Share>>,
     cancellation: DropGuard,
     _in_flight: TaskTrackerToken,
 }
@@ -206,7 +240,9 @@ impl PendingAnswer {
             span,
             metrics: Arc::clone(&calls.metrics),
             code: None,
+            patience: Patience { deadline: None, stall: calls.stall },
             ticket: None,
+            memory: None,
             cancellation: calls.shutdown.child_token().drop_guard(),
             _in_flight: calls.in_flight.token(),
         }
@@ -215,13 +251,23 @@ impl PendingAnswer {
     /// Follows the answer to its end.
     fn observe(mut self, response: http::Response<Body>) -> http::Response<Body> {
         self.note(response.headers());
-        response.map(|inner| Body::new(ObservedBody { inner, answer: self }))
+        response.map(|body| {
+            let (ticket, memory) = (self.ticket.take(), self.memory.take());
+            let ended = self.cancellation.token().clone();
+            Body::new(AnswerBody::new(Held::new(body, ticket, memory), self.patience, ended, self))
+        })
     }
+}
 
+impl Observer for PendingAnswer {
     fn note(&mut self, headers: &http::HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
             self.code = Some(status.code());
         }
+    }
+
+    fn fail(&mut self, code: Code) {
+        self.code = Some(code);
     }
 }
 
@@ -234,42 +280,6 @@ impl Drop for PendingAnswer {
         self.span.record("rpc.grpc.status_code", code as i32);
         let _entered = self.span.enter();
         tracing::info!(code = name(code), seconds = took.as_secs_f64(), "answered");
-    }
-}
-
-/// The body of an answer. It notes the status that ends it.
-struct ObservedBody {
-    inner: Body,
-    answer: PendingAnswer,
-}
-
-impl http_body::Body for ObservedBody {
-    type Data = bytes::Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = Pin::new(&mut self.inner).poll_frame(context);
-        match &frame {
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    self.answer.note(trailers);
-                }
-            }
-            Poll::Ready(Some(Err(status))) => self.answer.code = Some(status.code()),
-            Poll::Ready(None) | Poll::Pending => {}
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

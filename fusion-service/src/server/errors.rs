@@ -40,6 +40,10 @@ pub(crate) enum Failure {
     },
     /// Too many requests of this class.
     Overloaded(Overloaded),
+    /// The body of the request arrives more slowly than it may.
+    SlowRequest,
+    /// The answer was not read for longer than it may be kept.
+    UnreadAnswer,
     /// The server is shutting down. The caller should use another replica.
     ShuttingDown,
     /// A defect of the compiler: it panicked, or its results contradict each other (rule service-17). Details are in
@@ -113,6 +117,8 @@ impl Failure {
                 let message = "too many requests wait already; try another replica";
                 Status::with_error_details(Code::ResourceExhausted, message, details)
             }
+            Self::SlowRequest => Status::deadline_exceeded("the request arrives too slowly"),
+            Self::UnreadAnswer => Status::deadline_exceeded("the answer was not read in time"),
             Self::ShuttingDown => {
                 let mut details = ErrorDetails::new();
                 details.set_retry_info(Some(Duration::ZERO));
@@ -282,6 +288,8 @@ mod tests {
                 Some("OTHER_COMPILER"),
             ),
             (Failure::Overloaded(overloaded), Code::ResourceExhausted, Some("OVERLOADED")),
+            (Failure::SlowRequest, Code::DeadlineExceeded, None),
+            (Failure::UnreadAnswer, Code::DeadlineExceeded, None),
             (Failure::ShuttingDown, Code::Unavailable, None),
             (Failure::Defect(""), Code::Internal, None),
         ];

@@ -29,6 +29,10 @@ pub(crate) struct Metrics {
     lookups: Family<Labels<2>, Counter>,
     cached_bytes: Family<Labels<1>, Gauge>,
     rendered_bytes: Counter,
+    memory_limit: Gauge,
+    memory_taken: Family<Labels<1>, Gauge>,
+    memory_waiting: Family<Labels<1>, Gauge>,
+    memory_refused: Family<Labels<1>, Counter>,
 }
 
 /// From a cached plan to a submission of the largest job.
@@ -58,6 +62,10 @@ impl Metrics {
             lookups: Family::default(),
             cached_bytes: Family::default(),
             rendered_bytes: Counter::default(),
+            memory_limit: Gauge::default(),
+            memory_taken: Family::default(),
+            memory_waiting: Family::default(),
+            memory_refused: Family::default(),
         };
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         let r = &mut metrics.registry;
@@ -76,6 +84,13 @@ impl Metrics {
         r.register_with_unit("cache", "Estimated size of the caches", Unit::Bytes, metrics.cached_bytes.clone());
         let help = "Bytes of AADL documents rendered";
         r.register_with_unit("rendered", help, Unit::Bytes, metrics.rendered_bytes.clone());
+        let help = "Memory that calls may take together";
+        r.register_with_unit("call_memory_limit", help, Unit::Bytes, metrics.memory_limit.clone());
+        let help = "Memory that calls have taken";
+        r.register_with_unit("call_memory", help, Unit::Bytes, metrics.memory_taken.clone());
+        r.register("call_memory_queue_depth", "Calls waiting for memory", metrics.memory_waiting.clone());
+        let help = "Calls refused because there was no memory for them";
+        r.register("call_memory_refused_calls", help, metrics.memory_refused.clone());
         metrics
     }
 
@@ -111,6 +126,22 @@ impl Metrics {
 
     pub(crate) fn refused(&self, class: &'static str) {
         self.refused.get_or_create(&[("class", class)]).inc();
+    }
+
+    pub(crate) fn memory_limit(&self, bytes: u64) {
+        self.memory_limit.set(signed(bytes));
+    }
+
+    pub(crate) fn memory_taken(&self, class: &'static str, bytes: u64) {
+        self.memory_taken.get_or_create(&[("class", class)]).set(signed(bytes));
+    }
+
+    pub(crate) fn memory_waiting(&self, class: &'static str, count: usize) {
+        self.memory_waiting.get_or_create(&[("class", class)]).set(signed(count as u64));
+    }
+
+    pub(crate) fn memory_refused(&self, class: &'static str) {
+        self.memory_refused.get_or_create(&[("class", class)]).inc();
     }
 
     pub(crate) fn count_defect(&self) {

@@ -1,15 +1,18 @@
 //! The compiler as a gRPC service (`streams.fusion.v1`), for any number of equal replicas.
 //!
 //! ```text
-//! connection -> call (ticket from admission) -> service -> methods (request, cache)
-//!                                                       -> worker (permit from admission) -> compiler
+//! connection -> call (ticket from admission) -> intake (memory)
+//!            -> service -> methods (request, cache)
+//!                       -> worker (permit from admission) -> compiler
 //! ```
 //!
 //! * `connections` bounds the number of connections. `call` is a layer around every call: it reads how long the caller
-//!   waits (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left.
+//!   waits (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is
+//!   the body of its answer, which a caller may read slowly.
+//! * `intake` reads what a call sends, and expands it; `memory` bounds what calls take for that.
 //! * `service` gives calls to workers, `methods` computes the answers there, `render` sends texts.
 //! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
-//! * `admission` bounds the number of calls and puts resizes first; `cache` keeps results that the next call is likely
+//! * `admission` bounds the number of calls and puts resizes first, by their `class`; `cache` keeps results that the next call is likely
 //!   to need, by the `digest` of what they are made from.
 //! * `compiler` is the trait that the server needs, `library` implements it with the crate `streams_compiler`. The
 //!   compiler runs on workers, never on the threads of the runtime.
@@ -27,16 +30,20 @@
 pub mod direct;
 
 mod admission;
+mod answer;
 mod budget;
 mod cache;
 mod call;
+mod class;
 mod compiler;
 mod connections;
 mod deadline;
 mod digest;
 mod errors;
 mod health;
+mod intake;
 mod library;
+mod memory;
 mod methods;
 mod metrics;
 mod render;
@@ -48,13 +55,16 @@ mod tests;
 
 pub use settings::{Settings, TlsSettings};
 
-use admission::{Admission, Capacity, PerClass};
+use admission::{Admission, Capacity};
 use anyhow::Context as _;
 use cache::{CacheSizes, Caches};
 use call::{CallLayer, Calls};
+use class::PerClass;
 use compiler::Compiler;
 use health::Health;
+use intake::Intake;
 use library::Library;
+use memory::Memory;
 use methods::Methods;
 use metrics::Metrics;
 use service::Service;
@@ -143,9 +153,12 @@ impl Server {
         };
         let calls = Calls {
             admission: Admission::new(capacity, Arc::clone(&metrics)),
+            memory: Memory::new(settings.memory_bytes, Arc::clone(&metrics)),
+            intake: Intake::new(settings.workers.get(), settings.arrival, Arc::clone(&metrics)),
             metrics: Arc::clone(&metrics),
             limits: settings.limits.clone(),
             longest: settings.longest_call,
+            stall: settings.stall,
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
         };

@@ -12,8 +12,9 @@
 //! Invariants: a stream has at most [`BUFFERED`] bytes and a full channel in memory; a text is as long as announced, or
 //! the stream ends with an error.
 
-use super::admission::{Admission, CallClass};
+use super::admission::Admission;
 use super::budget::CallBudget;
+use super::class::CallClass;
 use super::compiler::{Compiler, Measure};
 use super::errors::Failure;
 use super::metrics::Metrics;
@@ -36,6 +37,8 @@ const BATCH: u64 = 1 << 20;
 const BUFFERED: usize = 4 << 20;
 /// Messages in the channel.
 pub(crate) const UNREAD: usize = 8;
+/// Most bytes of text that a stream has in memory: beside what waits, the channel, and a chunk that is being written.
+pub(crate) const MOST_UNREAD: u64 = (BUFFERED + (UNREAD + 2) * CHUNK) as u64;
 
 /// A PE to be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,6 +34,12 @@ pub struct Settings {
     pub max_clients: NonZeroUsize,
     /// The longest time a call may take, whatever its caller's deadline.
     pub longest_call: Duration,
+    /// How long a request may take to arrive, besides a second for each 8 MiB.
+    pub arrival: Duration,
+    /// How long a caller may read nothing of its answer.
+    pub stall: Duration,
+    /// Bytes of memory for calls: what they send, and what is decoded and parsed of it.
+    pub memory_bytes: u64,
     /// Bytes of memory for the caches.
     pub cache_bytes: u64,
     /// After a request to stop: how long the server takes calls as before, while load balancers learn that it will be

@@ -9,6 +9,7 @@
 //! * `document` writes a PE, `operator` an operator in it, `tuple_type` a tuple type;
 //! * `fragments` are parts of the text that documents have in common: those of the job, of operators
 //!   (`operator_fragments`), and of their channels (`channels`);
+//! * `measuring` makes ids of many documents on several threads;
 //! * `hashing_writer` makes both ids while it passes text on; `value` is what it can write;
 //! * `escape` is text inside XML;
 //! * `difference` finds where two documents differ, and whether a running PE can observe it.
@@ -26,6 +27,7 @@ mod element;
 mod escape;
 mod fragments;
 mod hashing_writer;
+mod measuring;
 mod operator;
 mod operator_fragments;
 mod tuple_type;
@@ -34,6 +36,7 @@ mod vocabulary;
 
 pub use difference::{Difference, DifferenceKind, Key, PathElement, differences};
 pub use document::WriteError;
+pub(crate) use measuring::Measuring;
 
 use crate::budget::Budget;
 use crate::elements::Elements;

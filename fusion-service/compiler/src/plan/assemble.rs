@@ -4,7 +4,7 @@ use super::change::Prior;
 use super::element::{PodNeeds, pod_needs, processing_elements};
 use super::request::{BoundRequest, CheckedFusion, Request, ResolvedFusion, Source, warnings};
 use super::{COMPILER, Compiled, Plan, PlannedConsistentRegion, PlannedRegion, consistent, placement};
-use crate::aadl::{Measure, Writer};
+use crate::aadl::{Measure, Measuring, Writer};
 use crate::budget::Budget;
 use crate::elements::{Elements, InUse, PriorPorts};
 use crate::error::{Error, Problems};
@@ -12,7 +12,8 @@ use crate::fuser::{self, AutomaticFusion, Graph, Partition, Pe, PeId};
 use crate::topology::Topology;
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A job whose PEs and ports have numbers.
 pub(super) struct Assembled<'b> {
@@ -32,6 +33,9 @@ pub(super) struct Grouping {
     /// The figures of automatic fusion, if it computed the number now.
     pub(super) automatic: Option<AutomaticFusion>,
 }
+
+/// The parts of a plan that come from its PEs and not from their documents.
+type ConsistentRegionsAndNeeds = (Vec<PlannedConsistentRegion>, Vec<PodNeeds>);
 
 /// Fuses a new job.
 pub(super) fn from_scratch(
@@ -76,23 +80,38 @@ impl Assembled<'_> {
     pub(super) fn finish(self, source: &Source, request: &Arc<Request>, budget: &Budget) -> Result<Compiled, Error> {
         let before = self.prior.job().map(|predecessor| (&predecessor.job.writer, predecessor.generations));
         let writer = Writer::new(&self.elements, &request.job_name, request.job_id, before, budget);
+        // What pods need does not depend on the documents: one helper sees to it while others measure.
+        let needs = OnceLock::new();
         let measured = writer.and_then(|writer| {
             let known = |position| Some(self.prior.job()?.unchanged(position)?.measure());
-            let measures = writer.measure_all(&self.elements, known, budget)?;
+            let measures = match Measuring::new(&writer, &self.elements, known, budget) {
+                None => writer.measure_all(&self.elements, known, budget)?,
+                Some(measuring) => {
+                    let begun = AtomicBool::new(false);
+                    budget.share(&|| {
+                        if !begun.swap(true, Ordering::Relaxed) {
+                            let _ = needs.set(self.consistent_regions_and_needs());
+                        }
+                        measuring.work();
+                    });
+                    measuring.finish()?
+                }
+            };
             Ok((writer, measures))
         });
+        let needs = needs.into_inner().unwrap_or_else(|| self.consistent_regions_and_needs());
         let mut problems = Problems::default();
         match problems.keep(measured)? {
-            Some((writer, measures)) => self.with_measures(source, request, writer, &measures, budget),
+            Some((writer, measures)) => self.complete(source, request, writer, &measures, needs?, budget),
             None => {
-                problems.keep(self.consistent_regions_and_needs())?;
+                problems.keep(needs)?;
                 Err(Error::Rejected(problems.into_vec()))
             }
         }
     }
 
     /// The parts of the plan besides the documents: consistent regions, and what the pods of PEs need.
-    fn consistent_regions_and_needs(&self) -> Result<(Vec<PlannedConsistentRegion>, Vec<PodNeeds>), Error> {
+    fn consistent_regions_and_needs(&self) -> Result<ConsistentRegionsAndNeeds, Error> {
         let mut problems = Problems::default();
         let regions = problems.keep(consistent::consistent_regions(&self.elements, &self.bound.bindings))?;
         let needs = problems.keep(pod_needs(&self.elements, &self.prior.open(&self.elements)))?;
@@ -109,7 +128,19 @@ impl Assembled<'_> {
         measures: &[Measure],
         budget: &Budget,
     ) -> Result<Compiled, Error> {
-        let (consistent_regions, needs) = self.consistent_regions_and_needs()?;
+        let needs = self.consistent_regions_and_needs()?;
+        self.complete(source, request, writer, measures, needs, budget)
+    }
+
+    fn complete(
+        self,
+        source: &Source,
+        request: &Arc<Request>,
+        writer: Writer,
+        measures: &[Measure],
+        (consistent_regions, needs): ConsistentRegionsAndNeeds,
+        budget: &Budget,
+    ) -> Result<Compiled, Error> {
         let Self { bound, elements, automatic_count, automatic, prior } = self;
         let unchanged = |position| prior.job().and_then(|predecessor| predecessor.unchanged(position));
         let mut list = processing_elements(&elements, unchanged, measures, needs, budget)?;

@@ -16,6 +16,7 @@
 //! longer than its caller waits; a panic ends one request and no other.
 
 use super::budget::CallBudget;
+use super::class::{CallClass, PerClass};
 use super::errors::{Failure, Overloaded};
 use super::metrics::Metrics;
 use std::collections::VecDeque;
@@ -24,67 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 
 #[cfg(test)]
 mod tests;
 
 /// How often a waiting class is passed over before it is next.
 const PATIENCE: u32 = 8;
-
-/// Kinds of work, the most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum CallClass {
-    /// A running job waits for it.
-    Resize,
-    /// Short work: the second half of a resize or of a submission.
-    Render,
-    /// Needed once for a job, and the longest work.
-    Submit,
-    /// Nothing waits for it but the caller.
-    DryRun,
-}
-
-impl CallClass {
-    pub(crate) const ALL: [Self; 4] = [Self::Resize, Self::Render, Self::Submit, Self::DryRun];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Resize => "resize",
-            Self::Render => "render",
-            Self::Submit => "submit",
-            Self::DryRun => "dry_run",
-        }
-    }
-}
-
-/// A value per class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PerClass<T> {
-    pub(crate) resize: T,
-    pub(crate) render: T,
-    pub(crate) submit: T,
-    pub(crate) dry_run: T,
-}
-
-impl<T> PerClass<T> {
-    fn of(&self, class: CallClass) -> &T {
-        match class {
-            CallClass::Resize => &self.resize,
-            CallClass::Render => &self.render,
-            CallClass::Submit => &self.submit,
-            CallClass::DryRun => &self.dry_run,
-        }
-    }
-
-    fn of_mut(&mut self, class: CallClass) -> &mut T {
-        match class {
-            CallClass::Resize => &mut self.resize,
-            CallClass::Render => &mut self.render,
-            CallClass::Submit => &mut self.submit,
-            CallClass::DryRun => &mut self.dry_run,
-        }
-    }
-}
 
 /// How many threads work and how many requests are accepted at once.
 #[derive(Clone, Debug)]
@@ -152,10 +99,15 @@ impl Admission {
         let mut state = self.shared.lock();
         if state.tickets.of(class) >= self.shared.capacity.tickets.of(class) {
             self.shared.metrics.refused(class.name());
-            return Err(Overloaded { retry_after: state.retry_after(class, self.shared.capacity.workers) });
+            return Err(state.overloaded(class, self.shared.capacity.workers));
         }
         *state.tickets.of_mut(class) += 1;
         Ok(Ticket { shared: Arc::clone(&self.shared), class })
+    }
+
+    /// Says when it is likely that a call for which something is missing will find it.
+    pub(crate) fn overloaded(&self, class: CallClass) -> Overloaded {
+        self.shared.lock().overloaded(class, self.shared.capacity.workers)
     }
 
     /// Waits for a worker and lets it do `work` on a thread of its own. Returns early if the budget ends. Work that has
@@ -175,8 +127,9 @@ impl Admission {
         self.shared.metrics.stage("queue", queued_at.elapsed());
         let inner = budget.for_compiler();
         let span = tracing::Span::current();
+        let memory = budget.memory.clone();
         let thread = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let (_permit, _memory) = (permit, memory);
             inner.check()?;
             span.in_scope(|| work(&inner))
         });
@@ -184,17 +137,7 @@ impl Admission {
             joined = thread => joined,
             error = budget.ended() => return Err(error.into()),
         };
-        joined.unwrap_or_else(|error| {
-            if !error.is_panic() {
-                // The runtime is shutting down.
-                return Err(Failure::ShuttingDown);
-            }
-            let payload = error.into_panic();
-            let text = payload.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            tracing::error!(panic = text, "the compiler panicked");
-            Err(Failure::Defect("panic"))
-        })
+        joined.unwrap_or_else(|error| Err(ended_thread(error)))
     }
 
     /// Waits for a worker. Dropping the future leaves the queue.
@@ -238,6 +181,18 @@ impl Admission {
     pub(crate) fn working(&self) -> PerClass<usize> {
         self.shared.lock().working
     }
+}
+
+/// The failure of a call whose thread did not come to its end (rule service-17).
+pub(crate) fn ended_thread(error: JoinError) -> Failure {
+    let Ok(payload) = error.try_into_panic() else {
+        // The runtime is shutting down.
+        return Failure::ShuttingDown;
+    };
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    tracing::error!(panic = text, "the compiler panicked");
+    Failure::Defect("panic")
 }
 
 impl SharedAdmission {
@@ -311,14 +266,14 @@ impl State {
         }
     }
 
-    /// The time after which the accepted work of this class and of more urgent ones is probably done.
-    fn retry_after(&self, class: CallClass, workers: usize) -> Duration {
+    /// With the time after which the accepted work of this class and of more urgent ones is probably done.
+    fn overloaded(&self, class: CallClass, workers: usize) -> Overloaded {
         let ahead: f64 = CallClass::ALL
             .into_iter()
             .filter(|other| *other <= class)
             .map(|other| *self.tickets.of(other) as f64 * self.typical.of(other))
             .sum();
-        Duration::from_secs_f64((ahead / workers.max(1) as f64).clamp(0.2, 30.0))
+        Overloaded { retry_after: Duration::from_secs_f64((ahead / workers.max(1) as f64).clamp(0.2, 30.0)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plan and Explain: they answer as the real calls do, have no effects, and get a worker after all other calls.
 
 use super::*;
-use crate::server::admission::PerClass;
+use crate::server::class::PerClass;
 use crate::server::library::Library;
 use std::collections::BTreeSet;
 use streams_compiler::error::code;

@@ -1,7 +1,7 @@
 //! Which calls get a worker, when the worker is free again, and which calls are refused.
 
 use super::*;
-use crate::server::admission::PerClass;
+use crate::server::class::PerClass;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tonic::Code;

@@ -6,6 +6,7 @@ mod dry_run;
 mod library;
 mod life;
 mod load;
+mod memory;
 mod tls;
 pub(crate) mod toy;
 
@@ -52,6 +53,9 @@ fn settings() -> Settings {
         max_dry_runs: count(8),
         max_clients: count(1024),
         longest_call: Duration::from_secs(600),
+        arrival: LONG,
+        stall: LONG,
+        memory_bytes: 1536 << 20,
         cache_bytes: 1 << 30,
         drain: Duration::ZERO,
         grace: Duration::from_secs(25),

@@ -2,6 +2,7 @@
 
 mod channel_counts;
 mod errors;
+mod helpers;
 mod layouts;
 mod placements;
 mod resizes;

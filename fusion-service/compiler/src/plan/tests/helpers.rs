@@ -1,0 +1,87 @@
+//! Cores make a compilation faster and nothing else.
+
+use super::super::{Compiled, FusionOption, InUse, Policy, Request, resize, submit};
+use super::{request, source, submitted, texts};
+use crate::budget::{Budget, Cores, Limits};
+use crate::error::{Error, Stage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use streams_test_support::application::Sketch;
+
+/// Always has so many idle cores.
+#[derive(Debug)]
+struct Threads {
+    count: usize,
+    asked: AtomicUsize,
+}
+
+impl Cores for Threads {
+    fn share(&self, work: &(dyn Fn() + Sync)) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        thread::scope(|scope| {
+            for _ in 0..self.count {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+}
+
+fn helped(count: usize, limits: Limits) -> (Budget, Arc<Threads>) {
+    let threads = Arc::new(Threads { count, asked: AtomicUsize::new(0) });
+    (Budget { cores: Some(Arc::<Threads>::clone(&threads)), ..Budget::with_limits(limits) }, threads)
+}
+
+fn sketch() -> Sketch {
+    Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 300).parallel("Q", 20)
+}
+
+fn wider(job: &Compiled, budget: &Budget) -> Result<Compiled, Error> {
+    resize(job, &[("P".to_owned(), 301)], Policy::Sticky, &InUse::default(), budget)
+}
+
+#[test]
+fn plans_and_texts_are_the_same_with_any_number_of_helpers() {
+    for fusion in [FusionOption::Legacy, FusionOption::Manual(10)] {
+        let job = submitted(&sketch(), fusion.clone());
+        let expected = wider(&job, &Budget::default()).unwrap();
+        for count in [0, 1, 3, 16] {
+            let (budget, threads) = helped(count, Limits::default());
+            let again = submit(&source(&sketch()), &request(fusion.clone()), &budget).unwrap();
+            assert_eq!(again.plan(), job.plan());
+            let found = wider(&job, &budget).unwrap();
+            assert_eq!(found.plan(), expected.plan(), "{fusion:?}, {count} helpers");
+            assert_eq!(found.layout().to_bytes(), expected.layout().to_bytes());
+            assert!(threads.asked.load(Ordering::Relaxed) >= 2, "nobody was asked for help");
+            assert_eq!(texts(&found), texts(&expected));
+        }
+    }
+}
+
+#[test]
+fn problems_are_the_same_with_helpers() {
+    let job = submitted(&sketch(), FusionOption::Legacy);
+    let bytes: u64 = wider(&job, &Budget::default()).unwrap().plan().elements.iter().map(|e| e.bytes).sum();
+    for aadl_bytes in [bytes, bytes - 1, bytes / 2] {
+        let limits = Limits { aadl_bytes, ..Limits::default() };
+        let alone = wider(&job, &Budget::with_limits(limits.clone())).map(|job| job.plan().clone());
+        let (budget, _) = helped(3, limits);
+        assert_eq!(wider(&job, &budget).map(|job| job.plan().clone()), alone);
+        assert_eq!(alone.is_ok(), aadl_bytes == bytes);
+    }
+    let unwritable = Request { job_name: "a\u{1}b".to_owned(), ..Request::default() };
+    let unwritable = Arc::new(unwritable);
+    let alone = submit(&source(&sketch()), &unwritable, &Budget::default()).unwrap_err();
+    assert_eq!(submit(&source(&sketch()), &unwritable, &helped(3, Limits::default()).0).unwrap_err(), alone);
+    let Error::Rejected(problems) = alone else { panic!("{alone:?}") };
+    assert_eq!(problems[0].stage, Stage::Aadl);
+}
+
+#[test]
+fn nobody_is_asked_to_help_with_little() {
+    let (budget, threads) = helped(3, Limits::default());
+    let small = Sketch::row(&["S", "P", "T"]).parallel("P", 3);
+    submit(&source(&small), &request(FusionOption::Legacy), &budget).unwrap();
+    assert_eq!(threads.asked.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,222 @@
+//! Memory: what calls take of it, whom it is refused, and that callers who are slow give it back.
+
+use super::*;
+use crate::server::class::PerClass;
+use crate::server::memory::SMALL;
+use prost::Message;
+use std::time::Duration;
+use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::codec::CompressionEncoding;
+use tonic_types::StatusExt;
+
+const MIB: usize = 1 << 20;
+
+/// A resize that brings a layout of so many bytes.
+fn large_resize(job: &str, bytes: usize) -> pb::ResizeRequest {
+    let mut layout = b"layout ".to_vec();
+    layout.resize(bytes, b'x');
+    full_resize(job, "1 1", &layout, 2)
+}
+
+/// Calls until it is answered: a machine that does much else may be too slow for the short times of a test.
+async fn sooner_or_later(mut call: impl AsyncFnMut() -> Result<(), Status>) {
+    soon(async { while call().await.is_err() {} }).await;
+}
+
+/// The server has nothing of any call.
+async fn released(replica: &Replica) {
+    eventually("all memory was given back", || replica.server.calls.memory.taken().0 == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_large_resizes_stays_within_the_memory_and_lets_small_ones_through() {
+    let bytes = 12 * SMALL;
+    let replica = replica(Settings { memory_bytes: bytes, workers: count(4), ..settings() }).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("restore");
+    let mut flood = JoinSet::new();
+    let large = large_resize("large", 3 * MIB);
+    for _ in 0..40 {
+        let (mut client, large) = (replica.client().await, large.clone());
+        flood.spawn(async move { soon(client.resize(large)).await.map(drop) });
+    }
+    // Others find no memory, and are not kept waiting for what may take long.
+    let mut refused = 0;
+    while refused < 20 {
+        let status = soon(flood.join_next()).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
+        assert!(status.get_details_retry_info().unwrap().retry_delay.unwrap() >= Duration::from_millis(100));
+        refused += 1;
+    }
+    eventually("large ones are worked on", || replica.gate.begun().iter().any(|step| step == "restore large")).await;
+    // A small one is not refused.
+    let resize = {
+        let mut client = client.clone();
+        tokio::spawn(async move { soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.map(drop) })
+    };
+    eventually("the small one is taken in", || {
+        resize.is_finished() || replica.server.calls.admission.waiting().resize > 0
+    })
+    .await;
+    replica.gate.release("restore");
+    resize.await.unwrap().unwrap();
+    let mut answered = 0;
+    while let Some(ended) = soon(flood.join_next()).await {
+        match ended.unwrap() {
+            Ok(()) => answered += 1,
+            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status}"),
+        }
+    }
+    assert!(answered > 0);
+    released(&replica).await;
+    let (_, most) = replica.server.calls.memory.taken();
+    assert!(most <= bytes && most > bytes / 2, "{most} of {bytes}");
+    let (_, metrics) = replica.page("/metrics").await;
+    for line in [
+        format!("fusion_call_memory_limit_bytes {bytes}"),
+        r#"fusion_call_memory_bytes{class="resize"} 0"#.to_owned(),
+        r#"fusion_call_memory_queue_depth{class="resize"} 0"#.to_owned(),
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "no '{line}' in\n{metrics}");
+    }
+    assert!(metrics.contains(r#"fusion_call_memory_refused_calls_total{class="resize"}"#), "{metrics}");
+    // Large ones were decoded elsewhere.
+    assert!(metrics.contains(r#"fusion_stage_duration_seconds_count{stage="decode"}"#), "{metrics}");
+    client.resize(large).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_submissions_leave_memory_for_resizes() {
+    let replica = replica(Settings { memory_bytes: 12 * SMALL, workers: count(4), ..settings() }).await;
+    replica.gate.hold("parse");
+    let mut flood = JoinSet::new();
+    for number in 0..8 {
+        let mut client = replica.client().await;
+        let adl = format!("1 1 {number}{}", " ".repeat(3 * MIB));
+        flood.spawn(async move { submit(&mut client, "large", &adl).await.map(drop) });
+    }
+    // Four fit; the others are told so.
+    for _ in 0..4 {
+        let status = soon(flood.join_next()).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+    let mut client = replica.client().await;
+    let resize = tokio::spawn(async move { soon(client.resize(large_resize("job", MIB))).await.map(drop) });
+    eventually("a resize is worked on", || replica.server.calls.admission.working().resize == 1).await;
+    replica.gate.release("parse");
+    resize.await.unwrap().unwrap();
+    while flood.join_next().await.is_some() {}
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_messages_are_refused_before_they_are_decoded() {
+    let bytes = 2 * SMALL;
+    let replica = replica(Settings { memory_bytes: bytes, ..settings() }).await;
+    let plain = replica.client().await;
+    let zstd = replica.client().await.send_compressed(CompressionEncoding::Zstd);
+    let gzip = replica.client().await.send_compressed(CompressionEncoding::Gzip);
+    let widths =
+        |count| pb::ResizeRequest { widths: vec![pb::RegionWidth::default(); count], ..large_resize("job", 10) };
+    let ids = pb::ResizeRequest { pe_ids_in_use: vec![1; 1_200_000], ..large_resize("job", 10) };
+    let cases = [
+        ("more entries than there is memory for", plain.clone(), widths(150_000)),
+        ("numbers", plain.clone(), ids),
+        ("a few bytes that become many", zstd.clone(), large_resize("job", 20 * MIB)),
+        ("the same with gzip", gzip.clone(), large_resize("job", 20 * MIB)),
+        ("a few bytes that become many entries", zstd, widths(150_000)),
+        ("larger than all memory", plain, large_resize("job", 20 * MIB)),
+    ];
+    for (name, client, request) in cases {
+        assert!(request.encoded_len() < 192 * MIB);
+        let status = soon(client.max_encoding_message_size(usize::MAX).resize(request)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{name}: {status}");
+        let violations = status.get_details_bad_request().unwrap().field_violations;
+        assert!(violations[0].description.contains("memory"), "{name}: {violations:?}");
+        released(&replica).await;
+        let (_, most) = replica.server.calls.memory.taken();
+        assert!(most <= bytes, "{name}: {most}");
+    }
+    // Both compressions, when they are honest.
+    for mut client in [gzip, replica.client().await.send_compressed(CompressionEncoding::Zstd)] {
+        soon(client.resize(large_resize("job", MIB))).await.unwrap();
+    }
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_does_not_end_gives_back_its_memory() {
+    let arrival = Duration::from_millis(300);
+    let replica = replica(Settings { arrival, max_resizes: count(1), ..settings() }).await;
+    // The message is there, but not the end of the request.
+    let (messages, unsent) = tokio::sync::mpsc::channel(1);
+    messages.send(large_resize("slow", MIB)).await.unwrap();
+    let path = http::uri::PathAndQuery::from_static("/streams.fusion.v1.FusionService/Resize");
+    let mut raw = tonic::client::Grpc::new(replica.channel().await);
+    raw.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<pb::ResizeRequest, pb::ResizeResponse>::default();
+    let request = tonic::Request::new(ReceiverStream::new(unsent));
+    let status = soon(raw.client_streaming(request, path, codec)).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, "the request arrives too slowly"));
+    drop(messages);
+    released(&replica).await;
+    assert_eq!(replica.server.calls.admission.working(), PerClass::default());
+    // Its ticket is free, too.
+    eventually("the call has ended", || replica.server.calls.in_flight.is_empty()).await;
+    let mut client = replica.client().await;
+    sooner_or_later(async || client.resize(large_resize("next", 10)).await.map(drop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_nobody_reads_holds_nothing_for_long() {
+    let stall = Duration::from_secs(1);
+    let replica = replica(Settings { stall, workers: count(1), max_renders: count(1), ..settings() }).await;
+    let mut client = replica.client().await;
+    // One text that is larger than what may wait in memory, so that rendering waits for the reader.
+    let adl = "2 40000000";
+    let layout = submit(&mut client, "job", adl).await.unwrap().layout;
+    released(&replica).await;
+    // The caller has room for little that it has not read.
+    let url = format!("http://{}", replica.server.address);
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap();
+    let channel = endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap();
+    let mut slow = FusionServiceClient::new(channel).max_decoding_message_size(64 << 20);
+    let mut stream = soon(slow.render(render_request("job", adl, &layout, &[0, 1]))).await.unwrap().into_inner();
+    released(&replica).await;
+    replica.idle().await;
+    // Its ticket is free while the caller could still read.
+    let small = submit(&mut client, "small", "1 10").await.unwrap().layout;
+    sooner_or_later(async || texts(&mut client, render_request("small", "1 10", &small, &[0])).await.map(drop)).await;
+    let end = soon(async {
+        loop {
+            match stream.message().await {
+                Ok(Some(_)) => {}
+                other => return other,
+            }
+        }
+    });
+    assert_eq!(end.await.unwrap_err().code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_for_an_answer_is_not_taken_for_one_who_does_not_read() {
+    let stall = Duration::from_secs(2);
+    let replica = replica(Settings { stall, workers: count(1), ..settings() }).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 10").await.unwrap().layout;
+    replica.gate.hold("render");
+    let reading = {
+        let mut client = client.clone();
+        tokio::spawn(async move { texts(&mut client, render_request("job", "1 10", &layout, &[0])).await })
+    };
+    replica.begun("render job").await;
+    let began = Instant::now();
+    eventually("it could have been taken away", || began.elapsed() > 2 * stall).await;
+    replica.gate.release("render");
+    assert_eq!(reading.await.unwrap().unwrap().len(), 1);
+}
