@@ -12,8 +12,8 @@
 //! * `intake` reads what a call sends, and expands it; `memory` bounds what calls take for that.
 //! * `service` gives calls to workers, `methods` computes the answers there, `render` sends texts.
 //! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
-//! * `admission` bounds the number of calls and puts resizes first, by their `class`; `cache` keeps results that the next call is likely
-//!   to need, by the `digest` of what they are made from.
+//! * `admission` bounds the number of calls and puts resizes first, by their `class`; `cache` keeps results that the
+//!   next call is likely to need, by the `digest` of what they are made from.
 //! * `compiler` is the trait that the server needs, `library` implements it with the crate `streams_compiler`. The
 //!   compiler runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.

@@ -2,8 +2,8 @@
 //!
 //! The documents are cut into chunks, which helpers take one after the other. A document does not depend on who
 //! measures it, and measures are put together in order, so the result is that of one thread. Everything that is not a
-//! plain success is left to [`Writer::measure_all`]: it goes through all documents in order and says what is wrong, so that
-//! no problem depends on which helper met it.
+//! plain success is left to [`Writer::measure_all`]: it goes through all documents in order and says what is wrong, so
+//! that no problem depends on which helper met it.
 //!
 //! Knows: chunks of documents. Must not know: how many helpers there are, threads.
 
