@@ -5,6 +5,7 @@
 use crate::fusion;
 use crate::fusion_endpoints::ServicePort;
 use crate::settings::{BundleSettings, JobSettings, PodSettings, seconds};
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use streams_kubernetes::client::CallOptions;
 use streams_kubernetes::leadership::LeaseOptions;
 use streams_kubernetes::watch::Scope;
 use streams_process::telemetry;
+use streams_process::tls::{ClientFiles, Connector, Pair};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,6 +88,9 @@ pub(crate) struct RunOptions {
     pub(crate) fusion_service_endpoints: Option<ServicePort>,
 
     #[command(flatten)]
+    pub(crate) fusion_tls: FusionTls,
+
+    #[command(flatten)]
     pub(crate) endpoints: Endpoints,
 
     #[command(flatten)]
@@ -105,6 +110,47 @@ pub(crate) struct RunOptions {
 
     #[command(flatten, next_help_heading = "Logs")]
     pub(crate) telemetry: telemetry::Options,
+}
+
+/// How the fusion service is trusted. The files are read again when they change.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "TLS to the fusion service")]
+pub(crate) struct FusionTls {
+    /// Certificates of those who may sign the fusion service's certificate (PEM). Not given: plain text
+    #[arg(long, env = "STREAMS_FUSION_SERVICE_TLS_CA", value_name = "FILE")]
+    pub(crate) fusion_service_tls_ca: Option<PathBuf>,
+
+    /// Name that its certificate is for. Default: the host of the first --fusion-service
+    #[arg(
+        long,
+        env = "STREAMS_FUSION_SERVICE_TLS_SERVER_NAME",
+        requires = "fusion_service_tls_ca",
+        value_name = "NAME"
+    )]
+    pub(crate) fusion_service_tls_server_name: Option<String>,
+
+    /// Certificate chain of the frontend (PEM), for a fusion service that asks its callers for one
+    #[arg(long, env = "STREAMS_FUSION_SERVICE_TLS_CERT", value_name = "FILE",
+          requires_all = ["fusion_service_tls_ca", "fusion_service_tls_key"])]
+    pub(crate) fusion_service_tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM)
+    #[arg(long, env = "STREAMS_FUSION_SERVICE_TLS_KEY", value_name = "FILE", requires = "fusion_service_tls_cert")]
+    pub(crate) fusion_service_tls_key: Option<PathBuf>,
+}
+
+impl FusionTls {
+    /// Reads the files, if TLS is wanted. `addresses` are those of `--fusion-service`.
+    fn connector(&self, addresses: &[String]) -> anyhow::Result<Option<Connector>> {
+        let Some(authority) = self.fusion_service_tls_ca.clone() else { return Ok(None) };
+        // The options allow neither without the other.
+        let pair = self.fusion_service_tls_cert.clone().zip(self.fusion_service_tls_key.clone());
+        let pair = pair.map(|(certificate, key)| Pair { certificate, key });
+        let host = || addresses.first().and_then(|address| address.rsplit_once(':')).map(|(host, _)| host);
+        let name = self.fusion_service_tls_server_name.as_deref().or_else(host).unwrap_or_default();
+        let name = name.trim_start_matches("http://").trim_matches(['[', ']']);
+        Connector::new(ClientFiles { authority, pair }, name).context("TLS to the fusion service").map(Some)
+    }
 }
 
 /// What is listened on.
@@ -200,14 +246,18 @@ impl RunOptions {
     }
 
     /// How the fusion service is called.
-    pub(crate) fn fusion(&self) -> fusion::ClientOptions {
-        fusion::ClientOptions {
+    ///
+    /// # Errors
+    /// Certificates cannot be read.
+    pub(crate) fn fusion(&self) -> anyhow::Result<fusion::ClientOptions> {
+        Ok(fusion::ClientOptions {
+            tls: self.fusion_tls.connector(&self.fusion_services)?,
             submit_deadline: self.time_outs.submit_call_seconds,
             resize_deadline: self.time_outs.resize_call_seconds,
             hedge_after: self.time_outs.resize_hedge_seconds,
             render_deadline: self.time_outs.render_call_seconds,
             ..fusion::ClientOptions::new(self.fusion_services.clone())
-        }
+        })
     }
 
     /// Name of this replica.
@@ -257,6 +307,25 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn half_of_tls_is_refused_and_files_are_named() {
+        let ca = ["--fusion-service-tls-ca", "/nowhere/ca"];
+        let table: [&[&str]; 4] = [
+            &["--fusion-service-tls-server-name", "n"],
+            &["--fusion-service-tls-cert", "c", "--fusion-service-tls-key", "k"],
+            &[ca[0], ca[1], "--fusion-service-tls-cert", "c"],
+            &[ca[0], ca[1], "--fusion-service-tls-key", "k"],
+        ];
+        for arguments in table {
+            let parsed = Arguments::try_parse_from(["streams-frontend"].iter().chain(arguments));
+            let error = parsed.unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{arguments:?}");
+        }
+        let error = run(&ca).fusion().unwrap_err();
+        assert!(format!("{error:#}").contains("/nowhere/ca"), "{error:#}");
+        assert!(run(&[]).fusion().unwrap().tls.is_none());
     }
 
     #[test]

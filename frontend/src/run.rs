@@ -100,7 +100,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
     });
 
-    let mut fusion = options.fusion();
+    let mut fusion = options.fusion()?;
     if let Some(service) = options.fusion_service_endpoints.clone() {
         let (told, endpoints) = latest::channel(Vec::new());
         fusion.endpoints = Some(endpoints);

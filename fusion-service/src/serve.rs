@@ -3,7 +3,7 @@
 //! Knows: options and their defaults, [`Settings`]. Must not know: what the server does with them.
 
 use crate::options::LimitArguments;
-use crate::server::{self, Settings, TlsSettings};
+use crate::server::{self, Settings};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 use streams_process::telemetry::{self, Program, Telemetry};
+use streams_process::tls::{Pair, ServerFiles};
 use tokio::runtime;
 
 /// This program in logs and traces.
@@ -100,7 +101,7 @@ pub struct ServeArgs {
         value_parser = clap::value_parser!(u64).range(0..=3_600))]
     pub grace_seconds: u64,
 
-    /// Certificate chain of the server (PEM). Not given: plain text.
+    /// Certificate chain of the server (PEM), read again when it changes, as all of these files. Not given: plain text.
     #[arg(long, env = "FUSION_TLS_CERT", requires = "tls_key", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
@@ -169,7 +170,10 @@ impl ServeArgs {
             cache_bytes: self.cache_mib << 20,
             drain: Duration::from_secs(self.drain_seconds),
             grace: Duration::from_secs(self.grace_seconds),
-            tls: tls.map(|(certificate, key)| TlsSettings { certificate, key, client_ca: self.tls_client_ca.clone() }),
+            tls: tls.map(|(certificate, key)| ServerFiles {
+                pair: Pair { certificate, key },
+                client_authority: self.tls_client_ca.clone(),
+            }),
             limits: self.limits.limits(),
         }
     }
@@ -203,7 +207,8 @@ mod tests {
     #[test]
     fn tls_has_its_files() {
         let tls = settings(&["--tls-cert", "c", "--tls-key", "k", "--tls-client-ca", "a"]).tls.unwrap();
-        assert_eq!((tls.certificate, tls.key, tls.client_ca), ("c".into(), "k".into(), Some("a".into())));
+        let pair = Pair { certificate: "c".into(), key: "k".into() };
+        assert_eq!(tls, ServerFiles { pair, client_authority: Some("a".into()) });
     }
 
     #[test]

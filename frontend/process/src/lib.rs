@@ -2,8 +2,10 @@
 //!
 //! * [`telemetry`]: logs, and traces that cross processes.
 //! * [`pages`]: `/metrics`, `/healthz` and `/readyz` over plain HTTP.
+//! * [`tls`]: TLS with certificates that are replaced while a program runs.
 //!
-//! Knows: tracing, OpenTelemetry, HTTP. Must not know: what a program does.
+//! Knows: tracing, OpenTelemetry, HTTP, TLS. Must not know: what a program does.
 
 pub mod pages;
 pub mod telemetry;
+pub mod tls;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_process::telemetry;
+use streams_process::tls::Connector;
 use streams_proto::fusion::v1::{Blob, Compilation, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
 use tokio::time::Instant;
 use tonic::Request;
@@ -21,6 +22,8 @@ pub struct ClientOptions {
     pub addresses: Vec<String>,
     /// Replicas that somebody watches; while it knows of any, they count instead of the addresses.
     pub endpoints: Option<Endpoints>,
+    /// Whom to trust, and who to be; plain text if not set.
+    pub tls: Option<Connector>,
     /// A submission.
     pub submit_deadline: Duration,
     /// A resize.
@@ -39,6 +42,7 @@ impl ClientOptions {
         Self {
             addresses,
             endpoints: None,
+            tls: None,
             submit_deadline: Duration::from_secs(60),
             resize_deadline: Duration::from_secs(30),
             hedge_after: Duration::from_secs(1),
@@ -58,7 +62,8 @@ pub struct Client {
 impl Client {
     /// A client; connects when first used.
     pub fn new(options: ClientOptions) -> Self {
-        let replicas = Arc::new(Replicas::new(options.addresses.iter().cloned(), options.endpoints.clone()));
+        let replicas =
+            Arc::new(Replicas::new(options.addresses.iter().cloned(), options.endpoints.clone(), options.tls.clone()));
         Self { replicas, options: Arc::new(options) }
     }
 

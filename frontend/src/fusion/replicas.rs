@@ -7,15 +7,18 @@
 //! first needed and kept; resizes have their own, so that the texts of a submission are not in front of them.
 
 use super::preference::{Candidate, bound, preferred};
+use hyper_util::rt::TokioIo;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use streams_process::tls::Connector;
 use tokio::sync::{Notify, watch as latest};
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{self, Channel};
+use tower::service_fn;
 
 /// How long a resolved name is believed.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -51,6 +54,7 @@ pub type Endpoints = latest::Receiver<Vec<Endpoint>>;
 pub(super) struct Replicas {
     names: Vec<String>,
     told: Option<Endpoints>,
+    tls: Option<Connector>,
     replicas: Mutex<BTreeMap<SocketAddr, Arc<Replica>>>,
     /// Somebody resolves the names again and again.
     is_followed: AtomicBool,
@@ -123,14 +127,24 @@ impl Drop for Chosen {
 }
 
 impl Replica {
-    fn new(address: SocketAddr) -> Result<Self, String> {
+    fn new(address: SocketAddr, tls: Option<&Connector>) -> Result<Self, String> {
         let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
             .map_err(|error| format!("{address}: {error}"))?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        let (resizes, others) = (endpoint.connect_lazy(), endpoint.connect_lazy());
+        let connection = || match tls {
+            None => endpoint.connect_lazy(),
+            Some(tls) => {
+                let tls = tls.clone();
+                endpoint.connect_with_connector_lazy(service_fn(move |_| {
+                    let tls = tls.clone();
+                    async move { tls.connect(address).await.map(TokioIo::new) }
+                }))
+            }
+        };
+        let (resizes, others) = (connection(), connection());
         Ok(Self {
             address,
             resizes,
@@ -159,13 +173,17 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Replicas {
     /// The replicas that are told, else those behind `host:port` addresses; `http://` in front is allowed.
-    pub(super) fn new(addresses: impl IntoIterator<Item = String>, told: Option<Endpoints>) -> Self {
+    pub(super) fn new(
+        addresses: impl IntoIterator<Item = String>,
+        told: Option<Endpoints>,
+        tls: Option<Connector>,
+    ) -> Self {
         let names = addresses
             .into_iter()
             .map(|a| a.trim_start_matches("http://").trim_end_matches('/').to_owned())
             .filter(|a| !a.is_empty())
             .collect();
-        Self { names, told, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
+        Self { names, told, tls, replicas: Mutex::default(), is_followed: AtomicBool::new(false), doubt: Notify::new() }
     }
 
     /// Chooses a replica for a call about this application, one that was not tried if possible.
@@ -234,7 +252,7 @@ impl Replicas {
         for Endpoint { address, is_terminating } in told.iter() {
             let replica = match replicas.entry(*address) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Arc::new(Replica::new(*address)?)),
+                Entry::Vacant(new) => new.insert(Arc::new(Replica::new(*address, self.tls.as_ref())?)),
             };
             replica.is_terminating.store(*is_terminating, Ordering::Relaxed);
         }
@@ -270,7 +288,7 @@ impl Replicas {
             match replicas.entry(address) {
                 Entry::Occupied(known) => known.get().is_terminating.store(false, Ordering::Relaxed),
                 Entry::Vacant(new) => {
-                    new.insert(Arc::new(Replica::new(address)?));
+                    new.insert(Arc::new(Replica::new(address, self.tls.as_ref())?));
                 }
             }
         }
@@ -303,7 +321,7 @@ mod tests {
     use super::*;
 
     fn two() -> Arc<Replicas> {
-        Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()], None))
+        Arc::new(Replicas::new(["127.0.0.1:1".to_owned(), "http://127.0.0.1:2/".to_owned()], None, None))
     }
 
     async fn ask(replicas: &Arc<Replicas>, tried: &BTreeSet<SocketAddr>) -> Chosen {
@@ -353,7 +371,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_without_address_is_an_error() {
-        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()], None));
+        let replicas = Arc::new(Replicas::new(["does-not-exist.invalid:1".to_owned()], None, None));
         let error = replicas.choose(b"a", Lane::Others, &BTreeSet::new()).await;
         assert!(error.unwrap_err().contains("does-not-exist.invalid"), "names the name");
     }
@@ -361,7 +379,7 @@ mod tests {
     #[tokio::test]
     async fn replicas_that_are_told_count_and_names_while_none_is() {
         let (tell, told) = latest::channel(Vec::new());
-        let replicas = Arc::new(Replicas::new(["127.0.0.1:9".to_owned()], Some(told)));
+        let replicas = Arc::new(Replicas::new(["127.0.0.1:9".to_owned()], Some(told), None));
         let port = async |replicas: &Arc<Replicas>| ask(replicas, &BTreeSet::new()).await.address().port();
         assert_eq!(port(&replicas).await, 9, "nobody knows of any yet");
         let endpoint = |(port, is_terminating)| Endpoint { address: ([127, 0, 0, 1], port).into(), is_terminating };

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use streams_process::tls::{Acceptor, ClientFiles, Connector, Pair, ServerFiles};
 use streams_proto::fusion::v1::fusion_service_server::{FusionService, FusionServiceServer};
 use streams_proto::fusion::v1::render_response::{Part, Start};
 use streams_proto::fusion::v1::{
@@ -301,4 +302,40 @@ async fn a_text_that_is_not_the_announced_one_is_refused() {
     let (client, _) = client_of(&[Behaviour::Corrupt]).await;
     let error = texts(&client, vec![0]).await.unwrap_err();
     assert!(matches!(error, FusionError::Internal(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn replicas_are_called_over_tls_by_who_trusts_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let pair = |who: &str| {
+        let file = |ending: &str| directory.path().join(format!("{who}.{ending}"));
+        let signed = rcgen::generate_simple_self_signed(["fusion-service".to_owned()]).unwrap();
+        let pair = Pair { certificate: file("pem"), key: file("key") };
+        std::fs::write(&pair.certificate, signed.cert.pem()).unwrap();
+        std::fs::write(&pair.key, signed.signing_key.serialize_pem()).unwrap();
+        pair
+    };
+    let (own, other) = (pair("own"), pair("other"));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let service = ScriptedReplica { behaviour: Behaviour::Good, calls: Arc::default() };
+    let service = FusionServiceServer::new(service).accept_compressed(CompressionEncoding::Zstd);
+    let acceptor = Acceptor::new(ServerFiles { pair: own.clone(), client_authority: None }).unwrap();
+    let incoming = acceptor.accept(TcpListenerStream::new(listener));
+    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+
+    let call = async |authority: Option<&Pair>| {
+        let mut options = ClientOptions::new(vec![address.clone()]);
+        options.tls = authority.map(|pair| {
+            let files = ClientFiles { authority: pair.certificate.clone(), pair: None };
+            Connector::new(files, "fusion-service").unwrap()
+        });
+        // Those who do not trust each other go on trying.
+        options.submit_deadline = Duration::from_secs(if authority == Some(&own) { 30 } else { 1 });
+        Client::new(options).submit(submission()).await
+    };
+    call(Some(&own)).await.unwrap();
+    let error = call(Some(&other)).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("certificate"), "{error}");
+    call(None).await.unwrap_err();
 }

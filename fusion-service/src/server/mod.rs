@@ -53,7 +53,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use settings::{Settings, TlsSettings};
+pub use settings::Settings;
 
 use admission::{Admission, Capacity};
 use anyhow::Context as _;
@@ -74,6 +74,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_process::pages::{Pages, Readiness};
+use streams_process::tls::Acceptor;
 use streams_proto::fusion::v1::fusion_service_server::{FusionServiceServer, SERVICE_NAME};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -83,7 +84,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::codec::CompressionEncoding;
 use tonic::service::LayerExt;
-use tonic::transport::{Certificate, Identity, Server as Transport, ServerTlsConfig};
+use tonic::transport::Server as Transport;
 
 /// Bytes of the largest request: an ADL and a layout of the largest size each, and the other fields.
 const LARGEST_REQUEST: usize = 192 << 20;
@@ -136,7 +137,7 @@ impl Server {
             .await
             .with_context(|| format!("cannot listen on {}", settings.listen))?;
         let address = listener.local_addr()?;
-        let tls = settings.tls.as_ref().map(tls).transpose()?;
+        let tls = settings.tls.clone().map(Acceptor::new).transpose().context("TLS")?;
         let secure = tls.is_some();
 
         let metrics = Arc::new(Metrics::new());
@@ -172,14 +173,20 @@ impl Server {
             .max_decoding_message_size(LARGEST_REQUEST);
         let stop_accepting = CancellationToken::new();
         let incoming = connections::accept(listener, settings.max_clients.get());
-        let router = transport(settings, tls)?
+        let router = transport(settings)
             .add_service(CallLayer(calls.clone()).named_layer(fusion))
             .add_service(health.service())
             .add_service(reflection().build_v1()?)
             // grpcurl before 1.9.
-            .add_service(reflection().build_v1alpha()?)
-            .serve_with_incoming_shutdown(incoming, stop_accepting.clone().cancelled_owned());
-        let grpc = tokio::spawn(async move { router.await.context("gRPC") });
+            .add_service(reflection().build_v1alpha()?);
+        let stop = stop_accepting.clone().cancelled_owned();
+        let grpc = tokio::spawn(async move {
+            let served = match tls {
+                None => router.serve_with_incoming_shutdown(incoming, stop).await,
+                Some(tls) => router.serve_with_incoming_shutdown(tls.accept(incoming), stop).await,
+            };
+            served.context("gRPC")
+        });
 
         let stop_http = CancellationToken::new();
         let mut http = None;
@@ -258,8 +265,8 @@ fn readiness(serving: bool) -> Readiness {
     Readiness { ready: serving, text: if serving { "ready\n" } else { "draining\n" }.to_owned() }
 }
 
-fn transport(settings: &Settings, tls: Option<ServerTlsConfig>) -> anyhow::Result<Transport> {
-    let transport = Transport::builder()
+fn transport(settings: &Settings) -> Transport {
+    Transport::builder()
         .max_concurrent_streams(256)
         .http2_max_header_list_size(16 << 10)
         // An ADL should not crawl in by 64 KiB a round trip.
@@ -268,22 +275,7 @@ fn transport(settings: &Settings, tls: Option<ServerTlsConfig>) -> anyhow::Resul
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         // For health and reflection; calls of the service itself have ended before.
-        .timeout(settings.longest_call + Duration::from_secs(1));
-    match tls {
-        None => Ok(transport),
-        Some(tls) => transport.tls_config(tls).context("TLS"),
-    }
-}
-
-fn tls(files: &TlsSettings) -> anyhow::Result<ServerTlsConfig> {
-    let read = |path: &Path| fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let mut tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(read(&files.certificate)?, read(&files.key)?))
-        .timeout(Duration::from_secs(10));
-    if let Some(ca) = &files.client_ca {
-        tls = tls.client_ca_root(Certificate::from_pem(read(ca)?));
-    }
-    Ok(tls)
+        .timeout(settings.longest_call + Duration::from_secs(1))
 }
 
 /// Only what is served here: the descriptor set has the whole contract.

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 use streams_compiler::budget::Limits;
+use streams_process::tls::ServerFiles;
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -47,20 +48,8 @@ pub struct Settings {
     pub drain: Duration,
     /// After that: how long calls in flight may go on before they are cancelled.
     pub grace: Duration,
-    /// Certificates; plain text if not set.
-    pub tls: Option<TlsSettings>,
+    /// Files with certificates, read again when they change; plain text if not set.
+    pub tls: Option<ServerFiles>,
     /// Bounds on the size of a job.
     pub limits: Limits,
-}
-
-/// Files with certificates (PEM).
-#[derive(Clone, Debug)]
-pub struct TlsSettings {
-    /// Certificate chain of the server.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// Certificates of those who may sign callers' certificates. If set, a caller without such a certificate is
-    /// refused.
-    pub client_ca: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
 //! TLS, with and without certificates of callers.
 
 use super::*;
-use crate::server::TlsSettings;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::fs;
+use streams_process::tls::{Pair, ServerFiles};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -40,7 +40,7 @@ async fn only_callers_with_a_certificate_are_answered() {
     let (certificate, key) = authority.sign(ExtendedKeyUsagePurpose::ServerAuth);
     let (certificate, key, ca) =
         (file("cert.pem", &certificate), file("key.pem", &key), file("ca.pem", &authority.pem()));
-    let tls = TlsSettings { certificate, key, client_ca: Some(ca) };
+    let tls = ServerFiles { pair: Pair { certificate, key }, client_authority: Some(ca) };
     let replica = replica(Settings { tls: Some(tls), ..settings() }).await;
     let port = replica.server.address.port();
 
@@ -66,7 +66,8 @@ async fn only_callers_with_a_certificate_are_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_cannot_be_read_are_named() {
-    let tls = TlsSettings { certificate: "/nowhere/c".into(), key: "/nowhere/k".into(), client_ca: None };
+    let pair = Pair { certificate: "/nowhere/c".into(), key: "/nowhere/k".into() };
+    let tls = ServerFiles { pair, client_authority: None };
     let error = Server::start(&Settings { tls: Some(tls), ..settings() }, Toy::default()).await.err().unwrap();
     assert!(format!("{error:#}").contains("/nowhere/c"), "{error:#}");
 }
