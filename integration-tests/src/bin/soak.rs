@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use integration_tests::soak::crash_points::{self, Blow, Operation, Watches};
 use integration_tests::soak::load::{self, Shape};
-use integration_tests::soak::{declarations, report, resizes};
+use integration_tests::soak::{declarations, elasticity, report, resizes};
 use integration_tests::system::Programs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,7 +32,10 @@ use streams_control_plane::stop;
   cargo soak crash-points --operation grow --late 2000
                                                    one operation, while all that watches tell comes two seconds late
   cargo soak load                                  300 jobs in 12 namespaces, a job of 1,000 PEs, a hostile tenant
-  cargo soak load --jobs 0 --pes 10000 --resizes 0 one job of 10,000 PEs only")]
+  cargo soak load --jobs 0 --pes 10000 --resizes 0 one job of 10,000 PEs only
+  cargo soak elasticity                            latencies, then 10 requests a second for 100 jobs, for 10 minutes
+  cargo soak elasticity --jobs 0 --large-requests 0
+                                                   only the latencies of the sample job")]
 struct Arguments {
     #[command(subcommand)]
     name: Name,
@@ -52,6 +55,9 @@ enum Name {
     /// Many jobs at once and large ones, beside a bare client that writes the same objects; a tenant beside a hostile
     /// one
     Load(Load),
+    /// Requests to the elasticity API: alone, beside submissions, to a large job; then many for many jobs, while callers
+    /// leave and replicas die
+    Elasticity(Elasticity),
 }
 
 #[derive(clap::Args, Debug)]
@@ -184,6 +190,49 @@ struct Load {
     report: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+struct Elasticity {
+    /// Requests to the sample job, one after the other, alone and beside submissions; 0 for none.
+    #[arg(long, default_value_t = 200)]
+    requests: u16,
+    /// Requests to a large job; 0 for none.
+    #[arg(long, default_value_t = 4)]
+    large_requests: u16,
+    /// PEs of that job.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(6..=10_000))]
+    pes: u16,
+    /// Submissions at a time beside which the sample job is resized; 0 to leave this out.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(..=16))]
+    submissions: u8,
+    /// Operators of each of them.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(50..=5_000))]
+    operators: u16,
+    /// Jobs of the flood; 0 for none.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(..=1_000))]
+    jobs: u16,
+    /// Requests in a second.
+    #[arg(long, default_value_t = 10.0, value_parser = positive)]
+    per_second: f64,
+    /// How long requests are made.
+    #[arg(long, default_value_t = 10.0, value_name = "MINUTES", value_parser = positive)]
+    minutes: f64,
+    /// Mean time between two deaths of a replica of the fusion service.
+    #[arg(long, default_value_t = 15.0, value_name = "SECONDS", value_parser = positive)]
+    kill_every: f64,
+    /// Number from which widths, callers and deaths follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Longest time for each thing that is waited for.
+    #[arg(long, default_value_t = 30.0, value_name = "MINUTES", value_parser = positive)]
+    within: f64,
+    /// What else the machine does, for the report.
+    #[arg(long, default_value = "nothing", value_name = "TEXT")]
+    beside: String,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/elasticity.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
@@ -200,6 +249,7 @@ fn main() -> ExitCode {
         Name::Declarations(arguments) => soak_declarations(&arguments),
         Name::CrashPoints(arguments) => soak_crash_points(&arguments),
         Name::Load(arguments) => soak_load(&arguments),
+        Name::Elasticity(arguments) => soak_elasticity(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -307,6 +357,30 @@ async fn soak_load(arguments: &Load) -> Result<()> {
     };
     let outcome = load::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
     let page = load::report::page(&given(), &options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    match outcome.failures.as_slice() {
+        [] => Ok(()),
+        failures => bail!("{}", failures.join("; ")),
+    }
+}
+
+#[tokio::main]
+async fn soak_elasticity(arguments: &Elasticity) -> Result<()> {
+    let options = elasticity::ElasticityOptions {
+        requests: arguments.requests.into(),
+        large: (arguments.pes.into(), arguments.large_requests.into()),
+        background: (arguments.submissions.into(), arguments.operators.into()),
+        jobs: arguments.jobs.into(),
+        per_second: arguments.per_second,
+        duration: Duration::from_secs_f64(arguments.minutes * 60.0),
+        kill_every: Duration::from_secs_f64(arguments.kill_every),
+        seed: arguments.seed,
+        within: Duration::from_secs_f64(arguments.within * 60.0),
+        beside: arguments.beside.clone(),
+    };
+    let outcome = elasticity::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
+    let page = elasticity::report::page(&given(), &options, &outcome)?;
     report::write(&page, &arguments.report)?;
     println!("{page}\nWritten to {}.", arguments.report.display());
     match outcome.failures.as_slice() {

@@ -4,6 +4,7 @@
 //! * [`crash_points`] — kills a frontend at every write, and lets every call fail in every way;
 //! * [`declarations`] — writes every field of a spec, good and bad, in sequences, and judges what comes of it;
 //! * `deployed` — the services as they are deployed, for runs in many namespaces;
+//! * [`elasticity`] — requests to the elasticity API: how long they take, and what becomes of many of them;
 //! * [`faults`] — the faults that `resizes` injects;
 //! * [`figures`] — durations and percentiles;
 //! * [`load`] — many jobs and large ones at once beside a bare client, and tenants beside each other;
@@ -17,6 +18,7 @@ mod commit;
 pub mod crash_points;
 pub mod declarations;
 mod deployed;
+pub mod elasticity;
 pub mod faults;
 pub mod figures;
 pub mod load;

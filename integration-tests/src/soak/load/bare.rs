@@ -112,7 +112,7 @@ fn kept(kind: &str, object: &Value) -> u64 {
 }
 
 /// What a client would create: nothing that the API server adds, and no owner, whose uid would be another one.
-fn bare(mut object: Value) -> Value {
+pub(in crate::soak) fn bare(mut object: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -6,7 +6,7 @@
 //!   bare:    the objects that were there, written by a plain client
 //! ```
 
-mod bare;
+pub(super) mod bare;
 mod figures;
 mod phases;
 pub mod report;

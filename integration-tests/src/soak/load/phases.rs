@@ -291,7 +291,7 @@ impl Shape {
         u32::try_from(pes.saturating_sub(5).max(1)).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn widths(self) -> sample::Widths {
+    pub(in crate::soak) fn widths(self) -> sample::Widths {
         if self.clean == sample::Widths::default().clean {
             return sample::Widths::default();
         }
@@ -305,7 +305,7 @@ impl Shape {
         namespaces.iter().cloned().enumerate().map(move |(index, namespace)| (namespace, jobs_of(index) * pes))
     }
 
-    fn job(self, namespace: &str, number: usize) -> Job {
+    pub(in crate::soak) fn job(self, namespace: &str, number: usize) -> Job {
         let mut job = sample::job(namespace, &format!("load-{number}"));
         let widths = self.widths();
         let wanted = [(CLEAN, widths.clean), (SCORE, widths.score), (MODEL, widths.model)];

@@ -1,0 +1,113 @@
+//! One request after the other: how long until the generation is committed, and until it is rolled out.
+
+use super::background::submissions;
+use super::bare::Writes;
+use super::{ElasticityOptions, Shape};
+use crate::sample::CLEAN;
+use crate::soak::figures::Durations;
+use crate::system::System;
+use crate::system::job::ObservedJob;
+use anyhow::{Context as _, Result};
+use std::time::{Duration, Instant};
+use streams_control_plane::ControlPlane;
+use streams_control_plane::progress::Progress;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tonic::transport::Channel;
+
+/// How long requests to one job took.
+#[derive(Debug)]
+pub(super) struct Latency {
+    pub(super) shape: Shape,
+    /// Submissions at a time beside it, and operators of each.
+    pub(super) background: (usize, usize),
+    /// Submissions that were compiled meanwhile.
+    pub(super) submitted: usize,
+    pub(super) committed: Durations,
+    pub(super) rolled_out: Durations,
+    /// Objects that one request creates before the commit, and how long the bare client takes for them.
+    pub(super) bare: Option<(usize, Durations)>,
+}
+
+/// Measures it.
+pub(super) async fn measure(
+    control_plane: &ControlPlane,
+    system: System,
+    options: &ElasticityOptions,
+    shape: Shape,
+    times: usize,
+    background: (usize, usize),
+) -> Result<Latency> {
+    let client = control_plane.client().await?;
+    let namespace = control_plane.namespace("latency").await?;
+    let pes = shape.widths().processing_elements();
+    let progress = Progress::begin(format!("a job of {pes} PEs"));
+    let job = ObservedJob::create(&client, &shape.job(&namespace, 0)).await?;
+    job.settled(shape.widths(), options.within).await?;
+    progress.done();
+
+    let beside = if background.0 > 0 { format!(" beside {} submissions", background.0) } else { String::new() };
+    let progress = Progress::begin(format!("{times} requests{beside}"));
+    let mut latency = Latency {
+        shape,
+        background,
+        submitted: 0,
+        committed: Durations::default(),
+        rolled_out: Durations::default(),
+        bare: None,
+    };
+    let mut balancer = system.frontend()?.balancer().await?;
+    let submitted = std::sync::atomic::AtomicUsize::new(0);
+    let requests = async {
+        for number in 0..times {
+            let width = shape.clean + u32::from(number % 2 == 0);
+            let start = Instant::now();
+            ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
+            latency.committed.add(start.elapsed());
+            ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within).await?;
+            latency.rolled_out.add(start.elapsed());
+            progress.at(format!("{} done", number + 1));
+        }
+        anyhow::Ok(())
+    };
+    let beside = submissions(control_plane, system.bundles(), background, &submitted);
+    tokio::select! {
+        done = requests => done?,
+        error = beside => return Err(error.context("the submissions beside it")),
+    }
+    latency.submitted = submitted.into_inner();
+    progress.done();
+    if background.0 > 0 {
+        return Ok(latency);
+    }
+
+    // What one more request creates; the bare client does the same when nobody else is there.
+    let before = Writes::there(&job).await?;
+    let width = shape.clean + u32::from(times % 2 == 0);
+    ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
+    let writes = Writes::since(&job, &before).await?;
+    ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within).await?;
+    drop(system);
+    let progress = Progress::begin("the bare client");
+    let mut durations = Durations::default();
+    for _ in 0..times.min(20) {
+        let namespace = control_plane.namespace("bare").await?;
+        durations.add(writes.write(&client, &namespace).await?);
+    }
+    progress.done();
+    latency.bare = Some((writes.count(), durations));
+    Ok(latency)
+}
+
+async fn ask(
+    balancer: &mut ElasticityServiceClient<Channel>,
+    job: &ObservedJob,
+    width: u32,
+    wait_for: WaitFor,
+    within: Duration,
+) -> Result<()> {
+    let mut request = tonic::Request::new(job.resize_request(&[(CLEAN, width)], wait_for));
+    request.set_timeout(within);
+    balancer.resize(request).await.with_context(|| format!("width {width}, {wait_for:?}"))?;
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! The elasticity API as load balancers use it: how long a request takes, alone and beside submissions, compared with a
+//! client that only writes the same objects; and many requests for many jobs, some of whose callers leave, while
+//! replicas of the fusion service die.
+//!
+//! ```text
+//!   latency:  one request after the other      figures of it, and what a bare client needs for the objects
+//!   flood:    requests at a fixed rate         each answer with its reason; afterwards nothing may be forgotten
+//! ```
+//!
+//! Knows: what a caller sees, and the objects of a job. Must not know: how the operator gets there.
+
+mod background;
+mod bare;
+mod flood;
+mod latency;
+pub mod report;
+
+use self::flood::Flooded;
+use self::latency::Latency;
+use super::deployed::as_deployed;
+use super::load::Shape;
+use super::memory::Memory;
+use crate::system::Programs;
+use anyhow::Result;
+use std::time::{Duration, Instant};
+use streams_api::crds;
+use streams_control_plane::ControlPlane;
+use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+
+/// Pods that fit on one of kwok's nodes.
+const PODS_PER_NODE: u32 = 500;
+
+/// Options of a run.
+#[derive(Debug, Clone)]
+pub struct ElasticityOptions {
+    /// Requests to the sample job, alone and beside submissions; 0: this is left out.
+    pub requests: usize,
+    /// PEs of a large job, and requests to it; 0: this is left out.
+    pub large: (usize, usize),
+    /// Submissions at a time beside which the sample job is resized, and operators of each; 0: this is left out.
+    pub background: (usize, usize),
+    /// Jobs of the flood; 0: this is left out.
+    pub jobs: usize,
+    /// Requests in a second.
+    pub per_second: f64,
+    /// How long requests are made.
+    pub duration: Duration,
+    /// Mean time between two deaths of a replica of the fusion service.
+    pub kill_every: Duration,
+    /// Seed of widths, callers and deaths.
+    pub seed: u64,
+    /// Longest time for each thing that is waited for.
+    pub within: Duration,
+    /// What else the machine did.
+    pub beside: String,
+}
+
+/// What a run has measured.
+#[derive(Debug, Default)]
+pub struct ElasticityOutcome {
+    latencies: Vec<Latency>,
+    flooded: Option<Flooded>,
+    /// What went wrong.
+    pub failures: Vec<String>,
+    took: Duration,
+    commit: String,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The run cannot begin. Later failures are in the result.
+pub async fn run(
+    supervisor: &Supervisor,
+    options: &ElasticityOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<ElasticityOutcome> {
+    let commit = super::commit::commit();
+    let programs = Programs::build(supervisor).await?;
+    let start = Instant::now();
+    let progress = Progress::begin("control plane");
+    let pods = (options.jobs * flood::MOST_PODS).max(options.large.0 * 2);
+    let cluster = streams_control_plane::Options {
+        crds: crds::crds()?,
+        nodes: u16::try_from(pods / PODS_PER_NODE as usize + 2)?,
+        pods_per_node: PODS_PER_NODE,
+        ..streams_control_plane::Options::default()
+    };
+    let control_plane = ControlPlane::start(supervisor, &cluster).await?;
+    progress.done();
+    let mut outcome = ElasticityOutcome { commit, ..ElasticityOutcome::default() };
+    let everything = async {
+        let run = Run { supervisor, programs: &programs, control_plane: &control_plane, options };
+        for (shape, times, background) in options.latencies() {
+            match run.latency(shape, times, background).await {
+                Ok(latency) => outcome.latencies.push(latency),
+                Err(error) => outcome.failures.push(format!("requests to a job of width {}: {error:#}", shape.clean)),
+            }
+        }
+        if options.jobs > 0 {
+            match run.flood().await {
+                Ok(flooded) => {
+                    outcome.failures.extend(flooded.failures());
+                    outcome.flooded = Some(flooded);
+                }
+                Err(error) => outcome.failures.push(format!("many jobs: {error:#}")),
+            }
+        }
+    };
+    tokio::select! {
+        () = everything => {}
+        () = stop => {}
+    }
+    outcome.took = start.elapsed();
+    control_plane.stop().await?;
+    Ok(outcome)
+}
+
+impl ElasticityOptions {
+    /// The jobs that are resized alone: shape, requests, and submissions beside them with operators of each.
+    fn latencies(&self) -> Vec<(Shape, usize, (usize, usize))> {
+        let sample = Shape::many(1, 1);
+        let mut all = vec![(sample, self.requests, (0, 0))];
+        if self.background.0 > 0 {
+            all.push((sample, self.requests, self.background));
+        }
+        all.push((Shape::large(self.large.0.max(6)), if self.large.0 > 0 { self.large.1 } else { 0 }, (0, 0)));
+        all.retain(|(_, times, _)| *times > 0);
+        all
+    }
+}
+
+struct Run<'a> {
+    supervisor: &'a Supervisor,
+    programs: &'a Programs,
+    control_plane: &'a ControlPlane,
+    options: &'a ElasticityOptions,
+}
+
+impl Run<'_> {
+    async fn latency(&self, shape: Shape, times: usize, background: (usize, usize)) -> Result<Latency> {
+        let system = as_deployed(self.supervisor, self.programs, self.control_plane).await?;
+        latency::measure(self.control_plane, system, self.options, shape, times, background).await
+    }
+
+    async fn flood(&self) -> Result<Flooded> {
+        let system = as_deployed(self.supervisor, self.programs, self.control_plane).await?;
+        flood::measure(self.control_plane, &system, self.options, Memory::default()).await
+    }
+}
