@@ -9,7 +9,7 @@
 //! | [`host_pool`] | writes the status of host pools |
 //! | [`unserved`] | writes the status of exports, imports and consistent regions |
 //! | [`owner`] | says which job and namespace a key belongs to, so that they share workers fairly |
-//! | [`newborn`] | PEs that this process has created and that nobody can have launched |
+//! | [`known_launches`] | PEs of which this process knows how often they were launched |
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
 //! | [`resizing`] | whether somebody waits for a job |
 //! | [`resync`] | looks at every object again from time to time |
@@ -23,7 +23,7 @@
 
 pub(crate) mod host_pool;
 pub(crate) mod job;
-pub(crate) mod newborn;
+pub(crate) mod known_launches;
 pub(crate) mod owner;
 pub(crate) mod parallel_region;
 pub(crate) mod processing_element;
@@ -38,7 +38,7 @@ pub(crate) mod tests;
 pub(crate) mod unserved;
 
 use self::job::services::ClusterBundles;
-use self::newborn::Newborn;
+use self::known_launches::KnownLaunches;
 use self::owner::owner_of_child;
 pub use self::processing_element::memory::LastSeen;
 use self::reconciler::{Reconciler, reconcile};
@@ -110,7 +110,7 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
     let workers = usize::from(jobs.workers);
     let gate = Gate::new(Limits::of(jobs.concurrent_calls.into()), &metrics);
     let cluster = ApiServer::new(client.clone(), events, gate);
-    let newborn = Newborn::of(&mirrors.processing_elements, term);
+    let known_launches = KnownLaunches::of(&mirrors.processing_elements, term);
     let processing_elements = processing_element::controller::PeController::new(
         cluster.clone(),
         &mirrors,
@@ -118,14 +118,14 @@ async fn run_all(dependencies: Dependencies, stop: CancellationToken) {
         &pods,
         &jobs,
         last_seen,
-        newborn.clone(),
+        known_launches.clone(),
     );
     let job_controller = job::controller::JobController::new(
         cluster.clone(),
         &mirrors,
         Arc::new(ClusterBundles { fetcher: bundles, client }),
         Arc::new(fusion),
-        newborn,
+        known_launches,
         &metrics,
         &jobs,
     );

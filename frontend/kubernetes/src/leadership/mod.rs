@@ -103,7 +103,8 @@ impl Term {
         *self.lock() = Some(TermEnd::At(until));
     }
 
-    fn over(&self) {
+    /// This process does not lead any more.
+    pub fn over(&self) {
         *self.lock() = None;
     }
 

@@ -318,7 +318,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let applied =
                     self.writer().apply(names::ANNOTATION_APPLIED_HASH, &desired, existing.as_deref()).await?;
                 if let Applied::Written(pe) = &applied {
-                    self.reconciler.newborn.note(pe);
+                    self.reconciler.known_launches.note_applied(pe);
                 }
                 self.note_write(child, refers_to, &applied);
                 Ok(())

@@ -3,7 +3,7 @@
 use super::long_work;
 use super::reconciler::JobReconciler;
 use super::services::{Bundles, Fusion};
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -38,12 +38,13 @@ impl JobController {
         mirrors: &Mirrors,
         bundles: Arc<dyn Bundles>,
         fusion: Arc<dyn Fusion>,
-        newborn: Newborn,
+        known_launches: KnownLaunches,
         metrics: &Metrics,
         settings: &JobSettings,
     ) -> Self {
         let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
-        let reconciler = JobReconciler::new(cluster, mirrors, bundles, fusion, newborn, settings.clone(), metrics);
+        let reconciler =
+            JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
         wake(mirrors, &queue, &reconciler.looks);
         Self { reconciler, queue, workers: settings.workers.into() }
     }

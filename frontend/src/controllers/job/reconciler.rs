@@ -10,7 +10,7 @@ use super::memory::Memory;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
@@ -39,7 +39,7 @@ pub(super) struct JobReconciler<C> {
     /// Free CPU of the cluster, for automatic fusion.
     pub(super) free_cpu: FreeCpu,
     /// PEs that were created and not launched yet.
-    pub(super) newborn: Newborn,
+    pub(super) known_launches: KnownLaunches,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
     pub(super) downloads: Queue<WorkItem>,
     /// All other long work.
@@ -66,14 +66,14 @@ impl<C> JobReconciler<C> {
             looks,
             rewrites: _,
             free_cpu: _,
-            newborn,
+            known_launches,
             downloads,
             long_work,
         } = self;
         vec![
             ("jobs", memory.len()),
             ("looks", looks.len()),
-            ("newborn", newborn.len()),
+            ("known launches", known_launches.len()),
             ("downloads", downloads.remembered()),
             ("long work", long_work.remembered()),
         ]
@@ -87,7 +87,7 @@ impl<C: Cluster> JobReconciler<C> {
         mirrors: &Mirrors,
         bundles: Arc<dyn Bundles>,
         fusion: Arc<dyn Fusion>,
-        newborn: Newborn,
+        known_launches: KnownLaunches,
         settings: JobSettings,
         metrics: &Metrics,
     ) -> Self {
@@ -116,7 +116,7 @@ impl<C: Cluster> JobReconciler<C> {
             looks,
             rewrites,
             free_cpu,
-            newborn,
+            known_launches,
             downloads,
             long_work,
         }

@@ -72,13 +72,15 @@ impl<C: Cluster> PeReconciler<C> {
                 self.look(key, answers, &pe).await?;
                 Ok(Next::Observe)
             }
-            PeAction::Create if !answers.is_fresh && !self.is_newborn(&pe) => match self.cluster.get(key).await? {
-                Some(pe) => {
-                    answers.read(pe);
-                    Ok(Next::Observe)
+            PeAction::Create if !answers.is_fresh && !self.known_launches.has(&pe) => {
+                match self.cluster.get(key).await? {
+                    Some(pe) => {
+                        answers.read(pe);
+                        Ok(Next::Observe)
+                    }
+                    None => Ok(DONE),
                 }
-                None => Ok(DONE),
-            },
+            }
             PeAction::Create if self.is_previous_blocking(key, answers, &pe).await? => Ok(Next::Observe),
             PeAction::Create => match self.create(key, answers, &pe).await {
                 Ok(()) => Ok(Next::Observe),
@@ -117,7 +119,7 @@ impl<C: Cluster> PeReconciler<C> {
     ) -> Result<StatusWrite, Error> {
         pe.status = Some(decision.status.clone());
         // Before, because the answer may be lost.
-        self.newborn.forget(&pe);
+        self.known_launches.forget(&pe);
         match self.writer(key).replace_status_if_unchanged(&pe).await {
             Ok(mut pe) => {
                 // Large, and the mirror does not have them either.
@@ -126,6 +128,7 @@ impl<C: Cluster> PeReconciler<C> {
                 for notice in &decision.notices {
                     self.cluster.announce(&pe, notice);
                 }
+                self.known_launches.note_recorded(&pe);
                 answers.wrote(pe);
                 Ok(StatusWrite::Yes)
             }
@@ -138,11 +141,6 @@ impl<C: Cluster> PeReconciler<C> {
             }),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether what is known of the PE is as good as if it had been read just now (rule pe-1).
-    fn is_newborn(&self, pe: &ProcessingElement) -> bool {
-        status(pe).launch_count == 0 && self.newborn.has(pe)
     }
 
     /// Asks the API server for the pod of the launch count and, if it does not exist, for its node.
@@ -187,7 +185,8 @@ impl<C: Cluster> PeReconciler<C> {
     }
 
     /// Whether the API server has a pod that the new one may have to wait for (rule pe-5): that of the launch before,
-    /// or one of an earlier PE object of the name. Asks once; the next observation has what it answers.
+    /// or one of an earlier PE object of the name. Asks once, and not if the API server has told by itself that the pod
+    /// is gone; the next observation has what it answers.
     async fn is_previous_blocking(
         &self,
         key: &Key,
@@ -203,7 +202,11 @@ impl<C: Cluster> PeReconciler<C> {
             answers.predecessors = self.predecessors(key, pe).await?;
             return Ok(!answers.predecessors.is_empty());
         }
-        let name = pod::name(&key.name, &pe.uid().unwrap_or_default(), previous);
+        let uid = pe.uid().unwrap_or_default();
+        if self.last_seen.pod(key, &uid, previous, None).is_some_and(|seen| seen.deletion_seen) {
+            return Ok(false);
+        }
+        let name = pod::name(&key.name, &uid, previous);
         let Some(pod) = self.cluster.get::<Pod>(&key.sibling(&name)).await? else { return Ok(false) };
         if !is_controlled_by(pod.meta(), pe) {
             return Ok(false);

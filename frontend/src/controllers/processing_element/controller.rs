@@ -4,7 +4,7 @@ use super::counters::Counters;
 use super::memory::LastSeen;
 use super::observe::redis_configuration;
 use super::reconciler::PeReconciler;
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::owner::owner_of_child;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
@@ -40,7 +40,7 @@ impl PeController {
         pods: &PodSettings,
         jobs: &JobSettings,
         last_seen: Arc<LastSeen>,
-        newborn: Newborn,
+        known_launches: KnownLaunches,
     ) -> Self {
         let reconciler = PeReconciler::new(
             cluster,
@@ -49,7 +49,7 @@ impl PeController {
             jobs.min_ready_seconds,
             Counters::new(metrics),
             last_seen,
-            newborn,
+            known_launches,
         );
         // Subscribed after the reconciler: its memory knows of a pod before the pod wakes a PE.
         let queue =

@@ -2,9 +2,9 @@
 //!
 //! An observation comes from mirrors, which lag behind, and from answers of the API server. Therefore:
 //! * the status is written by compare-and-swap; after a conflict the controller reads the PE and decides again;
-//! * a pod is created only for a PE that was read or written just now, or that is newborn, so that no pod comes back
-//!   whose end was recorded meanwhile; and only if the API server does not have the pods before it any more, or says
-//!   that they have ended;
+//! * a pod is created only for a PE that was read or written just now, or whose launches are known, so that no pod comes
+//!   back whose end was recorded meanwhile; and only if the API server has told that the pods before it are gone, or
+//!   says when asked that they are, or have ended;
 //! * the API server, not the mirror, is asked whether a pod is gone or was not created yet (rule pe-9).
 //!
 //! All other writes may be repeated without another effect.
@@ -14,7 +14,7 @@ use super::counters::Counters;
 use super::decide::{PeDecision, decide};
 use super::memory::{LastSeen, OwnWrites};
 use super::observed::PeObservation;
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
 use crate::mirrors::Mirrors;
 use crate::settings::PodSettings;
@@ -37,7 +37,7 @@ pub(crate) struct PeReconciler<C> {
     pub(super) counters: Counters,
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
-    pub(super) newborn: Newborn,
+    pub(super) known_launches: KnownLaunches,
 }
 
 impl<C> fmt::Debug for PeReconciler<C> {
@@ -50,11 +50,24 @@ impl<C> fmt::Debug for PeReconciler<C> {
 impl<C> PeReconciler<C> {
     /// How much each memory has. Whoever adds a field says here whether it remembers something.
     pub(super) fn remembered(&self) -> Vec<(&'static str, usize)> {
-        let Self { cluster: _, mirrors: _, settings: _, min_ready: _, counters: _, last_seen, own_writes, newborn } =
-            self;
+        let Self {
+            cluster: _,
+            mirrors: _,
+            settings: _,
+            min_ready: _,
+            counters: _,
+            last_seen,
+            own_writes,
+            known_launches,
+        } = self;
         let (pods, absences) = last_seen.len();
-        let (own_writes, newborn) = (own_writes.len(), newborn.len());
-        vec![("pods seen last", pods), ("absent pods", absences), ("own writes", own_writes), ("newborn", newborn)]
+        let (own_writes, known_launches) = (own_writes.len(), known_launches.len());
+        vec![
+            ("pods seen last", pods),
+            ("absent pods", absences),
+            ("own writes", own_writes),
+            ("known launches", known_launches),
+        ]
     }
 }
 
@@ -68,7 +81,7 @@ impl<C: Cluster> PeReconciler<C> {
         min_ready: Duration,
         counters: Counters,
         last_seen: Arc<LastSeen>,
-        newborn: Newborn,
+        known_launches: KnownLaunches,
     ) -> Self {
         Self {
             cluster,
@@ -78,7 +91,7 @@ impl<C: Cluster> PeReconciler<C> {
             counters,
             last_seen,
             own_writes: OwnWrites::of(&mirrors.processing_elements),
-            newborn,
+            known_launches,
         }
     }
 

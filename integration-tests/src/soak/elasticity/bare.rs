@@ -66,11 +66,8 @@ impl Writes {
         let texts = if new.is_empty() { Vec::new() } else { new.remove(0) };
         let mut request = Resize::new("request", streams_api::ResizeSpec::default());
         request.spec.job_name = job.name().to_owned();
-        request.spec.regions = vec![streams_api::DesiredWidth {
-            name: crate::sample::CLEAN.to_owned(),
-            width: 3,
-            expected_width: None,
-        }];
+        request.spec.regions =
+            vec![streams_api::DesiredWidth { name: crate::sample::CLEAN.to_owned(), width: 3, expected_width: None }];
         Ok(Self {
             texts,
             others: new.into_iter().flatten().collect(),

@@ -60,7 +60,7 @@ pub(super) async fn measure(
     let submitted = std::sync::atomic::AtomicUsize::new(0);
     let requests = async {
         for number in 0..times {
-            let width = shape.clean + u32::from(number % 2 == 0);
+            let width = shape.clean + u32::from(number.is_multiple_of(2));
             let start = Instant::now();
             ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
             latency.committed.add(start.elapsed());
@@ -83,7 +83,7 @@ pub(super) async fn measure(
 
     // What one more request creates; the bare client does the same when nobody else is there.
     let before = Writes::there(&job).await?;
-    let width = shape.clean + u32::from(times % 2 == 0);
+    let width = shape.clean + u32::from(times.is_multiple_of(2));
     ask(&mut balancer, &job, width, WaitFor::Committed, options.within).await?;
     let writes = Writes::since(&job, &before).await?;
     ask(&mut balancer, &job, width, WaitFor::RolledOut, options.within).await?;

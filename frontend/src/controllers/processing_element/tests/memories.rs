@@ -4,7 +4,7 @@
 use super::super::counters::Counters;
 use super::super::memory::LastSeen;
 use super::super::reconciler::PeReconciler;
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::start_hash::Starts as _;
 use crate::controllers::tests::LateMirrors;
@@ -77,9 +77,9 @@ impl PeProcess {
         let mirrors = Mirrors::new(&metrics);
         let seen = LastSeen::of(&mirrors);
         let (settings, counters) = (PodSettings::default(), Counters::new(&metrics));
-        let newborn = Newborn::of(&mirrors.processing_elements, Term::endless());
+        let known_launches = KnownLaunches::of(&mirrors.processing_elements, Term::endless());
         let reconciler =
-            PeReconciler::new(server.connect(), &mirrors, settings, Duration::ZERO, counters, seen, newborn);
+            PeReconciler::new(server.connect(), &mirrors, settings, Duration::ZERO, counters, seen, known_launches);
         Self { reconciler, mirrors: LateMirrors::fill(server, mirrors) }
     }
 

@@ -547,6 +547,35 @@ fn the_api_server_is_asked_for_a_pe_before_its_first_pod_unless_this_process_cre
 }
 
 #[test]
+fn a_restart_asks_the_api_server_for_nothing_that_this_process_knows() {
+    // what happens while the old pod goes -> what is asked for before the new one
+    let table: [(&str, fn(&mut PeSimulation), &[&str]); 3] = [
+        ("it leads all the time, and hears of the deletion", |_| (), &[]),
+        ("another one leads, which has heard of the deletion", PeSimulation::depose, &["ProcessingElement"]),
+        (
+            "one leads that has just begun",
+            |simulation| simulation.happen_unseen(ClusterEvent::Commit),
+            &["ProcessingElement", "Pod"],
+        ),
+    ];
+    for (what, meanwhile, expected) in table {
+        let mut simulation = PeSimulation::new();
+        settle(&mut simulation);
+        simulation.happen(ClusterEvent::Text { generation: false });
+        simulation.deliver_all();
+        simulation.reconcile();
+        simulation.deliver_all();
+        simulation.happen(ClusterEvent::Finish { said: false, code: 0 });
+        simulation.deliver_all();
+        meanwhile(&mut simulation);
+        let reads = simulation.reads();
+        simulation.reconcile();
+        assert_eq!(simulation.pe().status.unwrap().created_launch_count, 2, "{what}");
+        assert_eq!(*reads.lock().unwrap(), expected, "{what}");
+    }
+}
+
+#[test]
 fn a_newborn_pe_whose_launch_was_recorded_unheard_gets_no_pod_again() {
     let mut simulation = PeSimulation::new();
     simulation.bear();

@@ -8,7 +8,7 @@ use crate::controllers::job::observe::observe;
 use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::reconciler::JobReconciler;
 use crate::controllers::job::tasks::{TaskKind, Tasks, WorkItem};
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next, Reconciler as _, reconcile};
 use crate::controllers::tests::LateMirrors;
 use crate::settings::JobSettings;
@@ -36,9 +36,9 @@ impl FrontendProcess {
         let connection = server.connect();
         let (bundles, fusion) = (Arc::clone(services), Arc::clone(services));
         let (settings, metrics) = (JobSettings::default(), Metrics::new("test"));
-        let newborn = Newborn::of(&feeds.mirrors.processing_elements, Term::endless());
+        let known_launches = KnownLaunches::of(&feeds.mirrors.processing_elements, Term::endless());
         let reconciler =
-            JobReconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, newborn, settings, &metrics);
+            JobReconciler::new(connection.clone(), &feeds.mirrors, bundles, fusion, known_launches, settings, &metrics);
         Self { connection, reconciler: Arc::new(reconciler), feeds }
     }
 

@@ -14,7 +14,7 @@ use super::super::memory::LastSeen;
 use super::super::observed::{self, Policies};
 use super::super::pod_status;
 use super::super::reconciler::PeReconciler;
-use crate::controllers::newborn::Newborn;
+use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -60,7 +60,8 @@ pub(super) struct PeSimulation {
 struct ControllerProcess {
     connection: Connection,
     reconciler: Arc<PeReconciler<Connection>>,
-    newborn: Newborn,
+    known_launches: KnownLaunches,
+    term: Term,
     mirrors: LateMirrors,
 }
 
@@ -72,7 +73,8 @@ impl ControllerProcess {
         let connection = server.connect();
         last_seen.follow(&mirrors);
         let counters = Counters::new(&metrics);
-        let newborn = Newborn::of(&mirrors.processing_elements, Term::endless());
+        let term = Term::endless();
+        let known_launches = KnownLaunches::of(&mirrors.processing_elements, term.clone());
         let reconciler = PeReconciler::new(
             connection.clone(),
             &mirrors,
@@ -80,9 +82,15 @@ impl ControllerProcess {
             Duration::ZERO,
             counters,
             Arc::clone(last_seen),
-            newborn.clone(),
+            known_launches.clone(),
         );
-        Self { connection, reconciler: Arc::new(reconciler), newborn, mirrors: LateMirrors::fill(server, mirrors) }
+        Self {
+            connection,
+            reconciler: Arc::new(reconciler),
+            known_launches,
+            term,
+            mirrors: LateMirrors::fill(server, mirrors),
+        }
     }
 
     fn reconcile(&self) -> Result<Outcome, Error> {
@@ -131,7 +139,7 @@ impl PeSimulation {
 
     /// The process that leads has created the PE itself.
     pub(super) fn bear(&self) {
-        self.leader.newborn.note(&self.pe());
+        self.leader.known_launches.note_applied(&self.pe());
     }
 
     /// Whether there are more calls than can be made.
@@ -152,14 +160,27 @@ impl PeSimulation {
     /// Something happens after so many calls of the next reconcile.
     pub(super) fn meanwhile(&self, calls: usize, event: ClusterEvent) {
         let (surroundings, connection) = (self.surroundings.clone(), self.leader.connection.clone());
-        let newborn = self.leader.newborn.clone();
+        let known_launches = self.leader.known_launches.clone();
         let at = connection.calls() + calls;
         self.leader.connection.meanwhile(move |_| {
             if connection.calls() == at {
-                happen(&surroundings, &newborn, event);
+                happen(&surroundings, &known_launches, event);
             }
             std::future::ready(()).boxed()
         });
+    }
+
+    /// The kinds of the objects that the next reconcile asks the API server for, as it asks.
+    pub(super) fn reads(&self) -> Arc<std::sync::Mutex<Vec<String>>> {
+        let reads = Arc::<std::sync::Mutex<Vec<String>>>::default();
+        let noted = Arc::clone(&reads);
+        self.leader.connection.meanwhile(move |call| {
+            if call.verb == Verb::Get {
+                noted.lock().unwrap().push(call.kind.clone());
+            }
+            std::future::ready(()).boxed()
+        });
+        reads
     }
 
     /// One reconcile; after a crash another process takes over, with mirrors that are up to date.
@@ -193,8 +214,7 @@ impl PeSimulation {
     pub(super) fn depose(&mut self) {
         let leader = self.successor();
         let deposed = std::mem::replace(&mut self.leader, leader);
-        // Its term is over.
-        deposed.newborn.forget(&self.pe());
+        deposed.term.over();
         self.deposed = Some(deposed);
     }
 
@@ -256,7 +276,7 @@ impl PeSimulation {
     }
 
     pub(super) fn happen(&self, event: ClusterEvent) {
-        happen(&self.surroundings, &self.leader.newborn, event);
+        happen(&self.surroundings, &self.leader.known_launches, event);
     }
 
     /// Everything is healthy from now on: until nothing changes any more.
@@ -354,9 +374,9 @@ impl PeSimulation {
 }
 
 /// Something happens. It is the process that leads which creates a PE again.
-fn happen(surroundings: &Surroundings, newborn: &Newborn, event: ClusterEvent) {
+fn happen(surroundings: &Surroundings, known_launches: &KnownLaunches, event: ClusterEvent) {
     if surroundings.happen(event) && event == ClusterEvent::MakeAgain {
-        newborn.note(&surroundings.server.get(&key(PE)).unwrap());
+        known_launches.note_applied(&surroundings.server.get(&key(PE)).unwrap());
     }
 }
 
