@@ -1,6 +1,6 @@
 //! Many requests for many jobs at a fixed rate. Some callers leave before the answer; now and then a replica of the
-//! fusion service dies. Then all of it must come to rest: each request has an outcome, and each job runs the widths that
-//! its regions say.
+//! fusion service dies. Then all of it must come to rest: each request has an outcome, and each job runs the widths
+//! that its regions say.
 
 use super::ElasticityOptions;
 use crate::sample::{self, CLEAN, MODEL, SCORE, Widths};
