@@ -55,8 +55,8 @@ enum Name {
     /// Many jobs at once and large ones, beside a bare client that writes the same objects; a tenant beside a hostile
     /// one
     Load(Load),
-    /// Requests to the elasticity API: alone, beside submissions, to a large job; then many for many jobs, while callers
-    /// leave and replicas die
+    /// Requests to the elasticity API: alone, beside submissions, to a large job; then many for many jobs, while
+    /// callers leave and replicas die
     Elasticity(Elasticity),
 }
 

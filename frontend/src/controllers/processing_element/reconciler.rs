@@ -3,8 +3,8 @@
 //! An observation comes from mirrors, which lag behind, and from answers of the API server. Therefore:
 //! * the status is written by compare-and-swap; after a conflict the controller reads the PE and decides again;
 //! * a pod is created only for a PE that was read or written just now, or whose launches are known, so that no pod
-//!   comes back whose end was recorded meanwhile; and only if the API server has told that the pods before it are gone, or
-//!   says when asked that they are, or have ended;
+//!   comes back whose end was recorded meanwhile; and only if the API server has told that the pods before it are gone,
+//!   or says when asked that they are, or have ended;
 //! * the API server, not the mirror, is asked whether a pod is gone or was not created yet (rule pe-9).
 //!
 //! All other writes may be repeated without another effect.
