@@ -7,6 +7,9 @@
 //!
 //! Knows: kinds, labels. Must not know: the controllers.
 
+mod job_changes;
+
+use self::job_changes::JobChanges;
 use futures::future;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -17,7 +20,6 @@ use streams_api::{ConsistentRegion, Export, HostPool, Import, Job, ParallelRegio
 use streams_kubernetes::Key;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Watch, trimmed};
-use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
 
 /// The indexes of every mirror.
@@ -87,6 +89,16 @@ pub(crate) fn of_streams() -> String {
     format!("{}={}", names::LABEL_APP, names::APP)
 }
 
+/// Tells those that wait for a job of every change of one of its objects.
+fn tell_of_part<K: Mirrored>(mirror: &Watch<K>, changes: &JobChanges) {
+    let changes = changes.clone();
+    mirror.subscribe(move |object| {
+        if let Some(job) = job_of(object) {
+            changes.tell(&job);
+        }
+    });
+}
+
 /// One mirror per kind. Cheap to clone; all clones are the same mirrors.
 #[derive(Clone)]
 pub struct Mirrors {
@@ -112,7 +124,8 @@ pub struct Mirrors {
     pub services: Watch<Service>,
     /// ConfigMaps of jobs and PEs, without their data.
     pub config_maps: Watch<ConfigMapMeta>,
-    job_changes: latest::Sender<u64>,
+    /// Who waits for changes of a job, its regions, and its requests to resize.
+    pub(crate) job_changes: JobChanges,
 }
 
 impl Mirrors {
@@ -122,21 +135,13 @@ impl Mirrors {
         let jobs = Watch::in_form(metrics, &INDEXES, Form::Unpacked);
         let parallel_regions = Watch::new(metrics, &INDEXES);
         let resizes = Watch::new(metrics, &INDEXES);
-        let job_changes = latest::Sender::new(0);
-        let changed =
-            |sender: &latest::Sender<u64>| sender.send_modify(|number: &mut u64| *number = number.wrapping_add(1));
+        let job_changes = JobChanges::default();
         jobs.subscribe({
-            let sender = job_changes.clone();
-            move |_: &Job| changed(&sender)
+            let changes = job_changes.clone();
+            move |job: &Job| changes.tell(&Key::of(job))
         });
-        parallel_regions.subscribe({
-            let sender = job_changes.clone();
-            move |_: &ParallelRegion| changed(&sender)
-        });
-        resizes.subscribe({
-            let sender = job_changes.clone();
-            move |_: &Resize| changed(&sender)
-        });
+        tell_of_part(&parallel_regions, &job_changes);
+        tell_of_part(&resizes, &job_changes);
         Self {
             jobs,
             processing_elements: Watch::new(metrics, &INDEXES),
@@ -151,11 +156,6 @@ impl Mirrors {
             config_maps: Watch::new(metrics, &INDEXES),
             job_changes,
         }
-    }
-
-    /// A number that is another one after every change of a job, a region, or a request to resize.
-    pub fn job_changes(&self) -> latest::Receiver<u64> {
-        self.job_changes.subscribe()
     }
 
     /// Fills the mirrors and keeps them filled until `stop`.

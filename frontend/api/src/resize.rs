@@ -9,9 +9,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Requests of a job that are kept at the same time (rule elasticity-18).
 pub const RESIZES_MAX: usize = 1_000;
+/// How long a request is kept after it ended, and how long it waits for its job (rule elasticity-18).
+pub const RESIZES_KEPT: Duration = Duration::from_secs(600);
 
 /// What is asked for.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]

@@ -68,11 +68,9 @@ pub fn region_not_found(namespace: &str, job: &str, region: &str, known: &[&str]
     status(Code::NotFound, &message, details)
 }
 
-/// The precondition on the desired width does not hold.
-pub fn width_mismatch(region: &str, expected: u32, actual: u32) -> Status {
-    let message = format!("the desired width of {region} is {actual}, not {expected}");
-    let details = details("WIDTH_MISMATCH", &[("region", region), ("width", &actual.to_string())]);
-    status(Code::FailedPrecondition, &message, details)
+/// A precondition of the request does not hold.
+pub fn mismatch(reason: &str, request: &str, message: &str) -> Status {
+    status(Code::FailedPrecondition, message, details(reason, &[("request", request)]))
 }
 
 /// The job has no running generation yet.
@@ -81,18 +79,38 @@ pub fn not_submitted(job: &str, why: &str) -> Status {
     status(Code::FailedPrecondition, &message, details("NOT_SUBMITTED", &[]))
 }
 
-/// The compiler refused the widths.
-pub fn rejected(message: &str, stage: Option<&str>, code: Option<&str>) -> Status {
-    let metadata: Vec<_> =
-        [("stage", stage), ("code", code)].into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+/// The widths cannot be: the compiler refused them, or the frontend.
+pub fn rejected(request: &str, message: &str, metadata: &[(&str, Option<&str>)]) -> Status {
+    let known = metadata.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+    let metadata: Vec<_> = [("request", request)].into_iter().chain(known).collect();
     status(Code::FailedPrecondition, message, details("REJECTED", &metadata))
 }
 
-/// Somebody else changed the region before the width was applied.
-pub fn superseded(region: &str, wanted: u32, now: u32) -> Status {
-    let message = format!("width {wanted} of {region} was superseded by width {now} before it was applied");
-    let details = details("SUPERSEDED", &[("region", region), ("width", &now.to_string())]);
-    status(Code::Aborted, &message, details)
+/// Somebody asked for something else of one of the regions before the request was committed, or withdrew it.
+pub fn aborted(reason: &str, request: &str, message: &str, metadata: &[(&str, String)]) -> Status {
+    let known = metadata.iter().map(|(key, value)| (*key, value.as_str()));
+    let metadata: Vec<_> = [("request", request)].into_iter().chain(known).collect();
+    status(Code::Aborted, &format!("request {request}: {message}"), details(reason, &metadata))
+}
+
+/// Another request of the job has this key.
+pub fn key_reused(request: &str) -> Status {
+    let message = format!("the idempotency key is that of another request of the job, {request}, which wants something else");
+    status(Code::AlreadyExists, &message, details("KEY_REUSED", &[("request", request)]))
+}
+
+/// The job has as many requests as are kept.
+pub fn too_many_requests(job: &str, most: usize, again: Duration) -> Status {
+    let mut details = details("TOO_MANY_REQUESTS", &[]);
+    details.set_retry_info(Some(again));
+    let message = format!("job {job} has {most} requests, no more are kept; nothing is resized");
+    status(Code::ResourceExhausted, &message, details)
+}
+
+/// Somebody has deleted the request while it was waited for.
+pub fn request_gone(request: &str) -> Status {
+    let message = format!("request {request} was deleted; whether its widths come into force is not known");
+    status(Code::Aborted, &message, details("CANCELLED", &[("request", request)]))
 }
 
 /// The time of the caller, or the longest that the API waits, is over.
@@ -132,7 +150,10 @@ mod tests {
             invalid_width(&long, &long),
             job_not_found("n", &long[..200]),
             region_not_found("n", "j", &long[..200], &known),
-            rejected(&long, Some("topology"), Some("CDISR1164E")),
+            rejected("flow-1", &long, &[("stage", Some("topology")), ("code", Some("CDISR1164E"))]),
+            aborted("SUPERSEDED", &long[..200], &long, &[("by", "r".to_owned()), ("region", long[..200].to_owned())]),
+            mismatch("WIDTH_MISMATCH", &long[..200], &long),
+            key_reused(&long[..200]),
             not_submitted("j", &long),
             still_waiting(&long),
             shutting_down(&long),

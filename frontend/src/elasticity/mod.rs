@@ -1,27 +1,30 @@
 //! The elasticity API: how load balancers and people with grpcurl change widths.
 //!
-//! Served by every replica of the frontend, leader or not (rule elasticity-8): a request only edits ParallelRegions
-//! (one region: `spec.width`, as `kubectl scale` does; several: an annotation that speaks for all of them, so that they
-//! change in one generation of the job) and then watches the job's status until what the caller waits for has happened.
-//! The widths stay desired if the caller goes away.
+//! Served by every replica of the frontend, leader or not (rule elasticity-8): a call makes an object of the kind Resize
+//! (rule elasticity-10), and then watches it and its job until what the caller waits for has happened. The request goes
+//! on if the caller goes away.
 //!
-//! * [`outcome`] — pure: the answer to a resize.
-//! * [`view`] — the shared mirrors of jobs and regions, as the API reads them.
+//! * [`outcome`] — pure: how far a request has come.
+//! * [`region`] — pure: a region as it is shown.
+//! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
-//! * `desired_widths` — writes desired widths.
+//! * `requests` — makes the objects.
+//! * `ended` — the errors for requests that ended without their widths.
 //! * `deadline` — how long a caller waits.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!
-//! Knows: Jobs and ParallelRegions. Must not know: how a resize is carried out.
+//! Knows: Jobs, ParallelRegions and Resizes. Must not know: how a resize is carried out.
 //!
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
 //! the service as a tower service, so that a layer which authenticates goes around it.
 
 mod deadline;
-mod desired_widths;
+mod ended;
 pub mod errors;
 pub mod outcome;
+pub mod region;
+mod requests;
 pub mod server;
 pub mod service;
 pub mod view;

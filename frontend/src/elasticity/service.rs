@@ -1,17 +1,23 @@
-//! The gRPC service: checks a request, has the widths written, waits.
+//! The gRPC service: checks a request, has an object made for it, waits.
 
-use super::desired_widths::{find, not_found};
-use super::outcome::{self, ResizeOutcome, WrittenWidth};
+use super::outcome::{self, ResizeOutcome};
+use super::region::{Wanted, region};
+use super::requests::{self, KEY_MAX};
 use super::view::ClusterView;
-use super::{Elasticity, MOST_WAITING, deadline, errors};
+use super::{Elasticity, MOST_WAITING, deadline, ended, errors};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
-use streams_api::{Job, RequestedWidths};
+use streams_api::resize::RESIZES_MAX;
+use streams_api::{Job, ParallelRegion, Resize};
+use streams_kubernetes::Key;
+use streams_kubernetes::ownership::is_controlled_by;
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
-use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFor};
 use streams_proto::elasticity::v1::{
     GetRegionRequest, ListRegionsRequest, ListRegionsResponse, Region, ResizeRequest, ResizeResponse,
 };
@@ -33,69 +39,62 @@ impl<V: ClusterView> Elasticity<V> {
         request: ResizeRequest,
         within: Option<Duration>,
     ) -> Result<Response<ResizeResponse>, Status> {
-        check(&request)?;
+        let wait_for = check(&request)?;
         let deadline = Instant::now() + within.map_or(self.longest_wait, |within| within.min(self.longest_wait));
-        let wait_for = match WaitFor::try_from(request.wait_for) {
-            Ok(WaitFor::Unspecified) => WaitFor::Committed,
-            Ok(wait_for) => wait_for,
-            Err(_) => return Err(errors::invalid_request("wait_for", "unknown value")),
-        };
-        let (namespace, name) = (request.namespace.as_str(), request.job.as_str());
-        let job = self.job(namespace, name)?;
+        let key = Key::new(&request.namespace, &request.job);
+        let job = self.job(&key.namespace, &key.name)?;
         let status = job.status.clone().unwrap_or_default();
-        let before = status.generation;
-        if before.is_none() {
+        if status.generation.is_none() {
             let condition = streams_api::condition::get(&status.conditions, streams_api::condition::SUBMITTED);
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
-            return Err(errors::not_submitted(name, why));
+            return Err(errors::not_submitted(&key.name, why));
         }
         let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
-        let written = self.write_desired(&job, &request.regions).await?;
-        tracing::info!(widths = ?written.iter().map(|w| (&w.region, w.width)).collect::<Vec<_>>(), "widths desired");
-        match self.wait(namespace, name, before, &written, wait_for, deadline).await? {
-            ResizeOutcome::Done { generation, changes } => {
-                let job = self.view.job(namespace, name);
-                let objects = self.view.regions(namespace, Some(name));
-                let resize = RequestedWidths::read(objects.iter().map(|object| &**object));
-                let regions = request.regions.iter().filter_map(|desired| {
-                    let object = objects.iter().find(|o| o.spec.name == desired.region)?;
-                    let mut region = outcome::region(object, job.as_deref(), resize.as_ref());
-                    if wait_for == WaitFor::Accepted {
-                        // The mirror may be behind the write.
-                        region.desired_width = desired.width;
-                    }
-                    Some(region)
-                });
-                Ok(Response::new(ResizeResponse { regions: regions.collect(), generation, changes }))
-            }
-            ResizeOutcome::Rejected { message, stage, code } => {
-                Err(errors::rejected(&message, stage.as_deref(), code.as_deref()))
-            }
-            ResizeOutcome::Superseded { region, wanted, now } => Err(errors::superseded(&region, wanted, now)),
-            ResizeOutcome::Gone { region: None } => Err(errors::job_not_found(namespace, name)),
-            ResizeOutcome::Gone { region: Some(region) } => {
-                let regions = self.view.regions(namespace, Some(name));
-                Err(not_found(&job, regions.iter().map(|region| &**region), &region))
-            }
-            ResizeOutcome::Waiting(what) => Err(Status::internal(format!("ended while waiting for {what}"))),
+        let regions = self.view.regions(&key.namespace, Some(&key.name));
+        for wanted in &request.regions {
+            find(&key, &regions, &wanted.region)?;
         }
+        // The controller refuses what is too many, but that leaves an object behind, too.
+        let requests = self.view.resizes(&key.namespace, &key.name);
+        if requests.len() >= RESIZES_MAX && request.idempotency_key.is_empty() {
+            let again = ended::room_after(&requests, Timestamp::now());
+            return Err(errors::too_many_requests(&key.name, RESIZES_MAX, again));
+        }
+        let made = tokio::select! {
+            biased;
+            made = requests::make(&self.client, &job, &request) => made?,
+            () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
+        };
+        tracing::info!(request = made.name_any(), "widths desired");
+        self.wait(&key, &made, wait_for, deadline).await.map(Response::new)
     }
 
+    /// Waits until what the caller waits for has become of a request of this job.
     async fn wait(
         &self,
-        namespace: &str,
-        job: &str,
-        before: Option<u64>,
-        written: &[WrittenWidth],
+        key: &Key,
+        made: &Resize,
         wait_for: WaitFor,
         deadline: Instant,
-    ) -> Result<ResizeOutcome, Status> {
-        let mut changes = self.view.changes();
+    ) -> Result<ResizeResponse, Status> {
+        let (namespace, name) = (&*key.namespace, &*key.name);
+        let mut changes = self.view.changes(namespace, name);
+        let mut is_seen = false;
         loop {
             changes.mark_unchanged();
-            let regions = self.view.regions(namespace, Some(job));
-            let observed = self.view.job(namespace, job);
-            match outcome::assess(written, before, wait_for, observed.as_deref(), &regions) {
+            let shown = self.view.resize(namespace, &made.name_any());
+            let shown = shown.filter(|shown| shown.metadata.uid == made.metadata.uid);
+            is_seen |= shown.is_some();
+            let request = match &shown {
+                Some(shown) => &**shown,
+                // The mirror may not show it yet.
+                None if !is_seen => made,
+                None => return Err(errors::request_gone(&made.name_any())),
+            };
+            let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
+            let Some(job) = job else { return Err(errors::job_not_found(namespace, name)) };
+            let status = job.status.clone().unwrap_or_default();
+            match outcome::assess(request, wait_for, &status) {
                 ResizeOutcome::Waiting(what) => tokio::select! {
                     biased;
                     () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),
@@ -105,14 +104,39 @@ impl<V: ClusterView> Elasticity<V> {
                         Err(_) => return Err(errors::still_waiting(&what)),
                     },
                 },
-                outcome => return Ok(outcome),
+                ResizeOutcome::Done { generation, changes } => {
+                    let regions = self.regions_of(&job, request);
+                    return Ok(ResizeResponse { regions, generation, changes, request: request.name_any() });
+                }
+                ResizeOutcome::Ended(_) => {
+                    let regions = self.view.regions(namespace, Some(name));
+                    return Err(ended::why(key, request, &regions, &self.view.resizes(namespace, name)));
+                }
             }
         }
     }
+
+    /// The regions that a request names.
+    fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
+        let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+        let objects = self.view.regions(&namespace, Some(&name));
+        let wanted = Wanted::of(&objects, self.view.resizes(&namespace, &name));
+        let regions = request.spec.regions.iter().filter_map(|desired| {
+            let object = objects.iter().find(|object| object.spec.name == desired.name)?;
+            Some(region(object, Some(job), &wanted))
+        });
+        regions.collect()
+    }
+}
+
+/// The region of a job with this name.
+fn find<'a>(job: &Key, regions: &'a [Arc<ParallelRegion>], name: &str) -> Result<&'a ParallelRegion, Status> {
+    let found = regions.iter().find(|region| region.spec.name == name);
+    found.map(|region| &**region).ok_or_else(|| ended::not_found(job, regions, name))
 }
 
 /// Checks what can be checked without looking at the cluster (rule elasticity-9).
-fn check(request: &ResizeRequest) -> Result<(), Status> {
+fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
     for (field, value) in [("namespace", &request.namespace), ("job", &request.job)] {
         check_name(field, value)?;
     }
@@ -133,7 +157,17 @@ fn check(request: &ResizeRequest) -> Result<(), Status> {
             return Err(errors::invalid_width(&format!("regions[{position}].width"), &message));
         }
     }
-    Ok(())
+    if request.idempotency_key.len() > KEY_MAX {
+        return Err(errors::invalid_request("idempotency_key", &format!("a key has at most {KEY_MAX} bytes")));
+    }
+    if Policy::try_from(request.policy).is_err() {
+        return Err(errors::invalid_request("policy", "unknown value"));
+    }
+    match WaitFor::try_from(request.wait_for) {
+        Ok(WaitFor::Unspecified) => Ok(WaitFor::Committed),
+        Ok(wait_for) => Ok(wait_for),
+        Err(_) => Err(errors::invalid_request("wait_for", "unknown value")),
+    }
 }
 
 fn check_name(field: &str, value: &str) -> Result<(), Status> {
@@ -162,9 +196,9 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         }
         let owner = self.job(&namespace, &job)?;
         let regions = self.view.regions(&namespace, Some(&job));
-        let object = find(&owner, regions.iter().map(|region| &**region), &region)?;
-        let resize = RequestedWidths::read(regions.iter().map(|region| &**region));
-        Ok(Response::new(outcome::region(object, Some(&owner), resize.as_ref())))
+        let object = find(&Key::new(&namespace, &job), &regions, &region)?;
+        let wanted = Wanted::of(&regions, self.view.resizes(&namespace, &job));
+        Ok(Response::new(super::region::region(object, Some(&owner), &wanted)))
     }
 
     async fn list_regions(
@@ -180,9 +214,10 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         let mut objects = self.view.regions(&namespace, job.as_deref());
         objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
         let of_jobs = objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name).flat_map(|of_job| {
-            let owner = of_job.first().and_then(|region| self.view.job(&namespace, &region.spec.job_name));
-            let resize = RequestedWidths::read(of_job.iter().map(|region| &**region));
-            of_job.iter().map(move |object| outcome::region(object, owner.as_deref(), resize.as_ref()))
+            let name = of_job.first().map_or("", |region| &region.spec.job_name);
+            let owner = self.view.job(&namespace, name);
+            let wanted = Wanted::of(of_job, self.view.resizes(&namespace, name));
+            of_job.iter().map(move |object| region(object, owner.as_deref(), &wanted))
         });
         Ok(Response::new(ListRegionsResponse { regions: of_jobs.collect() }))
     }
@@ -199,14 +234,20 @@ mod tests {
             width: *width,
             expected_width: None,
         });
-        ResizeRequest { namespace: "n".into(), job: "j".into(), regions: regions.collect(), wait_for: 0 }
+        ResizeRequest { namespace: "n".into(), job: "j".into(), regions: regions.collect(), ..Default::default() }
     }
 
     #[test]
     fn bad_requests_are_refused_before_anything_is_written() {
         let mut nameless = request(&[("R", 1)]);
         nameless.job = String::new();
+        let long_key = ResizeRequest { idempotency_key: "k".repeat(257), ..request(&[("R", 1)]) };
+        let odd_policy = ResizeRequest { policy: 9, ..request(&[("R", 1)]) };
+        let odd_wait = ResizeRequest { wait_for: 9, ..request(&[("R", 1)]) };
         let table = [
+            (long_key, "INVALID_REQUEST", "idempotency_key"),
+            (odd_policy, "INVALID_REQUEST", "policy"),
+            (odd_wait, "INVALID_REQUEST", "wait_for"),
             (request(&[("R", 0)]), "INVALID_WIDTH", "regions[0].width"),
             (request(&[("R", 1), ("S", 10_001)]), "INVALID_WIDTH", "regions[1].width"),
             (request(&[]), "INVALID_REQUEST", "regions"),

@@ -1,12 +1,12 @@
-//! Where the elasticity API sees jobs and regions.
+//! Where the elasticity API sees jobs, regions and requests.
 
 use crate::mirrors::{ByOwner as _, Mirrors};
 use std::sync::Arc;
-use streams_api::{Job, ParallelRegion};
+use streams_api::{Job, ParallelRegion, Resize};
 use streams_kubernetes::Key;
 use tokio::sync::watch;
 
-/// A mirror of the jobs and regions of the cluster, as fresh as the shared watches.
+/// A mirror of the jobs, regions and requests of the cluster, as fresh as the shared watches.
 pub trait ClusterView: Send + Sync + 'static {
     /// The job of this name.
     fn job(&self, namespace: &str, name: &str) -> Option<Arc<Job>>;
@@ -14,11 +14,17 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The regions of a job, or of all jobs of the namespace, in any order.
     fn regions(&self, namespace: &str, job: Option<&str>) -> Vec<Arc<ParallelRegion>>;
 
+    /// The request of this name.
+    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>>;
+
+    /// The requests of a job, in any order.
+    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
+
     /// Why what is seen may be too old to be relied on, if it is.
     fn too_old(&self) -> Option<String>;
 
-    /// Marked as changed whenever a job or region may have changed.
-    fn changes(&self) -> watch::Receiver<u64>;
+    /// Marked as changed whenever the job, one of its regions or one of its requests may have changed.
+    fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64>;
 }
 
 impl ClusterView for Mirrors {
@@ -33,12 +39,20 @@ impl ClusterView for Mirrors {
         }
     }
 
+    fn resize(&self, namespace: &str, name: &str) -> Option<Arc<Resize>> {
+        self.resizes.get(&Key::new(namespace, name))
+    }
+
+    fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
+        self.resizes.of_job(&Key::new(namespace, job)).collect()
+    }
+
     fn too_old(&self) -> Option<String> {
         let mut problems = self.health().into_iter().filter_map(|(kind, problem)| Some((kind, problem?)));
         problems.next().map(|(kind, problem)| format!("watch of {kind}: {problem}"))
     }
 
-    fn changes(&self) -> watch::Receiver<u64> {
-        self.job_changes()
+    fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64> {
+        self.job_changes.of(&Key::new(namespace, job))
     }
 }

@@ -173,6 +173,7 @@ impl ObservedJob {
             job: self.name.clone(),
             regions: widths.iter().map(desired).collect(),
             wait_for: wait_for.into(),
+            ..ResizeRequest::default()
         }
     }
 

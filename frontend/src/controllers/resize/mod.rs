@@ -17,6 +17,7 @@ use kube::api::PropagationPolicy;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_api::resize::RESIZES_KEPT;
 use streams_api::{Resize, ResizePhase, ResizeStatus, names};
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
@@ -28,8 +29,6 @@ use streams_kubernetes::{Error, Key};
 
 /// Field manager of this controller.
 const MANAGER: Manager = Manager("streams-resize-controller");
-/// How long a request is kept after it ended, and how long it waits for its job.
-const KEPT: Duration = Duration::from_secs(600);
 /// Why a request is refused whose job never came.
 const JOB_NOT_FOUND: &str = "JobNotFound";
 
@@ -99,7 +98,7 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
         };
         let status = request.status.clone().unwrap_or_default();
         if request.phase().is_final() {
-            let left = KEPT.saturating_sub(since(status.finished_at.as_ref()));
+            let left = RESIZES_KEPT.saturating_sub(since(status.finished_at.as_ref()));
             return if left.is_zero() { ResizeDecision::Delete } else { ResizeDecision::Rest(Some(left)) };
         }
         let is_owned = request.owner_references().iter().any(|owner| owner.controller == Some(true));
@@ -107,7 +106,7 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
             _ if is_owned => ResizeDecision::Rest(None),
             Some(owner) => ResizeDecision::Adopt(owner.clone()),
             None => {
-                let left = KEPT.saturating_sub(since(request.metadata.creation_timestamp.as_ref()));
+                let left = RESIZES_KEPT.saturating_sub(since(request.metadata.creation_timestamp.as_ref()));
                 if left.is_zero() { ResizeDecision::Refuse } else { ResizeDecision::Rest(Some(left)) }
             }
         }

@@ -52,11 +52,11 @@ fn a_request_belongs_to_its_job_whichever_comes_first() {
 fn a_request_whose_job_never_comes_is_refused_and_goes() {
     let server = Server::new();
     request(&server);
-    server.advance(KEPT);
+    server.advance(RESIZES_KEPT);
     look(&server);
     let status = present(&server).unwrap().status.unwrap();
     assert_eq!((status.phase, status.reason.as_deref()), (Some(ResizePhase::Refused), Some("JobNotFound")));
-    server.advance(KEPT - Duration::from_secs(1));
+    server.advance(RESIZES_KEPT - Duration::from_secs(1));
     look(&server);
     assert!(present(&server).is_some(), "it is kept for a while");
     server.advance(Duration::from_secs(1));
@@ -78,7 +78,7 @@ fn what_goes_on_is_kept_however_long_it_takes() {
             let finished_at = phase.is_final().then(|| request.creation_timestamp().unwrap());
             request.status = Some(ResizeStatus { phase: Some(phase), finished_at, ..ResizeStatus::default() });
         });
-        server.advance(KEPT * 2);
+        server.advance(RESIZES_KEPT * 2);
         look(&server);
         server.collect_garbage();
         assert_eq!(present(&server).is_some(), is_kept, "{phase:?}");

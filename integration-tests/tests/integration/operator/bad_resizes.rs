@@ -7,43 +7,80 @@ use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::time::Duration;
-use streams_api::{FusionOptions, InitialWidth, condition};
+use streams_api::{
+    FusionOptions, InitialWidth, JobStatus, ParallelRegion, Resize, ResizePhase, condition,
+};
 use streams_control_plane::wait::eventually;
-use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
+use streams_proto::elasticity::v1::{GetRegionRequest, Region};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-/// For an answer that waits for nothing but the machine.
-const AT_ONCE: Duration = Duration::from_secs(20);
-
-/// A resize to this width is refused: the caller hears it, job and region say it, and no pod notices.
-async fn refused(it: &Fixture, job: &ObservedJob, region: &str, width: u32, words: &[&str]) -> Result<()> {
+/// A request for these widths is refused as a whole: the caller hears it, the request says it, and nothing else has
+/// changed, neither specs nor pods.
+async fn refused(it: &Fixture, job: &ObservedJob, wanted: &[(&str, u32)], words: &[&str]) -> Result<()> {
     let before = Moment::of(job).await?;
     let was = job.status().await?;
-    let request = job.resize_request(&[(region, width)], WaitFor::Committed);
+    let specs = || async {
+        let regions = job.list::<ParallelRegion>().await?;
+        anyhow::Ok(regions.into_iter().map(|region| (region.spec.name, region.spec.width)).collect::<BTreeMap<_, _>>())
+    };
+    let wide = specs().await?;
+    let request = job.resize_request(wanted, WaitFor::Committed);
     let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
     let details = status.get_error_details();
-    let reason = details.error_info().map(|info| info.reason.as_str());
-    ensure!(status.code() == Code::FailedPrecondition && reason == Some("REJECTED"), "{status:?}");
+    let info = details.error_info().context("no details")?;
+    ensure!(status.code() == Code::FailedPrecondition && info.reason == "REJECTED", "{status:?}");
     let named = |text: &str| words.iter().all(|word| text.contains(word));
     ensure!(named(status.message()), "{:?} does not name {words:?}", status.message());
-    job.until("the condition says so, too", WITHIN, |status| {
+    let request = job.api::<Resize>().get(info.metadata.get("request").context("which request?")?).await?;
+    let said = request.status.clone().unwrap_or_default();
+    ensure!(request.phase() == ResizePhase::Refused && said.reason == info.metadata.get("cause").cloned(), "{said:?}");
+    ensure!(specs().await? == wide, "a refused request has written a spec");
+    let is = job.status().await?;
+    ensure!((is.generation, &is.applied_widths) == (was.generation, &was.applied_widths), "{is:?}");
+    let conditions = |of: &JobStatus| {
+        [condition::READY, condition::RESIZE_REJECTED].map(|name| condition::is_true(&of.conditions, name))
+    };
+    ensure!(conditions(&is) == conditions(&was), "{:?}", is.conditions);
+    for (region, _) in wanted {
+        let shown = shown(it, job, region).await?;
+        ensure!(Some(&shown.desired_width) == wide.get(*region), "{shown:?}");
+    }
+    ensure!(Moment::of(job).await?.pods == before.pods, "pods were touched");
+    Ok(())
+}
+
+async fn shown(it: &Fixture, job: &ObservedJob, region: &str) -> Result<Region> {
+    let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
+    let get = GetRegionRequest { namespace, job: name, region: region.to_owned() };
+    Ok(it.frontend()?.balancer().await?.get_region(get).await?.into_inner())
+}
+
+/// An edit of a spec to this width is refused: job and region say it, and no pod notices.
+async fn refused_edit(it: &Fixture, job: &ObservedJob, region: &str, width: u32, words: &[&str]) -> Result<()> {
+    let before = Moment::of(job).await?;
+    let was = job.status().await?;
+    job.set_width(region, width).await?;
+    let named = |text: &str| words.iter().all(|word| text.contains(word));
+    job.until("the condition says so", WITHIN, |status| {
         let rejected = condition::get(&status.conditions, condition::RESIZE_REJECTED).context("no condition")?;
         ensure!(rejected.status == "True" && named(&rejected.message), "{rejected:?}");
         Ok(())
     })
     .await?;
-    let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
-    let get = GetRegionRequest { namespace, job: name, region: region.to_owned() };
-    let shown = it.frontend()?.balancer().await?.get_region(get).await?.into_inner();
-    ensure!(shown.desired_width == width && Some(shown.desired_width) != shown.applied_width, "{shown:?}");
-    ensure!(named(&shown.rejection), "{shown:?}");
+    eventually("the region says so, too", WITHIN, || async {
+        let shown = shown(it, job, region).await?;
+        ensure!(shown.desired_width == width && Some(shown.desired_width) != shown.applied_width, "{shown:?}");
+        ensure!(named(&shown.rejection), "{shown:?}");
+        let conditions = job.region(region).await?.status.unwrap_or_default().conditions;
+        ensure!(condition::is_true(&conditions, condition::RESIZE_REJECTED), "{conditions:?}");
+        Ok(())
+    })
+    .await?;
     let object = job.region(region).await?;
-    let conditions = object.status.clone().unwrap_or_default().conditions;
-    ensure!(condition::is_true(&conditions, condition::RESIZE_REJECTED), "{conditions:?}");
     for about in [job.name().to_owned(), object.metadata.name.unwrap_or_default()] {
         eventually(&format!("a Warning Event about {about}"), WITHIN, || async {
             let events = job.events().await?;
@@ -69,7 +106,8 @@ async fn the_compiler_refuses_what_is_too_large() -> Result<()> {
         job.spec.parallel_regions = vec![sample::initial_width(SCORE, 100)];
         let job = ObservedJob::create(&it.client, &job).await?;
         job.until_condition(condition::READY, true, WITHIN).await?;
-        refused(it, &job, MODEL, 10_000, &["operators"]).await?;
+        refused(it, &job, &[(MODEL, 10_000)], &["operators"]).await?;
+        refused_edit(it, &job, MODEL, 10_000, &["operators"]).await?;
 
         let answer = it.resize(&job, &[(MODEL, 1)], WaitFor::RolledOut).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
@@ -91,8 +129,11 @@ async fn the_bounds_of_the_job_hold() -> Result<()> {
         let job = ObservedJob::create(&it.client, &job).await?;
         job.settled(Widths::default(), WITHIN).await?;
         let before = Moment::of(&job).await?;
-        refused(it, &job, CLEAN, 5, &["4"]).await?;
-        refused(it, &job, CLEAN, 1, &["2"]).await?;
+        refused(it, &job, &[(CLEAN, 5)], &["4"]).await?;
+        // The other region keeps its width, whether it is asked for before or after.
+        refused(it, &job, &[(CLEAN, 9), (SCORE, 4)], &["4"]).await?;
+        refused(it, &job, &[(SCORE, 4), (CLEAN, 9)], &["4"]).await?;
+        refused_edit(it, &job, CLEAN, 1, &["2"]).await?;
         it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
         job.settled(Widths { clean: 3, ..Widths::default() }, WITHIN).await?;
         let changed = Moment::of(&job).await?.since(&before)?;
@@ -112,7 +153,7 @@ async fn a_refused_region_does_not_hold_up_another() -> Result<()> {
         job.spec.parallel_regions = vec![bounds];
         let job = ObservedJob::create(&it.client, &job).await?;
         job.settled(Widths::default(), WITHIN).await?;
-        refused(it, &job, SCORE, 4, &["3"]).await?;
+        refused_edit(it, &job, SCORE, 4, &["3"]).await?;
         let answer = it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
         ensure!(answer.generation == Some(1), "{answer:?}");
         let widths = Widths::applied(&job.status().await?.applied_widths);
@@ -138,8 +179,8 @@ async fn said(job: &ObservedJob, region: &str) -> Result<(Vec<(String, String, S
 }
 
 /// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4).
-/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer hears of it at
-/// once.
+/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer that asks for it hears of
+/// it as well.
 #[tokio::test]
 async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -> Result<()> {
     with_system("bad-resizes", async |it| {
@@ -148,7 +189,7 @@ async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -
         job.spec.parallel_regions = vec![bounds];
         let job = ObservedJob::create(&it.client, &job).await?;
         job.settled(Widths::default(), WITHIN).await?;
-        refused(it, &job, SCORE, 4, &["3"]).await?;
+        refused_edit(it, &job, SCORE, 4, &["3"]).await?;
         let before = said(&job, SCORE).await?;
         ensure!(before.1 == 1, "{before:?}");
         it.frontend()?.process().kill().await?;
@@ -157,11 +198,7 @@ async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -
         it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
         let after = said(&job, SCORE).await?;
         ensure!(after == before, "{after:?} after the restart, {before:?} before");
-        let mut request = tonic::Request::new(job.resize_request(&[(SCORE, 4)], WaitFor::Committed));
-        request.set_timeout(AT_ONCE);
-        let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was committed")?;
-        ensure!(status.code() == Code::FailedPrecondition, "{status:?}");
-        Ok(())
+        refused(it, &job, &[(SCORE, 4)], &["3"]).await
     })
     .await
 }

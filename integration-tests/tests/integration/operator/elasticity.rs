@@ -5,6 +5,7 @@ use super::fixture::{Moment, with_system};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
+use streams_api::Resize;
 use streams_control_plane::process::serves_grpc;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
@@ -30,6 +31,8 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             request.regions[1].expected_width = Some(7);
             request
         };
+        let early = ResizeRequest { expected_generation: Some(4), ..request(&job, CLEAN, 3) };
+        let accepted = ResizeRequest { wait_for: WaitFor::Accepted.into(), ..expecting(7) };
         let twice = job.resize_request(&[(CLEAN, 3), (CLEAN, 4)], WaitFor::RolledOut);
         let none = job.resize_request(&[], WaitFor::RolledOut);
         let half = job.resize_request(&[(CLEAN, 3), ("Nowhere", 3)], WaitFor::RolledOut);
@@ -44,6 +47,8 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
             (none, Code::InvalidArgument, "INVALID_REQUEST", "regions"),
             (one_is_wrong, Code::FailedPrecondition, "WIDTH_MISMATCH", "Score is 2, not 7"),
             (expecting(7), Code::FailedPrecondition, "WIDTH_MISMATCH", "is 2, not 7"),
+            (early, Code::FailedPrecondition, "GENERATION_MISMATCH", "generation 0 of the job is committed, not 4"),
+            (accepted, Code::FailedPrecondition, "WIDTH_MISMATCH", "is 2, not 7"),
         ];
         let mut balancer = it.frontend()?.balancer().await?;
         for (request, code, reason, named) in table {
@@ -65,6 +70,37 @@ async fn a_wrong_request_is_refused_with_code_reason_and_place_and_changes_nothi
         ensure!(answer.generation == Some(1), "{answer:?}");
         let changed = Moment::of(&job).await?.since(&before)?;
         ensure!(changed == super::fixture::resize_of_clean(2, 3), "{changed:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Whoever asks again with the same key asks about the same request; with another content the key is refused.
+#[tokio::test]
+async fn a_key_is_one_request() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        let keyed = |width, wait_for| ResizeRequest {
+            idempotency_key: "balancer-1/17".to_owned(),
+            regions: job.resize_request(&[(CLEAN, width)], wait_for).regions,
+            ..job.resize_request(&[], wait_for)
+        };
+        let mut balancer = it.frontend()?.balancer().await?;
+        let planned = balancer.resize(keyed(3, WaitFor::Planned)).await?.into_inner();
+        ensure!(planned.generation == Some(1), "{planned:?}");
+        let first = balancer.resize(keyed(3, WaitFor::RolledOut)).await?.into_inner();
+        ensure!(first.request == planned.request && first.request.starts_with(&format!("{}-", job.name())), "{first:?}");
+        ensure!(first.generation == Some(1) && first.changes.is_some_and(|changes| changes.added == 1), "{first:?}");
+        let other = balancer.resize(keyed(4, WaitFor::RolledOut)).await.err().context("the key was taken twice")?;
+        let reason = other.get_error_details().error_info().map(|info| info.reason.clone());
+        ensure!(other.code() == Code::AlreadyExists && reason.as_deref() == Some("KEY_REUSED"), "{other:?}");
+        // Another generation comes; the request still says what it did itself.
+        let later = it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
+        ensure!(later.generation == Some(2) && later.request != first.request, "{later:?}");
+        let again = balancer.resize(keyed(3, WaitFor::RolledOut)).await?.into_inner();
+        ensure!((again.generation, again.changes) == (first.generation, first.changes), "{again:?}");
+        ensure!(again.request == first.request && job.status().await?.generation == Some(2), "{again:?}");
+        ensure!(job.list::<Resize>().await?.len() == 2, "requests that nobody made");
         Ok(())
     })
     .await

@@ -1,0 +1,115 @@
+//! Requests as objects (rule elasticity-10): makes a `Resize`, or finds the one that an earlier call with the same key
+//! has made. One call of the API server. The object outlives the call, the caller and this process.
+
+use super::errors;
+use hex::encode;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use sha2::{Digest as _, Sha256};
+use streams_api::{DesiredWidth, Job, Resize, ResizePolicy, ResizeSpec, names};
+use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_process::telemetry;
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::resize_request::Policy;
+use tonic::Status;
+
+/// Hex digits of a digest that the name of a request carries.
+const DIGITS: usize = 20;
+/// Longest key, in bytes.
+pub(super) const KEY_MAX: usize = 256;
+
+/// Makes the object for a request to resize this job, or finds it.
+pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
+    let api: Api<Resize> = Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+    let wanted = object(job, request);
+    let parameters =
+        PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
+    match api.create(&parameters, &wanted).await {
+        Err(kube::Error::Api(status)) if status.code == 409 && wanted.metadata.name.is_some() => {
+            let found = api.get(&wanted.name_any()).await.map_err(|error| from_kubernetes(&error))?;
+            if found.spec != wanted.spec || !is_controlled_by(&found.metadata, job) {
+                return Err(errors::key_reused(&wanted.name_any()));
+            }
+            Ok(found)
+        }
+        made => made.map_err(|error| from_kubernetes(&error)),
+    }
+}
+
+/// The object. Everything that the job controller needs to look at it at once is in it.
+fn object(job: &Job, request: &ResizeRequest) -> Resize {
+    let mut object = Resize::new("", spec(job, request));
+    let meta = &mut object.metadata;
+    meta.name = None;
+    meta.owner_references = Some(vec![controlled_by(job)]);
+    meta.labels = Some([(names::LABEL_JOB.to_owned(), job.name_any())].into());
+    meta.annotations = telemetry::trace_parent().map(|trace| [(names::ANNOTATION_TRACE_PARENT.to_owned(), trace)].into());
+    if request.idempotency_key.is_empty() {
+        meta.generate_name = Some(format!("{}-", job.name_any()));
+    } else {
+        meta.name = Some(name(job, &request.idempotency_key));
+    }
+    object
+}
+
+/// Name of the request with this key.
+fn name(job: &Job, key: &str) -> String {
+    let mut digest = Sha256::new();
+    digest.update(job.metadata.uid.as_deref().unwrap_or_default());
+    digest.update([0]);
+    digest.update(key);
+    let digest = encode(digest.finalize());
+    format!("{}-{}", job.name_any(), digest.get(..DIGITS).unwrap_or(&digest))
+}
+
+fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
+    let regions = request.regions.iter().map(|desired| DesiredWidth {
+        name: desired.region.clone(),
+        width: desired.width,
+        expected_width: desired.expected_width,
+    });
+    ResizeSpec {
+        job_name: job.name_any(),
+        regions: regions.collect(),
+        expected_generation: request.expected_generation,
+        policy: match request.policy() {
+            Policy::Unspecified | Policy::Sticky => ResizePolicy::Sticky,
+            Policy::Rebalance => ResizePolicy::Rebalance,
+        },
+    }
+}
+
+fn from_kubernetes(error: &kube::Error) -> Status {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Status::not_found(status.message.clone()),
+        kube::Error::Api(status) if status.code == 403 => Status::permission_denied(status.message.clone()),
+        kube::Error::Api(status) if matches!(status.code, 400 | 422) => {
+            errors::invalid_request("regions", &status.message)
+        }
+        error => Status::unavailable(format!("the Kubernetes API did not take the request: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_api::{BundleReference, JobSpec};
+
+    #[test]
+    fn a_key_names_one_request_of_one_job() {
+        let job = |uid: &str| {
+            let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+            job.metadata.uid = Some(uid.to_owned());
+            job
+        };
+        // printf 'u1\0k' | sha256sum
+        assert_eq!(name(&job("u1"), "k"), "flow-9d96789a340ffdb657e9");
+        assert_ne!(name(&job("u1"), "k"), name(&job("u1"), "l"));
+        assert_ne!(name(&job("u1"), "k"), name(&job("u2"), "k"), "a job that was made again is another one");
+        let keyed = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
+        let meta = object(&job("u1"), &keyed).metadata;
+        assert_eq!((meta.name.as_deref(), meta.generate_name), (Some("flow-9d96789a340ffdb657e9"), None));
+        let meta = object(&job("u1"), &ResizeRequest::default()).metadata;
+        assert_eq!((meta.name, meta.generate_name.as_deref()), (None, Some("flow-")));
+    }
+}

@@ -1,0 +1,65 @@
+//! Who waits for changes of which job: a change wakes those that wait for its job, and nobody else.
+//!
+//! Knows: keys of jobs. Must not know: what has changed.
+//!
+//! Invariant: there is an entry for a job only while somebody waits for it, or until the next one begins to wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use streams_kubernetes::Key;
+use tokio::sync::watch;
+
+/// Cheap to clone; all clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobChanges {
+    waiting: Arc<Mutex<HashMap<Key, watch::Sender<u64>>>>,
+}
+
+impl JobChanges {
+    /// A number that is another one after every change of this job from now on.
+    pub(crate) fn of(&self, job: &Key) -> watch::Receiver<u64> {
+        let mut waiting = self.waiting();
+        waiting.retain(|_, sender| !sender.is_closed());
+        waiting.entry(job.clone()).or_default().subscribe()
+    }
+
+    /// Tells those that wait for this job.
+    pub(crate) fn tell(&self, job: &Key) {
+        if let Some(sender) = self.waiting().get(job) {
+            sender.send_modify(|number| *number = number.wrapping_add(1));
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<u64>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_wakes_those_that_wait_for_its_job() {
+        let changes = JobChanges::default();
+        let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
+        let (mut first, mut second, mut other) = (changes.of(&a), changes.of(&a), changes.of(&b));
+        for receiver in [&mut first, &mut second, &mut other] {
+            receiver.mark_unchanged();
+        }
+        changes.tell(&a);
+        let has_changed = [&first, &second, &other].map(|receiver| receiver.has_changed().unwrap());
+        assert_eq!(has_changed, [true, true, false]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_those_that_left() {
+        let changes = JobChanges::default();
+        for job in 0..1_000 {
+            drop(changes.of(&Key::new("n", &format!("j{job}"))));
+        }
+        let kept = changes.of(&Key::new("n", "last"));
+        assert_eq!(changes.waiting().len(), 1);
+        drop(kept);
+    }
+}
