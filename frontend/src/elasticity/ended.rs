@@ -10,12 +10,7 @@ use streams_kubernetes::Key;
 use tonic::Status;
 
 /// Why the request ended. `regions` and `others` are the regions and the requests of its job.
-pub(super) fn why(
-    job: &Key,
-    request: &Resize,
-    regions: &[Arc<ParallelRegion>],
-    others: &[Arc<Resize>],
-) -> Status {
+pub(super) fn why(job: &Key, request: &Resize, regions: &[Arc<ParallelRegion>], others: &[Arc<Resize>]) -> Status {
     let name = request.metadata.name.as_deref().unwrap_or_default();
     let status = request.status.clone().unwrap_or_default();
     let reason = status.reason.as_deref().unwrap_or_default();

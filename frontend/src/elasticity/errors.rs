@@ -95,7 +95,8 @@ pub fn aborted(reason: &str, request: &str, message: &str, metadata: &[(&str, St
 
 /// Another request of the job has this key.
 pub fn key_reused(request: &str) -> Status {
-    let message = format!("the idempotency key is that of another request of the job, {request}, which wants something else");
+    let message =
+        format!("the idempotency key is that of another request of the job, {request}, which wants something else");
     status(Code::AlreadyExists, &message, details("KEY_REUSED", &[("request", request)]))
 }
 

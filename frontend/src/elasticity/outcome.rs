@@ -89,8 +89,8 @@ mod tests {
     /// Committed generation, whether it is rolled out, the generation that committed request 3.
     fn job(generation: u64, finished: bool, of_request: Option<u64>) -> JobStatus {
         let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
-        let committed = of_request
-            .map(|generation| CommittedResizes { generation, resizes: vec![2, 3], changes: CHANGES });
+        let committed =
+            of_request.map(|generation| CommittedResizes { generation, resizes: vec![2, 3], changes: CHANGES });
         JobStatus {
             generation: Some(generation),
             // What the newest generation does is not what the request's has done.

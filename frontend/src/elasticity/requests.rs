@@ -22,8 +22,7 @@ pub(super) const KEY_MAX: usize = 256;
 pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
     let api: Api<Resize> = Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
     let wanted = object(job, request);
-    let parameters =
-        PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&parameters, &wanted).await {
         Err(kube::Error::Api(status)) if status.code == 409 && wanted.metadata.name.is_some() => {
             let found = api.get(&wanted.name_any()).await.map_err(|error| from_kubernetes(&error))?;
@@ -43,7 +42,8 @@ fn object(job: &Job, request: &ResizeRequest) -> Resize {
     meta.name = None;
     meta.owner_references = Some(vec![controlled_by(job)]);
     meta.labels = Some([(names::LABEL_JOB.to_owned(), job.name_any())].into());
-    meta.annotations = telemetry::trace_parent().map(|trace| [(names::ANNOTATION_TRACE_PARENT.to_owned(), trace)].into());
+    meta.annotations =
+        telemetry::trace_parent().map(|trace| [(names::ANNOTATION_TRACE_PARENT.to_owned(), trace)].into());
     if request.idempotency_key.is_empty() {
         meta.generate_name = Some(format!("{}-", job.name_any()));
     } else {

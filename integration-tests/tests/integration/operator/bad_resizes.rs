@@ -9,9 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use streams_api::{
-    FusionOptions, InitialWidth, JobStatus, ParallelRegion, Resize, ResizePhase, condition,
-};
+use streams_api::{FusionOptions, InitialWidth, JobStatus, ParallelRegion, Resize, ResizePhase, condition};
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, Region};

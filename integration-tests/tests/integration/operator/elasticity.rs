@@ -89,7 +89,10 @@ async fn a_key_is_one_request() -> Result<()> {
         let planned = balancer.resize(keyed(3, WaitFor::Planned)).await?.into_inner();
         ensure!(planned.generation == Some(1), "{planned:?}");
         let first = balancer.resize(keyed(3, WaitFor::RolledOut)).await?.into_inner();
-        ensure!(first.request == planned.request && first.request.starts_with(&format!("{}-", job.name())), "{first:?}");
+        ensure!(
+            first.request == planned.request && first.request.starts_with(&format!("{}-", job.name())),
+            "{first:?}"
+        );
         ensure!(first.generation == Some(1) && first.changes.is_some_and(|changes| changes.added == 1), "{first:?}");
         let other = balancer.resize(keyed(4, WaitFor::RolledOut)).await.err().context("the key was taken twice")?;
         let reason = other.get_error_details().error_info().map(|info| info.reason.clone());
