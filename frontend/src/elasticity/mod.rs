@@ -1,8 +1,8 @@
 //! The elasticity API: how load balancers and people with grpcurl change widths.
 //!
-//! Served by every replica of the frontend, leader or not (rule elasticity-8): a call makes an object of the kind Resize
-//! (rule elasticity-10), and then watches it and its job until what the caller waits for has happened. The request goes
-//! on if the caller goes away.
+//! Served by every replica of the frontend, leader or not (rule elasticity-8): a call makes an object of the kind
+//! Resize (rule elasticity-10), and then watches it and its job until what the caller waits for has happened. The
+//! request goes on if the caller goes away.
 //!
 //! * [`outcome`] — pure: how far a request has come.
 //! * [`region`] — pure: a region as it is shown.

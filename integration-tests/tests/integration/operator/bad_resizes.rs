@@ -177,8 +177,8 @@ async fn said(job: &ObservedJob, region: &str) -> Result<(Vec<(String, String, S
 }
 
 /// A region's status follows from the region and its job, not from what a process remembers (rule elasticity-4).
-/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer that asks for it hears of
-/// it as well.
+/// Whoever leads after a restart says the same, people do not hear of it twice, and a load balancer that asks for it
+/// hears of it as well.
 #[tokio::test]
 async fn a_refused_width_is_still_refused_when_the_frontend_is_started_again() -> Result<()> {
     with_system("bad-resizes", async |it| {
