@@ -8,6 +8,7 @@
 //!     v
 //!   system:   replicas of the fusion service and a frontend, as processes; what they have brought about
 //!   sample:   the project's own application
+//!   balancer: a sample of a load balancer
 //!   faults:   calls of a frontend of the tests that fail as they are told to
 //!   cargo:    this workspace's own programs, built by the running cargo
 //! ```
@@ -15,6 +16,7 @@
 //! The crate knows how the services are run, and what a job consists of as its users see it. It does not know how the
 //! services work inside. What they promise is checked by the tests of this package, which use the same modules.
 
+pub mod balancer;
 pub mod cargo;
 pub mod demo;
 pub mod faults;

@@ -13,6 +13,7 @@ mod quota;
 mod autoscaler;
 mod bad_bundles;
 mod bad_resizes;
+mod balancer;
 mod bundles;
 mod callers;
 mod calls;

@@ -1,0 +1,167 @@
+//! A sample load balancer: reads a metric, and asks the elasticity API for widths.
+//!
+//! * [`metric`] — the metric, from the text that Prometheus scrapes;
+//! * [`decision`] — pure: which width, with hysteresis;
+//! * [`Balancer`] — asks, and does about each outcome what it asks for.
+//!
+//! It is there to be read and to be copied, and to make load (`--swing`). Whoever asks with the width that they have
+//! seen as a precondition overwrites nobody's wish; whoever hears `RetryInfo` waits that long; every other trouble is
+//! over with the next look.
+//!
+//! Knows: the contract in `proto/streams/elasticity/v1`. Must not know: Kubernetes, this project's programs.
+
+pub mod decision;
+pub mod metric;
+
+use anyhow::{Context as _, Result};
+use decision::{History, Wish};
+use metric::Metric;
+use std::time::Duration;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, WaitFor};
+use streams_proto::elasticity::v1::{GetRegionRequest, Region, ResizeRequest, ResizeResponse};
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+/// A look at a metric or a region takes milliseconds.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
+/// The bounds of a region, or its application, may change.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// Where the widths come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A metric at an address.
+    Metric(reqwest::Url, Metric),
+    /// The least and the greatest width in turn: for load.
+    Swing,
+}
+
+/// A balancer of one region.
+#[derive(Debug)]
+pub struct Balancer {
+    api: ElasticityServiceClient<Channel>,
+    http: reqwest::Client,
+    region: GetRegionRequest,
+    source: Source,
+    wish: Wish,
+    resize_within: Duration,
+    history: History,
+    begun: Instant,
+    /// While this width was desired, that one was refused; until then it is not asked for again.
+    refused: Option<(u32, u32, Instant)>,
+}
+
+/// What became of a look.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The width is right.
+    Nothing,
+    /// It was asked for, and is in force after this time.
+    Resized(u32, Box<ResizeResponse>, Duration),
+    /// It was asked for, and something came in between; look again after this time, if the API says when.
+    NotNow(String, Option<Duration>),
+}
+
+impl Balancer {
+    /// A balancer of this region, at an API that need not be there yet.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn new(
+        api: &str,
+        region: GetRegionRequest,
+        source: Source,
+        wish: Wish,
+        resize_within: Duration,
+    ) -> Result<Self> {
+        // Fails only if there is a provider already, which then serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let endpoint = tonic::transport::Endpoint::from_shared(api.to_owned()).with_context(|| api.to_owned())?;
+        Ok(Self {
+            api: ElasticityServiceClient::new(endpoint.connect_timeout(LOOK_WITHIN).connect_lazy()),
+            http: reqwest::Client::builder().no_proxy().timeout(LOOK_WITHIN).build()?,
+            region,
+            source,
+            wish,
+            resize_within,
+            history: History::default(),
+            begun: Instant::now(),
+            refused: None,
+        })
+    }
+
+    /// Looks once, and asks for another width if need be.
+    pub async fn look(&mut self) -> Outcome {
+        let mut request = Request::new(self.region.clone());
+        request.set_timeout(LOOK_WITHIN);
+        let region = match self.api.get_region(request).await {
+            Ok(region) => region.into_inner(),
+            Err(status) => return self.not_now(&status),
+        };
+        let width = match self.width(&region).await {
+            Ok(width) => width,
+            // Without the metric nothing is known: the width stays.
+            Err(error) => return Outcome::NotNow(format!("{error:#}"), None),
+        };
+        let asked = Instant::now();
+        let is_refused = |width: &u32| {
+            self.refused.is_some_and(|(desired, refused, until)| {
+                (desired, refused) == (region.desired_width, *width) && asked < until
+            })
+        };
+        let Some(width) = width.filter(|width| !is_refused(width)) else { return Outcome::Nothing };
+        match self.resize(&region, width).await {
+            Ok(answer) => {
+                self.refused = None;
+                Outcome::Resized(width, Box::new(answer), asked.elapsed())
+            }
+            Err(status) => {
+                if status.code() == Code::FailedPrecondition && reason(&status) == "REJECTED" {
+                    self.refused = Some((region.desired_width, width, asked + REFUSED_FOR));
+                }
+                self.not_now(&status)
+            }
+        }
+    }
+
+    async fn width(&mut self, region: &Region) -> Result<Option<u32>> {
+        let Source::Metric(address, metric) = &self.source else {
+            let Wish { min, max, .. } = self.wish;
+            return Ok(Some(if region.desired_width == max { min } else { max }));
+        };
+        let text = self.http.get(address.clone()).send().await?.error_for_status()?.text().await?;
+        let value = metric.sum(&text)?;
+        Ok(self.wish.width(value, region.desired_width, self.begun.elapsed(), &mut self.history))
+    }
+
+    async fn resize(&mut self, region: &Region, width: u32) -> Result<ResizeResponse, Status> {
+        let desired = DesiredWidth {
+            region: region.name.clone(),
+            width,
+            // Whoever has edited it meanwhile had a reason.
+            expected_width: Some(region.desired_width),
+        };
+        let mut request = Request::new(ResizeRequest {
+            namespace: region.namespace.clone(),
+            job: region.job.clone(),
+            regions: vec![desired],
+            wait_for: WaitFor::Committed.into(),
+        });
+        request.set_timeout(self.resize_within);
+        self.api.resize(request).await.map(tonic::Response::into_inner)
+    }
+
+    fn not_now(&self, status: &Status) -> Outcome {
+        let after = status.get_error_details().retry_info().and_then(|info| info.retry_delay);
+        let reason = reason(status);
+        let code = if reason.is_empty() { format!("{:?}", status.code()) } else { reason };
+        Outcome::NotNow(format!("{code}: {}", status.message()), after)
+    }
+}
+
+fn reason(status: &Status) -> String {
+    status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
+}
