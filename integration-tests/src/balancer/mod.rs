@@ -5,8 +5,8 @@
 //! * [`Balancer`] — asks, and does about each outcome what it asks for.
 //!
 //! It is there to be read and to be copied, and to make load (`--swing`). Whoever asks with the width that they have
-//! seen as a precondition overwrites nobody's wish; whoever hears `RetryInfo` waits that long; every other trouble is
-//! over with the next look.
+//! seen as a precondition overwrites nobody's wish; whoever got no answer asks again with the same key; whoever hears
+//! `RetryInfo` waits that long; every other trouble is over with the next look.
 //!
 //! Knows: the contract in `proto/streams/elasticity/v1`. Must not know: Kubernetes, this project's programs.
 
@@ -52,6 +52,9 @@ pub struct Balancer {
     begun: Instant,
     /// While this width was desired, that one was refused; until then it is not asked for again.
     refused: Option<(u32, u32, Instant)>,
+    /// The width that was asked for without an answer, and the key of that request: asked for again, it is the same
+    /// one.
+    unanswered: Option<(u32, String)>,
 }
 
 /// What became of a look.
@@ -90,6 +93,7 @@ impl Balancer {
             history: History::default(),
             begun: Instant::now(),
             refused: None,
+            unanswered: None,
         })
     }
 
@@ -144,14 +148,23 @@ impl Balancer {
             // Whoever has edited it meanwhile had a reason.
             expected_width: Some(region.desired_width),
         };
+        let again = self.unanswered.take().filter(|(asked, _)| *asked == width);
+        let key = again.map_or_else(|| format!("balancer-{:032x}", fastrand::u128(..)), |(_, key)| key);
         let mut request = Request::new(ResizeRequest {
             namespace: region.namespace.clone(),
             job: region.job.clone(),
             regions: vec![desired],
             wait_for: WaitFor::Committed.into(),
+            idempotency_key: key.clone(),
+            ..ResizeRequest::default()
         });
         request.set_timeout(self.resize_within);
-        self.api.resize(request).await.map(tonic::Response::into_inner)
+        let answer = self.api.resize(request).await;
+        let is_open = |status: &Status| {
+            matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable | Code::Cancelled | Code::Unknown)
+        };
+        self.unanswered = answer.as_ref().err().filter(|status| is_open(status)).map(|_| (width, key));
+        answer.map(tonic::Response::into_inner)
     }
 
     fn not_now(&self, status: &Status) -> Outcome {
