@@ -25,13 +25,24 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
     let parameters = PostParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&parameters, &wanted).await {
         Err(kube::Error::Api(status)) if status.code == 409 && wanted.metadata.name.is_some() => {
-            let found = api.get(&wanted.name_any()).await.map_err(|error| from_kubernetes(&error))?;
-            if found.spec != wanted.spec || !is_controlled_by(&found.metadata, job) {
-                return Err(errors::key_reused(&wanted.name_any()));
-            }
-            Ok(found)
+            let found = find(client, job, request).await?;
+            found.ok_or_else(|| Status::unavailable("the request with this key is just being deleted"))
         }
         made => made.map_err(|error| from_kubernetes(&error)),
+    }
+}
+
+/// The object that the key of a request names, if there is one.
+pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Option<Resize>, Status> {
+    let wanted = object(job, request);
+    let Some(name) = &wanted.metadata.name else { return Ok(None) };
+    let api: Api<Resize> = Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
+    let found = api.get_opt(name).await.map_err(|error| from_kubernetes(&error))?;
+    match found {
+        Some(found) if found.spec != wanted.spec || !is_controlled_by(&found.metadata, job) => {
+            Err(errors::key_reused(name))
+        }
+        found => Ok(found),
     }
 }
 

@@ -54,19 +54,29 @@ impl<V: ClusterView> Elasticity<V> {
         for wanted in &request.regions {
             find(&key, &regions, &wanted.region)?;
         }
-        // The controller refuses what is too many, but that leaves an object behind, too.
-        let requests = self.view.resizes(&key.namespace, &key.name);
-        if requests.len() >= RESIZES_MAX && request.idempotency_key.is_empty() {
-            let again = ended::room_after(&requests, Timestamp::now());
-            return Err(errors::too_many_requests(&key.name, RESIZES_MAX, again));
-        }
         let made = tokio::select! {
             biased;
-            made = requests::make(&self.client, &job, &request) => made?,
+            made = self.request(&key, &job, &request) => made?,
             () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
         };
         tracing::info!(request = made.name_any(), "widths desired");
         self.wait(&key, &made, wait_for, deadline).await.map(Response::new)
+    }
+
+    /// The object of this request: a new one, or the one that its key names. The controller refuses what is too many, but
+    /// that leaves an object behind, too; so only what is there already is found once there are as many as are kept.
+    async fn request(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
+        let requests = self.view.resizes(&key.namespace, &key.name);
+        if requests.len() < RESIZES_MAX {
+            return requests::make(&self.client, job, request).await;
+        }
+        match requests::find(&self.client, job, request).await? {
+            Some(found) => Ok(found),
+            None => {
+                let again = ended::room_after(&requests, Timestamp::now());
+                Err(errors::too_many_requests(&key.name, RESIZES_MAX, again))
+            }
+        }
     }
 
     /// Waits until what the caller waits for has become of a request of this job.

@@ -219,6 +219,16 @@ fn key(kind: &str, object: &Value) -> String {
             let index = object.pointer("/metadata/annotations").and_then(|a| a.get(names::ANNOTATION_CHUNK_INDEX));
             format!("ConfigMap of {part} {}", index.and_then(Value::as_str).unwrap_or("-"))
         }
+        // Named by the API server, or after the uid of the job.
+        ("Resize", ..) => {
+            let wanted = |region: &Value| {
+                let name = region.get("name").and_then(Value::as_str).unwrap_or_default();
+                format!("{name}={}", region.get("width").unwrap_or(&Value::Null))
+            };
+            let regions = object.pointer("/spec/regions").and_then(Value::as_array);
+            let regions: Vec<_> = regions.into_iter().flatten().map(wanted).collect();
+            format!("Resize to {}", regions.join(" "))
+        }
         _ => format!("{kind} {name}"),
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::time::Duration;
 use streams_api::{DesiredWidth, Job, PePhase, ProcessingElement, Resize, ResizePhase, ResizeSpec, names};
 use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 /// Far more than it takes: what has not happened by then is stuck.
@@ -146,8 +147,11 @@ impl Operation {
                 eventually("the request is accepted", WITHIN, || {
                     let frontend = next.next();
                     async move {
-                        let mut request =
-                            tonic::Request::new(job.resize_request(&[(CLEAN, 3), (MODEL, 2)], WaitFor::Accepted));
+                        let mut request = tonic::Request::new(ResizeRequest {
+                            // However often it is asked, it is one request.
+                            idempotency_key: "two regions".to_owned(),
+                            ..job.resize_request(&[(CLEAN, 3), (MODEL, 2)], WaitFor::Accepted)
+                        });
                         request.set_timeout(CALL_WITHIN);
                         frontend.context("no frontend")?.balancer().await?.resize(request).await?;
                         Ok(())

@@ -1,12 +1,18 @@
 //! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health
 //! (rules elasticity-9 and elasticity-13).
 
-use super::fixture::{Moment, with_system};
+use super::fixture::{Moment, WITHIN, with_system};
 use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
+use kube::api::{ListParams, PostParams};
+use serde_json::json;
+use std::time::Duration;
 use streams_api::Resize;
+use streams_api::resize::RESIZES_MAX;
 use streams_control_plane::process::serves_grpc;
+use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{GetRegionRequest, ListRegionsRequest, ResizeRequest};
 use tonic::Code;
@@ -104,6 +110,51 @@ async fn a_key_is_one_request() -> Result<()> {
         ensure!((again.generation, again.changes) == (first.generation, first.changes), "{again:?}");
         ensure!(again.request == first.request && job.status().await?.generation == Some(2), "{again:?}");
         ensure!(job.list::<Resize>().await?.len() == 2, "requests that nobody made");
+        Ok(())
+    })
+    .await
+}
+
+/// Whoever makes up a key for each call stores no object for each.
+#[tokio::test]
+async fn there_are_no_more_requests_of_a_job_than_are_kept() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        let keyed = |key: &str| ResizeRequest {
+            idempotency_key: key.to_owned(),
+            ..job.resize_request(&[(CLEAN, 3)], WaitFor::RolledOut)
+        };
+        let mut balancer = it.frontend()?.balancer().await?;
+        let first = balancer.resize(keyed("first")).await?.into_inner();
+        // Each is refused, and kept.
+        let wrong = json!({
+            "apiVersion": "streams.ibm.com/v1", "kind": "Resize", "metadata": {"generateName": "many-"},
+            "spec": {"jobName": job.name(), "regions": [{"name": CLEAN, "width": 2}], "expectedGeneration": 99},
+        });
+        let wrong: Resize = serde_json::from_value(wrong)?;
+        let (api, parameters) = (job.api::<Resize>(), PostParams::default());
+        let creating = stream::iter(1..RESIZES_MAX).map(|_| api.create(&parameters, &wrong));
+        creating.buffer_unordered(16).try_for_each(|_| async { Ok(()) }).await?;
+        let refused = eventually("no more are taken", WITHIN, || async {
+            let answer = balancer.clone().resize(keyed(&format!("{:x}", fastrand::u64(..)))).await;
+            let status = answer.err().context("it was taken")?;
+            let details = status.get_error_details();
+            let reason = details.error_info().map(|info| info.reason.clone());
+            ensure!(reason.as_deref() == Some("TOO_MANY_REQUESTS"), "{status:?}");
+            ensure!(details.retry_info().and_then(|info| info.retry_delay) > Some(Duration::ZERO), "{status:?}");
+            Ok(status)
+        })
+        .await?;
+        ensure!(refused.code() == Code::ResourceExhausted, "{refused:?}");
+        let before = api.list_metadata(&ListParams::default()).await?.items.len();
+        for number in 0..20 {
+            let answer = balancer.resize(keyed(&format!("another-{number}"))).await;
+            ensure!(answer.is_err(), "{answer:?}");
+        }
+        let after = api.list_metadata(&ListParams::default()).await?.items.len();
+        ensure!(after == before, "{before} objects became {after}");
+        let again = balancer.resize(keyed("first")).await?.into_inner();
+        ensure!((again.request, again.generation) == (first.request, first.generation), "another request");
         Ok(())
     })
     .await
