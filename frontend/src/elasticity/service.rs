@@ -63,8 +63,9 @@ impl<V: ClusterView> Elasticity<V> {
         self.wait(&key, &made, wait_for, deadline).await.map(Response::new)
     }
 
-    /// The object of this request: a new one, or the one that its key names. The controller refuses what is too many, but
-    /// that leaves an object behind, too; so only what is there already is found once there are as many as are kept.
+    /// The object of this request: a new one, or the one that its key names. The controller refuses what is too many,
+    /// but that leaves an object behind, too; so only what is there already is found once there are as many as are
+    /// kept.
     async fn request(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
         let requests = self.view.resizes(&key.namespace, &key.name);
         if requests.len() < RESIZES_MAX {
