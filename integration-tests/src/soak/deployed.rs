@@ -1,11 +1,34 @@
-//! The services as they are deployed: one frontend for all namespaces, with the rights of its manifest.
+//! The services as they are deployed: one frontend for all namespaces, with the rights of its manifest; and a control
+//! plane with room for many pods.
 
 use crate::sample;
 use crate::system::rights::FrontendRights;
 use crate::system::{LONG_LEASE, Programs, System, SystemOptions};
 use anyhow::Result;
+use streams_api::crds;
 use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
+use streams_control_plane::progress::Progress;
+
+/// Pods that fit on one of kwok's nodes.
+const PODS_PER_NODE: u32 = 500;
+
+/// A control plane whose nodes have room for so many pods.
+///
+/// # Errors
+/// When it does not start.
+pub(super) async fn room_for(supervisor: &Supervisor, pods: usize) -> Result<ControlPlane> {
+    let progress = Progress::begin("control plane");
+    let cluster = streams_control_plane::Options {
+        crds: crds::crds()?,
+        nodes: u16::try_from(pods / PODS_PER_NODE as usize + 2)?,
+        pods_per_node: PODS_PER_NODE,
+        ..streams_control_plane::Options::default()
+    };
+    let control_plane = ControlPlane::start(supervisor, &cluster).await?;
+    progress.done();
+    Ok(control_plane)
+}
 
 /// Starts them, with the bundle of the sample application. Bundles may come from loopback, where runs have their
 /// servers.

@@ -3,7 +3,7 @@
 //! * [`resizes`] — resizes regions all the time while processes and pods die, and checks the jobs in between;
 //! * [`crash_points`] — kills a frontend at every write, and lets every call fail in every way;
 //! * [`declarations`] — writes every field of a spec, good and bad, in sequences, and judges what comes of it;
-//! * `deployed` — the services as they are deployed, for runs in many namespaces;
+//! * `deployed` — the services as they are deployed, for runs in many namespaces, and room for many pods;
 //! * [`elasticity`] — requests to the elasticity API: how long they take, and what becomes of many of them;
 //! * [`faults`] — the faults that `resizes` injects;
 //! * [`figures`] — durations and percentiles;

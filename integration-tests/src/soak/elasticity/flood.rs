@@ -81,8 +81,8 @@ pub(super) async fn measure(
     control_plane: &ControlPlane,
     system: &System,
     options: &ElasticityOptions,
-    mut memory: Memory,
 ) -> Result<Flooded> {
+    let mut memory = Memory::default();
     let client = control_plane.client().await?;
     let namespace = control_plane.namespace("flood").await?;
     let progress = Progress::begin(format!("{} jobs", options.jobs));

@@ -17,19 +17,13 @@ pub mod report;
 
 use self::flood::Flooded;
 use self::latency::Latency;
-use super::deployed::as_deployed;
+use super::deployed::{as_deployed, room_for};
 use super::load::Shape;
-use super::memory::Memory;
 use crate::system::Programs;
 use anyhow::Result;
 use std::time::{Duration, Instant};
-use streams_api::crds;
 use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
-use streams_control_plane::progress::Progress;
-
-/// Pods that fit on one of kwok's nodes.
-const PODS_PER_NODE: u32 = 500;
 
 /// Options of a run.
 #[derive(Debug, Clone)]
@@ -79,16 +73,8 @@ pub async fn run(
     let commit = super::commit::commit();
     let programs = Programs::build(supervisor).await?;
     let start = Instant::now();
-    let progress = Progress::begin("control plane");
     let pods = (options.jobs * flood::MOST_PODS).max(options.large.0 * 2);
-    let cluster = streams_control_plane::Options {
-        crds: crds::crds()?,
-        nodes: u16::try_from(pods / PODS_PER_NODE as usize + 2)?,
-        pods_per_node: PODS_PER_NODE,
-        ..streams_control_plane::Options::default()
-    };
-    let control_plane = ControlPlane::start(supervisor, &cluster).await?;
-    progress.done();
+    let control_plane = room_for(supervisor, pods).await?;
     let mut outcome = ElasticityOutcome { commit, ..ElasticityOutcome::default() };
     let everything = async {
         let run = Run { supervisor, programs: &programs, control_plane: &control_plane, options };
@@ -146,6 +132,6 @@ impl Run<'_> {
 
     async fn flood(&self) -> Result<Flooded> {
         let system = as_deployed(self.supervisor, self.programs, self.control_plane).await?;
-        flood::measure(self.control_plane, &system, self.options, Memory::default()).await
+        flood::measure(self.control_plane, &system, self.options).await
     }
 }

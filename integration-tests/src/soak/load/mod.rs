@@ -12,18 +12,12 @@ mod phases;
 pub mod report;
 
 use self::phases::{Measured, Tenants};
-use super::deployed::as_deployed;
+use super::deployed::{as_deployed, room_for};
 use crate::sample;
 use crate::system::Programs;
 use anyhow::Result;
 use std::time::{Duration, Instant};
-use streams_api::crds;
-use streams_control_plane::ControlPlane;
 use streams_control_plane::process::Supervisor;
-use streams_control_plane::progress::Progress;
-
-/// Pods that fit on one of kwok's nodes.
-const PODS_PER_NODE: u32 = 500;
 
 /// Jobs that are created at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,15 +84,7 @@ pub async fn run(
     let most = options.shapes.iter().map(|shape| shape.jobs * shape.widths().processing_elements() * 2).max();
     let most = most.unwrap_or_default().max(4 * options.hostile_pes);
     let start = Instant::now();
-    let progress = Progress::begin("control plane");
-    let cluster = streams_control_plane::Options {
-        crds: crds::crds()?,
-        nodes: u16::try_from(most / PODS_PER_NODE as usize + 2)?,
-        pods_per_node: PODS_PER_NODE,
-        ..streams_control_plane::Options::default()
-    };
-    let control_plane = ControlPlane::start(supervisor, &cluster).await?;
-    progress.done();
+    let control_plane = room_for(supervisor, most).await?;
     let mut outcome = LoadOutcome { commit, ..LoadOutcome::default() };
     let everything = async {
         for shape in options.shapes.iter().copied() {
