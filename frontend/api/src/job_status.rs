@@ -5,7 +5,7 @@
 
 use super::resize::{CommittedResizes, RefusedEdit};
 use super::schema;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -299,11 +299,11 @@ pub struct Rollout {
     pub pending: u32,
     /// When the generation was committed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<Time>,
+    pub started_at: Option<MicroTime>,
     /// When every PE ran, but for those that have completed or stay down, and other PEs, Services and ConfigMaps of the
     /// job were gone. Pods of removed PEs may have ended later.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<Time>,
+    pub finished_at: Option<MicroTime>,
 }
 
 /// Widths that were refused.

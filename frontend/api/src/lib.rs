@@ -77,7 +77,7 @@ pub use job_status::{
     AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize,
     ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan, TransportStatus,
 };
-pub use parallel_region::{ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
+pub use parallel_region::{LastResize, ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
 pub use pe_options::{
     BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, ImagePullPolicy, PeOptions,
     RedisCheckpoints, TraceLevel, TransportSecurity,

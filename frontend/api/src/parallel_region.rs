@@ -1,8 +1,9 @@
 //! A parallel region of a running job: its width is what users, autoscalers and load balancers change
 //! (rules elasticity-1 and elasticity-6).
 
+use super::job_status::{JobStatus, Rollout};
 use super::{names, schema};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -130,10 +131,56 @@ pub struct ParallelRegionStatus {
     /// Why the width that is wanted was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<RejectedWidth>,
+    /// The last change of the applied width.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_resize: Option<LastResize>,
     /// Conditions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A change of the applied width (rule elasticity-20).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastResize {
+    /// Generation of the job in which the width was applied.
+    pub generation: u64,
+    /// The width before.
+    pub from: u32,
+    /// The width since then.
+    pub to: u32,
+    /// When the generation was committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed_at: Option<MicroTime>,
+    /// When that generation, or a newer one, was rolled out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_out_at: Option<MicroTime>,
+}
+
+impl ParallelRegionStatus {
+    /// The last change of the width, once this is the status of the job and `applied` the region's width in it. What the
+    /// region has said before counts as long as the job says nothing newer.
+    pub fn last_resize_by(&self, job: &JobStatus, applied: Option<u32>) -> Option<LastResize> {
+        let applied = applied?;
+        let is_current = |rollout: &&Rollout| Some(rollout.generation) == job.generation;
+        let rollout = job.rollout.as_ref().filter(is_current);
+        let mut last = match self.width {
+            Some(before) if before != applied => LastResize {
+                generation: job.generation?,
+                from: before,
+                to: applied,
+                committed_at: rollout.and_then(|rollout| rollout.started_at.clone()),
+                rolled_out_at: None,
+            },
+            _ => self.last_resize.clone()?,
+        };
+        if last.rolled_out_at.is_none() {
+            let ours = rollout.filter(|rollout| rollout.generation >= last.generation);
+            last.rolled_out_at = ours.and_then(|rollout| rollout.finished_at.clone());
+        }
+        Some(last)
+    }
 }
 
 /// A width that was refused.
@@ -161,6 +208,40 @@ pub struct RejectedWidth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::jiff::Timestamp;
+
+    #[test]
+    fn the_last_resize_follows_from_what_the_region_has_said_and_its_job() {
+        let at = |second: i64| Some(MicroTime(Timestamp::from_second(second).unwrap()));
+        let job = |generation, finished| JobStatus {
+            generation: Some(generation),
+            rollout: Some(Rollout { generation, started_at: at(10), finished_at: finished, ..Rollout::default() }),
+            ..JobStatus::default()
+        };
+        let last = |generation, from, to, committed_at, rolled_out_at| {
+            Some(LastResize { generation, from, to, committed_at, rolled_out_at })
+        };
+        let open = || last(4, 1, 2, at(5), None);
+        let over = || last(4, 1, 2, at(5), at(7));
+        // said width, said resize, job, applied width -> the last resize
+        let table = [
+            // The submission is none, and neither is what was before it.
+            (None, None, job(0, at(12)), Some(2), None),
+            (Some(2), over(), JobStatus::default(), None, None),
+            (Some(2), None, job(4, at(12)), Some(2), None),
+            (Some(1), None, job(4, None), Some(2), last(4, 1, 2, at(10), None)),
+            (Some(1), over(), job(6, at(12)), Some(3), last(6, 1, 3, at(10), at(12))),
+            (Some(2), open(), job(4, None), Some(2), open()),
+            // A newer generation, which has the width as well, is rolled out.
+            (Some(2), open(), job(5, None), Some(2), open()),
+            (Some(2), open(), job(5, at(12)), Some(2), last(4, 1, 2, at(5), at(12))),
+            (Some(2), over(), job(5, at(12)), Some(2), over()),
+        ];
+        for (width, last_resize, job, applied, expected) in table {
+            let said = ParallelRegionStatus { width, last_resize, ..ParallelRegionStatus::default() };
+            assert_eq!(said.last_resize_by(&job, applied), expected, "{said:?} {job:?}");
+        }
+    }
 
     #[test]
     fn the_largest_width_is_the_one_of_the_schema() {

@@ -11,13 +11,13 @@ pub(crate) fn is_resizing(status: &JobStatus) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{ProposedPlan, Rollout};
 
     #[test]
     fn somebody_waits_for_a_job_that_runs_until_its_new_generation_is_rolled_out() {
-        let finished = || Some(Time(Timestamp::UNIX_EPOCH));
+        let finished = || Some(MicroTime(Timestamp::UNIX_EPOCH));
         // committed generation, another one is proposed, roll-out is finished -> somebody waits
         let table = [
             (None, false, false, false),

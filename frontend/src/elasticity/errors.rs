@@ -100,6 +100,29 @@ pub fn key_reused(request: &str) -> Status {
     status(Code::AlreadyExists, &message, details("KEY_REUSED", &[("request", request)]))
 }
 
+/// No such request, or it is forgotten.
+pub fn resize_not_found(namespace: &str, request: &str) -> Status {
+    let message =
+        format!("there is no request {request} in namespace {namespace}; those that ended are kept for a while");
+    let mut details = details("RESIZE_NOT_FOUND", &[]);
+    let name = bounded(&format!("{namespace}/{request}"));
+    details.set_resource_info("streams.ibm.com/v1, Kind=Resize", name, "", bounded(&message));
+    status(Code::NotFound, &message, details)
+}
+
+/// A generation has the widths of the request already.
+pub fn already_committed(request: &str, generation: u64) -> Status {
+    let message = format!("request {request} cannot be withdrawn: generation {generation} has its widths");
+    let metadata = [("request", request), ("generation", &generation.to_string())];
+    status(Code::FailedPrecondition, &message, details("ALREADY_COMMITTED", &metadata))
+}
+
+/// The request ended without its widths, and not because somebody withdrew it.
+pub fn already_ended(request: &str, phase: &str, why: &str) -> Status {
+    let message = format!("request {request} has ended already: {why}");
+    status(Code::FailedPrecondition, &message, details("ALREADY_ENDED", &[("request", request), ("cause", phase)]))
+}
+
 /// The job has as many requests as are kept.
 pub fn too_many_requests(job: &str, most: usize, again: Duration) -> Status {
     let mut details = details("TOO_MANY_REQUESTS", &[]);
@@ -120,11 +143,25 @@ pub fn still_waiting(what: &str) -> Status {
     status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &[("waiting_for", what)]))
 }
 
+/// The same for a call that changes no width.
+pub fn still_waiting_to(what: &str) -> Status {
+    let message = format!("still waiting for {what}");
+    status(Code::DeadlineExceeded, &message, details("STILL_WAITING", &[("waiting_for", what)]))
+}
+
 /// This frontend ends; another one knows the same.
 pub fn shutting_down(what: &str) -> Status {
     let mut details = details("SHUTTING_DOWN", &[("waiting_for", what)]);
     details.set_retry_info(Some(Duration::ZERO));
     let message = format!("this frontend is shutting down while it waits for {what}; the widths stay desired");
+    status(Code::Unavailable, &message, details)
+}
+
+/// The same for a call that changes no width.
+pub fn shutting_down_while(what: &str) -> Status {
+    let mut details = details("SHUTTING_DOWN", &[("waiting_for", what)]);
+    details.set_retry_info(Some(Duration::ZERO));
+    let message = format!("this frontend is shutting down while it waits for {what}");
     status(Code::Unavailable, &message, details)
 }
 
@@ -155,6 +192,9 @@ mod tests {
             aborted("SUPERSEDED", &long[..200], &long, &[("by", "r".to_owned()), ("region", long[..200].to_owned())]),
             mismatch("WIDTH_MISMATCH", &long[..200], &long),
             key_reused(&long[..200]),
+            resize_not_found(&long[..200], &long),
+            already_committed(&long[..200], u64::MAX),
+            already_ended(&long[..200], "Refused", &long),
             not_submitted("j", &long),
             still_waiting(&long),
             shutting_down(&long),

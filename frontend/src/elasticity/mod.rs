@@ -5,7 +5,10 @@
 //! request goes on if the caller goes away.
 //!
 //! * [`outcome`] — pure: how far a request has come.
-//! * [`region`] — pure: a region as it is shown.
+//! * [`region`] — pure: a region as it is shown; [`ready`]: how many of its channels run.
+//! * `state` — pure: a request as it is shown; `times`: points in time.
+//! * `lists` — regions and requests in `pages`.
+//! * `cancel` — withdraws requests.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
@@ -19,14 +22,20 @@
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
 //! the service as a tower service, so that a layer which authenticates goes around it.
 
+mod cancel;
 mod deadline;
 mod ended;
 pub mod errors;
+mod lists;
 pub mod outcome;
+mod pages;
+pub mod ready;
 pub mod region;
 mod requests;
 pub mod server;
 pub mod service;
+mod state;
+mod times;
 pub mod view;
 
 use self::view::ClusterView;

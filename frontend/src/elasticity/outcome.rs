@@ -3,7 +3,7 @@
 //! The job says first what happens: the generation that commits a request lists its number. The status of the request
 //! follows, and stays when later generations are committed. So both are read, and whichever is further counts.
 
-use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase};
+use streams_api::{JobStatus, Resize, ResizeChanges, ResizePhase, Rollout};
 use streams_proto::elasticity::v1::Changes;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
@@ -30,18 +30,15 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
     if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase {
         return ResizeOutcome::Ended(phase);
     }
-    let Some(number) = status.number else { return ResizeOutcome::Waiting("the request to be admitted".to_owned()) };
+    if status.number.is_none() {
+        return ResizeOutcome::Waiting("the request to be admitted".to_owned());
+    }
     if wait_for == WaitFor::Accepted {
         return ResizeOutcome::Done { generation: None, changes: None };
     }
-    let committed = match (phase, status.generation) {
-        (ResizePhase::Written | ResizePhase::RolledOut, Some(generation)) => Some((generation, status.changes)),
-        _ => job.commit_of(number).map(|committed| (committed.generation, Some(committed.changes))),
-    };
     let in_force = job.generation.unwrap_or_default();
-    let Some((generation, changes)) = committed else {
-        let planned = job.proposal.as_ref().filter(|_| job.proposes(number)).map(|proposal| proposal.plan.generation);
-        return match planned.or(status.generation.filter(|_| phase == ResizePhase::Planned)) {
+    let Some((generation, changes)) = committed(request, job) else {
+        return match planned(request, job) {
             Some(planned) if wait_for == WaitFor::Planned => {
                 ResizeOutcome::Done { generation: Some(planned), changes: None }
             }
@@ -53,13 +50,38 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
         // What is seen of the job is behind what is seen of the request.
         return ResizeOutcome::Waiting(format!("generation {generation} to be seen"));
     }
-    let rollout = job.rollout.as_ref().filter(|rollout| Some(rollout.generation) == job.generation);
-    let is_rolled_out = phase == ResizePhase::RolledOut || rollout.is_some_and(|rollout| rollout.finished_at.is_some());
-    if wait_for == WaitFor::RolledOut && !is_rolled_out {
-        let pending = rollout.map_or(0, |rollout| rollout.pending);
+    if wait_for == WaitFor::RolledOut && !is_rolled_out(request, job) {
+        let pending = rollout(job).map_or(0, |rollout| rollout.pending);
         return ResizeOutcome::Waiting(format!("{pending} PEs of generation {in_force} to follow"));
     }
     ResizeOutcome::Done { generation: Some(generation), changes: changes.map(of_pes) }
+}
+
+/// The generation that has committed a request, and what it did to PEs, as far as either says so.
+pub(super) fn committed(request: &Resize, job: &JobStatus) -> Option<(u64, Option<ResizeChanges>)> {
+    let status = request.status.as_ref()?;
+    match (request.phase(), status.generation) {
+        (ResizePhase::Written | ResizePhase::RolledOut, Some(generation)) => Some((generation, status.changes)),
+        _ => job.commit_of(status.number?).map(|committed| (committed.generation, Some(committed.changes))),
+    }
+}
+
+/// The generation that is about to commit a request.
+pub(super) fn planned(request: &Resize, job: &JobStatus) -> Option<u64> {
+    let status = request.status.as_ref()?;
+    let proposal = job.proposal.as_ref().filter(|_| status.number.is_some_and(|number| job.proposes(number)));
+    let proposed = proposal.map(|proposal| proposal.plan.generation);
+    proposed.or(status.generation.filter(|_| request.phase() == ResizePhase::Planned))
+}
+
+/// Whether the generation of a request that is committed, or a newer one, is rolled out.
+pub(super) fn is_rolled_out(request: &Resize, job: &JobStatus) -> bool {
+    request.phase() == ResizePhase::RolledOut || rollout(job).is_some_and(|rollout| rollout.finished_at.is_some())
+}
+
+/// How far the committed generation has come.
+pub(super) fn rollout(job: &JobStatus) -> Option<&Rollout> {
+    job.rollout.as_ref().filter(|rollout| Some(rollout.generation) == job.generation)
 }
 
 /// The beginning of what a request wants, for people.
@@ -72,7 +94,8 @@ fn widths(request: &Resize) -> String {
     format!("width {} of {}{more}", first.width, first.name)
 }
 
-fn of_pes(changes: ResizeChanges) -> Changes {
+/// In the form of the API.
+pub(super) fn of_pes(changes: ResizeChanges) -> Changes {
     let ResizeChanges { kept, restarted, added, removed } = changes;
     Changes { kept, restarted, added, removed }
 }
@@ -80,15 +103,15 @@ fn of_pes(changes: ResizeChanges) -> Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
-    use streams_api::{CommittedResizes, DesiredWidth, ResizeSpec, ResizeStatus, Rollout};
+    use streams_api::{CommittedResizes, DesiredWidth, ResizeSpec, ResizeStatus};
 
     const CHANGES: ResizeChanges = ResizeChanges { kept: 7, restarted: 1, added: 8, removed: 0 };
 
     /// Committed generation, whether it is rolled out, the generation that committed request 3.
     fn job(generation: u64, finished: bool, of_request: Option<u64>) -> JobStatus {
-        let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
+        let finished_at = finished.then_some(MicroTime(Timestamp::UNIX_EPOCH));
         let committed =
             of_request.map(|generation| CommittedResizes { generation, resizes: vec![2, 3], changes: CHANGES });
         JobStatus {

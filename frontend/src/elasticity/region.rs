@@ -1,11 +1,15 @@
-//! A region as the API shows it (rule elasticity-14). Pure.
+//! A region as the API shows it (rules elasticity-14, elasticity-19 and elasticity-20). Pure.
 //!
 //! The job says what is in force: the status of the region follows later. What is wanted is in its spec, unless a
 //! request is ahead of it.
 
+use super::ready::ReadyWidths;
+use super::times;
+use crate::controllers::job::widths::bounds;
 use std::sync::Arc;
+use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::{AdmittedRegion, Job, ParallelRegion, ParallelRegionSpec, RequestedWidths, Resize, WidthOfResize};
-use streams_proto::elasticity::v1::Region;
+use streams_proto::elasticity::v1::{LastResize, Region};
 
 /// What is wanted of the regions of a job, beside what their specs say.
 #[derive(Default)]
@@ -48,14 +52,18 @@ fn applied_width(job: &Job, region: &str) -> Option<u32> {
 }
 
 /// A region as the API shows it.
-pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted) -> Region {
+pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready: &ReadyWidths) -> Region {
     let ParallelRegionSpec { job_name, name, .. } = &object.spec;
     let width = &wanted.width(object);
     let status = object.status.clone().unwrap_or_default();
     let applied = job.map_or(status.width, |job| applied_width(job, name));
+    let bounds = job.and_then(|job| bounds(&job.spec, name));
     let job = job.and_then(|job| job.status.as_ref());
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
     let known = status.generation.filter(|_| status.width == applied);
+    let last = job.map_or_else(|| status.last_resize.clone(), |job| status.last_resize_by(job, applied));
+    let committed = job.and_then(|job| job.regions.iter().find(|region| region.index == object.spec.index));
+    let rejected = status.rejected.filter(|rejected| rejected.width == *width).unwrap_or_default();
     Region {
         namespace: object.metadata.namespace.clone().unwrap_or_default(),
         job: job_name.clone(),
@@ -65,24 +73,44 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted) -> Re
         applied_width: applied,
         generation: applied.and(known.or(job.and_then(|job| job.generation))),
         rolled_out: finished && applied == Some(*width),
-        rejection: status.rejected.filter(|r| r.width == *width).map(|r| r.message).unwrap_or_default(),
+        rejection: rejected.message,
+        rejection_reason: rejected.reason,
+        rejection_stage: rejected.stage.unwrap_or_default(),
+        rejection_code: rejected.code.unwrap_or_default(),
+        min_width: bounds.and_then(|bounds| bounds.min_width).unwrap_or(1),
+        max_width: bounds.and_then(|bounds| bounds.max_width).unwrap_or(WIDTH_MAX),
+        fixed: committed.is_some_and(|committed| committed.touches_consistent_region),
+        ready_width: applied.and_then(|_| ready.get(name)),
+        last_resize: last.map(last_resize),
+    }
+}
+
+fn last_resize(last: streams_api::LastResize) -> LastResize {
+    let (committed_at, rolled_out_at) = (last.committed_at.map(|at| at.0), last.rolled_out_at.map(|at| at.0));
+    LastResize {
+        generation: last.generation,
+        from_width: last.from,
+        to_width: last.to,
+        committed_at: committed_at.map(times::timestamp),
+        rolled_out_at: rolled_out_at.map(times::timestamp),
+        duration: committed_at.zip(rolled_out_at).map(|(from, to)| times::between(from, to)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
-        BundleReference, DesiredWidth, JobSpec, JobStatus, ParallelRegionStatus, RegionWidth, ResizePhase, ResizeSpec,
-        ResizeStatus, Rollout,
+        BundleReference, CommittedRegion, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
+        ProcessingElement, RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
     };
 
     /// Applied width, generation, roll-out finished.
     fn job(applied: u32, generation: u64, finished: bool) -> Job {
         let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
-        let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
+        let finished_at = finished.then_some(MicroTime(Timestamp::UNIX_EPOCH));
         job.status = Some(JobStatus {
             generation: Some(generation),
             applied_widths: vec![RegionWidth { region: "R".into(), width: applied }],
@@ -140,7 +168,63 @@ mod tests {
         ];
         for (object, resizes, expected) in table {
             let wanted = Wanted::of(&[], resizes.clone());
-            assert_eq!(region(object, None, &wanted).desired_width, expected, "{resizes:?}");
+            let shown = region(object, None, &wanted, &ReadyWidths::default());
+            assert_eq!(shown.desired_width, expected, "{resizes:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_readiness_and_the_last_resize_are_shown() {
+        let entry = |name: &str, min_width, max_width| InitialWidth {
+            name: Some(name.to_owned()),
+            min_width,
+            max_width,
+            ..InitialWidth::default()
+        };
+        // entries of the job -> bounds
+        let table = [
+            (vec![], (1, 10_000)),
+            (vec![entry("R", Some(2), None)], (2, 10_000)),
+            (vec![entry("*", Some(2), Some(5)), entry("R", None, Some(7))], (1, 7)),
+            (vec![entry("S", Some(2), Some(5))], (1, 10_000)),
+        ];
+        for (entries, expected) in table {
+            let mut job = job(10, 4, true);
+            job.spec.parallel_regions = entries;
+            let of_job = job.status.as_mut().unwrap();
+            condition::set(&mut of_job.conditions, condition::READY, true, "R", "", None, Timestamp::UNIX_EPOCH);
+            let rollout = of_job.rollout.as_mut().unwrap();
+            rollout.started_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
+            rollout.finished_at = Some(MicroTime(Timestamp::from_millisecond(1_250).unwrap()));
+            of_job.regions = vec![CommittedRegion { touches_consistent_region: true, ..CommittedRegion::default() }];
+            let mut object = object(10, 5);
+            let said = ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
+            object.status = Some(said);
+            let ready = ReadyWidths::of(&job, Vec::<ProcessingElement>::new);
+            let shown = region(&object, Some(&job), &Wanted::default(), &ready);
+            assert_eq!((shown.min_width, shown.max_width), expected, "{:?}", job.spec.parallel_regions);
+            assert_eq!((shown.fixed, shown.ready_width), (true, Some(10)));
+            let last = shown.last_resize.unwrap();
+            assert_eq!((last.generation, last.from_width, last.to_width), (4, 2, 10));
+            assert_eq!(last.duration, Some(prost_types::Duration { seconds: 1, nanos: 250_000_000 }));
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_shown_as_long_as_its_width_is_wanted() {
+        let refused = RejectedWidth {
+            width: 10,
+            reason: "ApplicationRejected".into(),
+            stage: Some("topology".into()),
+            code: Some("CDISR1164E".into()),
+            message: "no".into(),
+        };
+        for (width, reason, code) in [(10, "ApplicationRejected", "CDISR1164E"), (9, "", "")] {
+            let mut object = object(width, 5);
+            let status = ParallelRegionStatus { rejected: Some(refused.clone()), ..ParallelRegionStatus::default() };
+            object.status = Some(status);
+            let shown = region(&object, None, &Wanted::default(), &ReadyWidths::default());
+            assert_eq!((shown.rejection_reason.as_str(), shown.rejection_code.as_str()), (reason, code), "{width}");
         }
     }
 
@@ -158,7 +242,7 @@ mod tests {
             let status =
                 ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
             object.status = Some(status);
-            let shown = region(&object, job.as_ref(), &Wanted::default());
+            let shown = region(&object, job.as_ref(), &Wanted::default(), &ReadyWidths::default());
             assert_eq!((shown.applied_width, shown.generation, shown.rolled_out), expected, "{job:?}");
             assert_eq!(shown.desired_width, 10);
         }

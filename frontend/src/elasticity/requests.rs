@@ -16,7 +16,7 @@ use tonic::Status;
 /// Hex digits of a digest that the name of a request carries.
 const DIGITS: usize = 20;
 /// Longest key, in bytes.
-pub(super) const KEY_MAX: usize = 256;
+const KEY_MAX: usize = 256;
 
 /// Makes the object for a request to resize this job, or finds it.
 pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
@@ -36,9 +36,7 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
 pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Option<Resize>, Status> {
     let wanted = object(job, request);
     let Some(name) = &wanted.metadata.name else { return Ok(None) };
-    let api: Api<Resize> = Api::namespaced(client.clone(), &job.namespace().unwrap_or_default());
-    let found = api.get_opt(name).await.map_err(|error| from_kubernetes(&error))?;
-    match found {
+    match get(client, &job.namespace().unwrap_or_default(), name).await? {
         Some(found) if found.spec != wanted.spec || !is_controlled_by(&found.metadata, job) => {
             Err(errors::key_reused(name))
         }
@@ -63,8 +61,22 @@ fn object(job: &Job, request: &ResizeRequest) -> Resize {
     object
 }
 
+/// The request of this name, as the API server has it.
+pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
+    let api: Api<Resize> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(name).await.map_err(|error| from_kubernetes(&error))
+}
+
+/// Refuses a key that is too long.
+pub(super) fn check_key(field: &str, key: &str) -> Result<(), Status> {
+    if key.len() > KEY_MAX {
+        return Err(errors::invalid_request(field, &format!("a key has at most {KEY_MAX} bytes")));
+    }
+    Ok(())
+}
+
 /// Name of the request with this key.
-fn name(job: &Job, key: &str) -> String {
+pub(super) fn name(job: &Job, key: &str) -> String {
     let mut digest = Sha256::new();
     digest.update(job.metadata.uid.as_deref().unwrap_or_default());
     digest.update([0]);
@@ -90,7 +102,7 @@ fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
     }
 }
 
-fn from_kubernetes(error: &kube::Error) -> Status {
+pub(super) fn from_kubernetes(error: &kube::Error) -> Status {
     match error {
         kube::Error::Api(status) if status.code == 404 => Status::not_found(status.message.clone()),
         kube::Error::Api(status) if status.code == 403 => Status::permission_denied(status.message.clone()),

@@ -1,8 +1,7 @@
 //! The gRPC service: checks a request, has an object made for it, waits.
 
 use super::outcome::{self, ResizeOutcome};
-use super::region::{Wanted, region};
-use super::requests::{self, KEY_MAX};
+use super::requests;
 use super::view::ClusterView;
 use super::{Elasticity, MOST_WAITING, deadline, ended, errors};
 use k8s_openapi::jiff::Timestamp;
@@ -19,7 +18,8 @@ use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFor};
 use streams_proto::elasticity::v1::{
-    GetRegionRequest, ListRegionsRequest, ListRegionsResponse, Region, ResizeRequest, ResizeResponse,
+    CancelRequest, CancelResponse, GetRegionRequest, GetResizeRequest, GetResizeResponse, ListRegionsRequest,
+    ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region, ResizeRequest, ResizeResponse,
 };
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};
@@ -29,8 +29,13 @@ use tracing::Instrument;
 const MAX_REGIONS: usize = 256;
 
 impl<V: ClusterView> Elasticity<V> {
-    fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
+    pub(super) fn job(&self, namespace: &str, name: &str) -> Result<Arc<Job>, Status> {
         self.view.job(namespace, name).ok_or_else(|| errors::job_not_found(namespace, name))
+    }
+
+    /// When to answer at last somebody who waits so long (rule elasticity-11).
+    pub(super) fn deadline(&self, within: Option<Duration>) -> Instant {
+        Instant::now() + within.map_or(self.longest_wait, |within| within.min(self.longest_wait))
     }
 
     /// `within` is how long the caller waits.
@@ -40,7 +45,7 @@ impl<V: ClusterView> Elasticity<V> {
         within: Option<Duration>,
     ) -> Result<Response<ResizeResponse>, Status> {
         let wait_for = check(&request)?;
-        let deadline = Instant::now() + within.map_or(self.longest_wait, |within| within.min(self.longest_wait));
+        let deadline = self.deadline(within);
         let key = Key::new(&request.namespace, &request.job);
         let job = self.job(&key.namespace, &key.name)?;
         let status = job.status.clone().unwrap_or_default();
@@ -131,10 +136,10 @@ impl<V: ClusterView> Elasticity<V> {
     fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let objects = self.view.regions(&namespace, Some(&name));
-        let wanted = Wanted::of(&objects, self.view.resizes(&namespace, &name));
+        let sight = self.sight(&namespace, &name);
         let regions = request.spec.regions.iter().filter_map(|desired| {
             let object = objects.iter().find(|object| object.spec.name == desired.name)?;
-            Some(region(object, Some(job), &wanted))
+            Some(sight.region(object))
         });
         regions.collect()
     }
@@ -168,9 +173,7 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
             return Err(errors::invalid_width(&format!("regions[{position}].width"), &message));
         }
     }
-    if request.idempotency_key.len() > KEY_MAX {
-        return Err(errors::invalid_request("idempotency_key", &format!("a key has at most {KEY_MAX} bytes")));
-    }
+    requests::check_key("idempotency_key", &request.idempotency_key)?;
     if Policy::try_from(request.policy).is_err() {
         return Err(errors::invalid_request("policy", "unknown value"));
     }
@@ -181,7 +184,8 @@ fn check(request: &ResizeRequest) -> Result<WaitFor, Status> {
     }
 }
 
-fn check_name(field: &str, value: &str) -> Result<(), Status> {
+/// Refuses what cannot be the name of an object.
+pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
     if value.is_empty() || value.len() > 253 {
         return Err(errors::invalid_request(field, "a name is needed"));
     }
@@ -205,32 +209,36 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         for (field, value) in [("namespace", &namespace), ("job", &job), ("region", &region)] {
             check_name(field, value)?;
         }
-        let owner = self.job(&namespace, &job)?;
+        self.job(&namespace, &job)?;
         let regions = self.view.regions(&namespace, Some(&job));
         let object = find(&Key::new(&namespace, &job), &regions, &region)?;
-        let wanted = Wanted::of(&regions, self.view.resizes(&namespace, &job));
-        Ok(Response::new(super::region::region(object, Some(&owner), &wanted)))
+        Ok(Response::new(self.sight(&namespace, &job).region(object)))
     }
 
     async fn list_regions(
         &self,
         request: Request<ListRegionsRequest>,
     ) -> Result<Response<ListRegionsResponse>, Status> {
-        let ListRegionsRequest { namespace, job } = request.into_inner();
-        check_name("namespace", &namespace)?;
-        let job = Some(job).filter(|job| !job.is_empty());
-        if let Some(job) = &job {
-            self.job(&namespace, job)?;
-        }
-        let mut objects = self.view.regions(&namespace, job.as_deref());
-        objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
-        let of_jobs = objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name).flat_map(|of_job| {
-            let name = of_job.first().map_or("", |region| &region.spec.job_name);
-            let owner = self.view.job(&namespace, name);
-            let wanted = Wanted::of(of_job, self.view.resizes(&namespace, name));
-            of_job.iter().map(move |object| region(object, owner.as_deref(), &wanted))
-        });
-        Ok(Response::new(ListRegionsResponse { regions: of_jobs.collect() }))
+        self.regions_in_pages(request.into_inner()).map(Response::new)
+    }
+
+    async fn get_resize(&self, request: Request<GetResizeRequest>) -> Result<Response<GetResizeResponse>, Status> {
+        let found = self.named(request.into_inner().name).await?;
+        Ok(Response::new(GetResizeResponse { resize: Some(self.state_of(&found)) }))
+    }
+
+    async fn list_resizes(
+        &self,
+        request: Request<ListResizesRequest>,
+    ) -> Result<Response<ListResizesResponse>, Status> {
+        self.resizes_in_pages(request.into_inner()).map(Response::new)
+    }
+
+    async fn cancel(&self, request: Request<CancelRequest>) -> Result<Response<CancelResponse>, Status> {
+        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let found = self.named(request.into_inner().name).await?;
+        let cancelled = self.withdraw(found, deadline).await?;
+        Ok(Response::new(CancelResponse { resize: Some(cancelled) }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::mirrors::{ByOwner as _, Mirrors};
 use std::sync::Arc;
-use streams_api::{Job, ParallelRegion, Resize};
+use streams_api::{Job, ParallelRegion, ProcessingElement, Resize};
 use streams_kubernetes::Key;
 use tokio::sync::watch;
 
@@ -19,6 +19,12 @@ pub trait ClusterView: Send + Sync + 'static {
 
     /// The requests of a job, in any order.
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
+
+    /// The requests of all jobs of the namespace, in any order.
+    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>>;
+
+    /// The PEs of a job, in any order.
+    fn processing_elements(&self, namespace: &str, job: &str) -> Vec<Arc<ProcessingElement>>;
 
     /// Why what is seen may be too old to be relied on, if it is.
     fn too_old(&self) -> Option<String>;
@@ -45,6 +51,14 @@ impl ClusterView for Mirrors {
 
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
         self.resizes.of_job(&Key::new(namespace, job)).collect()
+    }
+
+    fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {
+        self.resizes.of_namespace(namespace).collect()
+    }
+
+    fn processing_elements(&self, namespace: &str, job: &str) -> Vec<Arc<ProcessingElement>> {
+        self.processing_elements.of_job(&Key::new(namespace, job)).collect()
     }
 
     fn too_old(&self) -> Option<String> {

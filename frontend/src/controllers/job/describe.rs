@@ -11,7 +11,7 @@ use super::tasks::Failure;
 use super::transport::Transport;
 use super::waits::Words;
 use super::{refusals, transition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
 
@@ -129,7 +129,7 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
         rollout.pending = report.pending.saturating_add(report.superfluous);
         // Objects that are deleted only now may still exist.
         if rollout.pending == 0 && !report.deletes && rollout.finished_at.is_none() {
-            rollout.finished_at = Some(Time(observed.now));
+            rollout.finished_at = Some(MicroTime(observed.now));
         }
     }
 }

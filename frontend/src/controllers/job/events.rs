@@ -134,7 +134,7 @@ fn fusion(status: &JobStatus) -> Option<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{RejectedResize, Rollout};
 
@@ -171,7 +171,7 @@ mod tests {
         let again = JobStatus { submission_attempts: 2, ..submitting.clone() };
         let resized = status(JobPhase::Running, Some(1), true);
         let mut finished = resized.clone();
-        finished.rollout.as_mut().unwrap().finished_at = Some(Time(Timestamp::UNIX_EPOCH));
+        finished.rollout.as_mut().unwrap().finished_at = Some(MicroTime(Timestamp::UNIX_EPOCH));
         let rejected = JobStatus { rejected_resize: Some(RejectedResize::default()), ..running.clone() };
         let mut degraded = running.clone();
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);

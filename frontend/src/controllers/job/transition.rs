@@ -5,7 +5,7 @@
 use super::decide::JobStatusChange;
 use super::observed::{DesiredGeneration, Effect, JobObservation, Loaded, PodState};
 use super::tasks::{Slot, Tasks};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use streams_api::{
@@ -150,7 +150,7 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         added: effect.added,
         removed: effect.removed,
         pending: effect.restarted.saturating_add(effect.added).saturating_add(effect.removed),
-        started_at: Some(Time(observed.now)),
+        started_at: Some(MicroTime(observed.now)),
         finished_at: None,
     });
 }

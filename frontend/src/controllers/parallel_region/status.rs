@@ -34,6 +34,7 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
     let desired = region.spec.width;
 
     status.observed_generation = object_generation;
+    status.last_resize = status.last_resize_by(&of_job, applied);
     if status.width != applied || status.generation.is_none() {
         status.generation = applied.and(of_job.generation);
     }
@@ -141,7 +142,7 @@ fn of_job(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use streams_api::{
         BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize, Rollout,
     };
@@ -218,7 +219,7 @@ mod tests {
         for (finished, degraded, reason, progressing) in table {
             let mut job = job(Some(2), false, None);
             let of_job = job.status.as_mut().unwrap();
-            let finished_at = finished.then_some(Time(Timestamp::UNIX_EPOCH));
+            let finished_at = finished.then_some(MicroTime(Timestamp::UNIX_EPOCH));
             of_job.rollout = Some(Rollout { finished_at, ..Rollout::default() });
             if degraded {
                 let conditions = &mut of_job.conditions;

@@ -182,7 +182,7 @@ async fn regions_are_shown() -> Result<()> {
         let job = it.submitted().await?;
         let mut balancer = it.frontend()?.balancer().await?;
         let (namespace, name) = (it.namespace.clone(), job.name().to_owned());
-        let list = ListRegionsRequest { namespace: namespace.clone(), job: String::new() };
+        let list = ListRegionsRequest { namespace: namespace.clone(), ..ListRegionsRequest::default() };
         let regions = balancer.list_regions(list).await?.into_inner().regions;
         let shown = regions.iter().map(|region| (region.name.as_str(), region.desired_width, region.applied_width));
         let expected = [("Clean", 2, Some(2)), ("Score", 2, Some(2)), ("Score.Model", 2, Some(2))];
@@ -211,7 +211,7 @@ async fn grpcurl_needs_no_files() -> Result<()> {
             ensure!(services.lines().any(|line| line == service), "{services}");
         }
         let service = it.grpcurl(&[], &["describe", "streams.elasticity.v1.ElasticityService"]).await?;
-        for call in ["rpc Resize", "rpc GetRegion", "rpc ListRegions"] {
+        for call in ["rpc Resize", "rpc GetRegion", "rpc ListRegions", "rpc GetResize", "rpc ListResizes", "rpc Cancel"] {
             ensure!(service.contains(call), "{service}");
         }
         let request = format!(

@@ -24,6 +24,7 @@ mod dialects;
 mod drift;
 mod edits;
 mod elasticity;
+mod elasticity_lists;
 mod frontend_killed;
 mod fusion_down;
 mod fusion_endpoints;

@@ -22,7 +22,7 @@ use crate::settings::PodSettings;
 use futures::FutureExt;
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl PeSimulation {
         let server = &surroundings.server;
         let mut job = Job::new(JOB, JobSpec::of(BundleReference::default()));
         job.metadata = meta(JOB);
-        let rollout = Rollout { started_at: Some(Time(server.now())), ..Rollout::default() };
+        let rollout = Rollout { started_at: Some(MicroTime(server.now())), ..Rollout::default() };
         job.status = Some(JobStatus { generation: Some(0), rollout: Some(rollout), ..JobStatus::default() });
         let job = server.create(&job);
         let spec = ProcessingElementSpec {

@@ -1,0 +1,135 @@
+//! Withdraws requests (rule elasticity-22).
+//!
+//! A request is committed by a write of its job, and withdrawn by an annotation of its own; no write can have both. So
+//! the annotation only asks, and the controller, which makes both writes, decides: a call answers what has become of
+//! the request then. It never says that a request is cancelled which a generation has.
+
+use super::outcome;
+use super::state::{phase, state};
+use super::view::ClusterView;
+use super::{Elasticity, MOST_WAITING, errors, requests};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use serde_json::json;
+use std::sync::Arc;
+use streams_api::{Resize, names};
+use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+impl<V: ClusterView> Elasticity<V> {
+    /// The request of this name or key: what the mirror shows; if it shows none, what the API server has.
+    ///
+    /// # Errors
+    /// There is none, or the name is none.
+    pub(super) async fn named(&self, name: Option<ResizeName>) -> Result<Arc<Resize>, Status> {
+        let name = name.ok_or_else(|| errors::invalid_request("name", "a request is to be named"))?;
+        let ResizeName { namespace, job, request, idempotency_key } = name;
+        super::service::check_name("name.namespace", &namespace)?;
+        let request = match (request.is_empty(), idempotency_key.is_empty()) {
+            (false, true) => {
+                super::service::check_name("name.request", &request)?;
+                request
+            }
+            (true, false) => {
+                super::service::check_name("name.job", &job)?;
+                requests::check_key("name.idempotency_key", &idempotency_key)?;
+                requests::name(&*self.job(&namespace, &job)?, &idempotency_key)
+            }
+            _ => {
+                let message = "either the name of a request is needed, or its job and key";
+                return Err(errors::invalid_request("name.request", message));
+            }
+        };
+        let found = match self.view.resize(&namespace, &request) {
+            Some(found) => Some(found),
+            // Another frontend may have made it just now.
+            None => requests::get(&self.client, &namespace, &request).await?.map(Arc::new),
+        };
+        let is_it = |found: &Arc<Resize>| job.is_empty() || found.spec.job_name == job;
+        found.filter(is_it).ok_or_else(|| errors::resize_not_found(&namespace, &request))
+    }
+
+    /// A request as the API shows it.
+    pub(super) fn state_of(&self, request: &Resize) -> ResizeState {
+        let namespace = request.namespace().unwrap_or_default();
+        state(request, &self.seen(&namespace, &request.spec.job_name).around())
+    }
+
+    /// Withdraws a request, and waits until it is cancelled.
+    ///
+    /// # Errors
+    /// It is committed, or ended otherwise; or it is not known yet.
+    pub(super) async fn withdraw(&self, found: Arc<Resize>, deadline: Instant) -> Result<ResizeState, Status> {
+        let (namespace, name) = (found.namespace().unwrap_or_default(), found.name_any());
+        let waiting_for = "the request to be cancelled";
+        let mut changes = self.view.changes(&namespace, &found.spec.job_name);
+        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
+        let mut latest = found;
+        let mut is_seen = false;
+        loop {
+            changes.mark_unchanged();
+            let shown = self.view.resize(&namespace, &name).filter(|shown| shown.uid() == latest.uid());
+            if is_seen && shown.is_none() {
+                return Err(errors::resize_not_found(&namespace, &name));
+            }
+            is_seen |= shown.is_some();
+            let request = shown.unwrap_or_else(|| Arc::clone(&latest));
+            let job = self.view.job(&namespace, &request.spec.job_name);
+            match phase(&request, job.as_deref()) {
+                ResizePhase::Cancelled => return Ok(self.state_of(&request)),
+                ended @ (ResizePhase::Refused | ResizePhase::Superseded) => {
+                    let phase = if ended == ResizePhase::Refused { "Refused" } else { "Superseded" };
+                    return Err(errors::already_ended(&name, phase, &self.state_of(&request).message));
+                }
+                ResizePhase::Committed | ResizePhase::RolledOut => {
+                    let status = job.and_then(|job| job.status.clone()).unwrap_or_default();
+                    let generation = outcome::committed(&request, &status).map_or(0, |(generation, _)| generation);
+                    return Err(errors::already_committed(&name, generation));
+                }
+                ResizePhase::Unspecified | ResizePhase::Pending | ResizePhase::Planned => {}
+            }
+            if !request.is_withdrawn() && !latest.is_withdrawn() {
+                latest = tokio::select! {
+                    biased;
+                    asked = self.ask_to_cancel(&request) => asked?,
+                    () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting_to(waiting_for)),
+                };
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return Err(errors::shutting_down_while(waiting_for)),
+                changed = timeout_at(deadline, changes.changed()) => match changed {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(errors::shutting_down_while(waiting_for)),
+                    Err(_) => return Err(errors::still_waiting_to(waiting_for)),
+                },
+            }
+        }
+    }
+
+    /// Asks the controller to cancel a request, unless somebody has written the request since it was seen; then what
+    /// is there now.
+    async fn ask_to_cancel(&self, request: &Resize) -> Result<Arc<Resize>, Status> {
+        let (namespace, name) = (request.namespace().unwrap_or_default(), request.name_any());
+        let api: Api<Resize> = Api::namespaced(self.client.clone(), &namespace);
+        let patch = json!({"metadata": {
+            "uid": request.uid(),
+            "resourceVersion": request.resource_version(),
+            "annotations": {names::ANNOTATION_CANCEL_REQUESTED: names::ELASTICITY_MANAGER},
+        }});
+        let parameters =
+            PatchParams { field_manager: Some(names::ELASTICITY_MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch(&name, &parameters, &Patch::Merge(&patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let found = requests::get(&self.client, &namespace, &name).await?;
+                let found = found.filter(|found| found.uid() == request.uid());
+                found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
+            Err(error) => Err(requests::from_kubernetes(&error)),
+            Ok(asked) => Ok(Arc::new(asked)),
+        }
+    }
+}

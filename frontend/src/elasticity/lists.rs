@@ -1,0 +1,141 @@
+//! Lists of regions and requests, in pages (rule elasticity-21).
+
+use super::Elasticity;
+use super::pages::Page;
+use super::ready::ReadyWidths;
+use super::region::{self, Wanted};
+use super::service::check_name;
+use super::state::{Around, state};
+use super::view::ClusterView;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use streams_api::{Job, ParallelRegion, Resize};
+use streams_proto::elasticity::v1::{
+    ListRegionsRequest, ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region,
+};
+use tonic::Status;
+
+/// Requests of a page if the caller does not say: an entry may be large.
+const RESIZES_OF_A_PAGE: usize = 100;
+
+/// What is seen of a job at one moment, as far as its regions are shown by it.
+pub(super) struct Sight {
+    name: String,
+    job: Option<Arc<Job>>,
+    wanted: Wanted,
+    ready: ReadyWidths,
+}
+
+impl Sight {
+    /// A region of this job.
+    pub(super) fn region(&self, object: &ParallelRegion) -> Region {
+        region::region(object, self.job.as_deref(), &self.wanted, &self.ready)
+    }
+}
+
+/// What is seen of a job at one moment, as far as its requests are shown by it.
+pub(super) struct Seen {
+    job: Option<Arc<Job>>,
+    regions: Vec<Arc<ParallelRegion>>,
+    requests: Vec<Arc<Resize>>,
+}
+
+impl Seen {
+    pub(super) fn around(&self) -> Around<'_> {
+        Around { job: self.job.as_deref(), regions: &self.regions, requests: &self.requests }
+    }
+}
+
+/// Where a request is in a list: newer ones first. Those of one second go by their numbers; one that has none yet is
+/// the newest, and may be listed again when it has got one.
+#[derive(Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+struct Place {
+    created: Reverse<Option<Timestamp>>,
+    number: Reverse<u64>,
+    name: String,
+}
+
+impl Place {
+    fn of(request: &Resize) -> Self {
+        let number = request.status.as_ref().and_then(|status| status.number);
+        Self {
+            created: Reverse(request.creation_timestamp().map(|at| at.0)),
+            number: Reverse(number.unwrap_or(u64::MAX)),
+            name: request.name_any(),
+        }
+    }
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// What is seen of a job now.
+    pub(super) fn sight(&self, namespace: &str, name: &str) -> Sight {
+        let job = self.view.job(namespace, name);
+        let wanted = Wanted::of(&self.view.regions(namespace, Some(name)), self.view.resizes(namespace, name));
+        let of_pes = |job: &Job| ReadyWidths::of(job, || self.view.processing_elements(namespace, name));
+        let ready = job.as_deref().map(of_pes).unwrap_or_default();
+        Sight { name: name.to_owned(), job, wanted, ready }
+    }
+
+    /// The same for its requests.
+    pub(super) fn seen(&self, namespace: &str, name: &str) -> Seen {
+        let (job, regions) = (self.view.job(namespace, name), self.view.regions(namespace, Some(name)));
+        Seen { job, regions, requests: self.view.resizes(namespace, name) }
+    }
+
+    /// Of which job something is to be listed; `None`: of all jobs of the namespace.
+    ///
+    /// # Errors
+    /// There is no such job, or a name is none.
+    pub(super) fn scope(&self, namespace: &str, job: String) -> Result<Option<String>, Status> {
+        check_name("namespace", namespace)?;
+        if job.is_empty() {
+            return Ok(None);
+        }
+        check_name("job", &job)?;
+        self.job(namespace, &job)?;
+        Ok(Some(job))
+    }
+
+    /// A page of regions.
+    pub(super) fn regions_in_pages(&self, request: ListRegionsRequest) -> Result<ListRegionsResponse, Status> {
+        let ListRegionsRequest { namespace, job, page_size, page_token } = request;
+        let job = self.scope(&namespace, job)?;
+        let list = format!("regions of {namespace}/{}", job.as_deref().unwrap_or_default());
+        let page = Page::of(list, page_size, &page_token, None)?;
+        let objects = self.view.regions(&namespace, job.as_deref());
+        let all = objects.into_iter().map(|object| ((object.spec.job_name.clone(), object.spec.name.clone()), object));
+        let mut sight: Option<Sight> = None;
+        let (regions, next_page_token) = page.cut(all.collect(), |object| {
+            // The regions of a job follow each other.
+            let name = &object.spec.job_name;
+            let known = sight.take().filter(|sight| sight.name == *name);
+            sight.insert(known.unwrap_or_else(|| self.sight(&namespace, name))).region(&object)
+        });
+        Ok(ListRegionsResponse { regions, next_page_token })
+    }
+
+    /// A page of requests.
+    pub(super) fn resizes_in_pages(&self, request: ListResizesRequest) -> Result<ListResizesResponse, Status> {
+        let ListResizesRequest { namespace, job, page_size, page_token } = request;
+        let job = self.scope(&namespace, job)?;
+        let list = format!("requests of {namespace}/{}", job.as_deref().unwrap_or_default());
+        let page = Page::of(list, page_size, &page_token, Some(RESIZES_OF_A_PAGE))?;
+        let requests = match &job {
+            Some(job) => self.view.resizes(&namespace, job),
+            None => self.view.resizes_of_namespace(&namespace),
+        };
+        let all = requests.into_iter().map(|request| (Place::of(&request), request));
+        // Requests of several jobs take turns.
+        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        let (resizes, next_page_token) = page.cut(all.collect(), |request| {
+            let name = &request.spec.job_name;
+            let of_job = seen.entry(name.clone()).or_insert_with(|| self.seen(&namespace, name));
+            state(&request, &of_job.around())
+        });
+        Ok(ListResizesResponse { resizes, next_page_token })
+    }
+}

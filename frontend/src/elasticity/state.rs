@@ -1,0 +1,181 @@
+//! A request to resize as the API shows it (rules elasticity-14 and elasticity-17). Pure.
+
+use super::{ended, outcome, times};
+use std::sync::Arc;
+use streams_api::{Job, ParallelRegion, Resize, ResizePhase as Recorded, ResizePolicy};
+use streams_kubernetes::Key;
+use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy};
+use streams_proto::elasticity::v1::{ResizePhase, ResizeState};
+use tonic_types::StatusExt as _;
+
+/// What is seen of a job beside a request.
+pub(super) struct Around<'a> {
+    /// The job, if it is there.
+    pub(super) job: Option<&'a Job>,
+    /// Its regions.
+    pub(super) regions: &'a [Arc<ParallelRegion>],
+    /// All of its requests.
+    pub(super) requests: &'a [Arc<Resize>],
+}
+
+/// How far a request has come: what it says itself, and what its job says before.
+pub(super) fn phase(request: &Resize, job: Option<&Job>) -> ResizePhase {
+    let of_job = job.and_then(|job| job.status.clone()).unwrap_or_default();
+    match request.phase() {
+        Recorded::Refused => ResizePhase::Refused,
+        Recorded::Superseded => ResizePhase::Superseded,
+        Recorded::Cancelled => ResizePhase::Cancelled,
+        _ => match outcome::committed(request, &of_job) {
+            // What is seen of the job may be behind what is seen of the request.
+            Some((generation, _)) => {
+                let is_current = of_job.generation.is_some_and(|committed| committed >= generation);
+                let is_rolled_out = is_current && outcome::is_rolled_out(request, &of_job);
+                if is_rolled_out || request.phase() == Recorded::RolledOut {
+                    ResizePhase::RolledOut
+                } else {
+                    ResizePhase::Committed
+                }
+            }
+            None if outcome::planned(request, &of_job).is_some() => ResizePhase::Planned,
+            None => ResizePhase::Pending,
+        },
+    }
+}
+
+/// A request as the API shows it.
+pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
+    let meta = &request.metadata;
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let status = request.status.clone().unwrap_or_default();
+    let of_job = around.job.and_then(|job| job.status.clone()).unwrap_or_default();
+    let phase = phase(request, around.job);
+    let committed = outcome::committed(request, &of_job);
+    let regions = request.spec.regions.iter().map(|wanted| DesiredWidth {
+        region: wanted.name.clone(),
+        width: wanted.width,
+        expected_width: wanted.expected_width,
+    });
+    let mut state = ResizeState {
+        job: request.spec.job_name.clone(),
+        request: meta.name.clone().unwrap_or_default(),
+        regions: regions.collect(),
+        policy: match request.spec.policy {
+            ResizePolicy::Sticky => Policy::Sticky.into(),
+            ResizePolicy::Rebalance => Policy::Rebalance.into(),
+        },
+        phase: phase.into(),
+        generation: committed.map(|(generation, _)| generation).or_else(|| outcome::planned(request, &of_job)),
+        changes: committed.and_then(|(_, changes)| changes).map(outcome::of_pes),
+        message: status.message.clone().unwrap_or_default(),
+        created_at: meta.creation_timestamp.as_ref().map(|at| times::timestamp(at.0)),
+        finished_at: status.finished_at.as_ref().map(|at| times::timestamp(at.0)),
+        ..ResizeState::default()
+    };
+    if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase {
+        let job = Key::new(&namespace, &state.job);
+        let why = ended::why(&job, request, around.regions, around.requests);
+        let details = why.get_error_details();
+        state.code = why.code().into();
+        state.message = why.message().to_owned();
+        if let Some(info) = details.error_info() {
+            state.reason.clone_from(&info.reason);
+            state.metadata = info.metadata.clone().into_iter().collect();
+        }
+    }
+    state.namespace = namespace;
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::jiff::Timestamp;
+    use streams_api::{
+        BundleReference, CommittedResizes, JobSpec, JobStatus, ProposedPlan, ResizeChanges, ResizeSpec, ResizeStatus,
+        Rollout,
+    };
+
+    fn request(phase: Recorded, generation: Option<u64>, reason: Option<&str>) -> Resize {
+        let wanted = streams_api::DesiredWidth { name: "R".into(), width: 10, expected_width: Some(2) };
+        let spec = ResizeSpec { job_name: "flow".into(), regions: vec![wanted], ..ResizeSpec::default() };
+        let mut request = Resize::new("flow-1", spec);
+        request.metadata.namespace = Some("n".to_owned());
+        request.status = Some(ResizeStatus {
+            phase: Some(phase),
+            number: Some(3),
+            generation,
+            reason: reason.map(str::to_owned),
+            message: reason.map(|_| "because".to_owned()),
+            ..ResizeStatus::default()
+        });
+        request
+    }
+
+    fn job(generation: u64, is_rolled_out: bool, committed: &[u64], proposed: &[u64]) -> Job {
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        let finished_at = is_rolled_out.then_some(MicroTime(Timestamp::UNIX_EPOCH));
+        let changes = ResizeChanges { added: 8, ..ResizeChanges::default() };
+        let mut proposal = ProposedPlan { resizes: proposed.to_vec(), ..ProposedPlan::default() };
+        proposal.plan.generation = generation + 1;
+        job.status = Some(JobStatus {
+            generation: Some(generation),
+            rollout: Some(Rollout { generation, finished_at, ..Rollout::default() }),
+            committed_resizes: vec![CommittedResizes { generation, resizes: committed.to_vec(), changes }],
+            proposal: (!proposed.is_empty()).then_some(proposal),
+            ..JobStatus::default()
+        });
+        job
+    }
+
+    #[test]
+    fn a_request_is_as_far_as_it_says_or_as_its_job_says() {
+        use ResizePhase::{Committed, Pending, Planned, RolledOut};
+        let quiet = || job(4, true, &[], &[]);
+        // recorded phase and generation, job -> phase, generation, PEs added
+        let table = [
+            (Recorded::Pending, None, quiet(), Pending, None, None),
+            (Recorded::Pending, None, job(4, true, &[], &[3]), Planned, Some(5), None),
+            (Recorded::Planned, Some(5), quiet(), Planned, Some(5), None),
+            (Recorded::Planned, Some(5), job(5, false, &[3], &[]), Committed, Some(5), Some(8)),
+            (Recorded::Pending, None, job(5, true, &[3], &[]), RolledOut, Some(5), Some(8)),
+            (Recorded::Written, Some(5), job(7, false, &[], &[]), Committed, Some(5), None),
+            (Recorded::Written, Some(5), job(7, true, &[], &[]), RolledOut, Some(5), None),
+            // What is seen of the job is behind.
+            (Recorded::Written, Some(5), quiet(), Committed, Some(5), None),
+            (Recorded::RolledOut, Some(5), job(7, false, &[], &[]), RolledOut, Some(5), None),
+        ];
+        for (recorded, generation, job, expected, its_generation, added) in table {
+            let around = Around { job: Some(&job), regions: &[], requests: &[] };
+            let state = state(&request(recorded, generation, None), &around);
+            assert_eq!((state.phase(), state.generation), (expected, its_generation), "{recorded:?} {:?}", job.status);
+            assert_eq!(state.changes.map(|changes| changes.added), added, "{recorded:?}");
+            assert_eq!((state.namespace.as_str(), state.request.as_str(), state.code), ("n", "flow-1", 0));
+            assert_eq!((state.regions[0].width, state.regions[0].expected_width), (10, Some(2)));
+        }
+    }
+
+    #[test]
+    fn how_a_request_ended_is_what_a_call_would_have_answered() {
+        use tonic::Code::{Aborted, FailedPrecondition};
+        let table = [
+            (
+                Recorded::Refused,
+                "OutOfBounds",
+                ResizePhase::Refused,
+                FailedPrecondition,
+                "REJECTED",
+                Some("OutOfBounds"),
+            ),
+            (Recorded::Refused, "WidthMismatch", ResizePhase::Refused, FailedPrecondition, "WIDTH_MISMATCH", None),
+            (Recorded::Cancelled, "Withdrawn", ResizePhase::Cancelled, Aborted, "CANCELLED", None),
+        ];
+        for (recorded, said, phase, code, reason, cause) in table {
+            let around = Around { job: None, regions: &[], requests: &[] };
+            let state = state(&request(recorded, None, Some(said)), &around);
+            assert_eq!((state.phase(), state.code, state.reason.as_str()), (phase, code.into(), reason), "{said}");
+            assert_eq!(state.metadata.get("cause").map(String::as_str), cause, "{said}");
+            assert!(state.message.contains("because"), "{state:?}");
+        }
+    }
+}
