@@ -159,8 +159,8 @@ pub struct LastResize {
 }
 
 impl ParallelRegionStatus {
-    /// The last change of the width, once this is the status of the job and `applied` the region's width in it. What the
-    /// region has said before counts as long as the job says nothing newer.
+    /// The last change of the width, once this is the status of the job and `applied` the region's width in it
+    /// (rule elasticity-20). What the region has said before counts as long as the job says nothing newer.
     pub fn last_resize_by(&self, job: &JobStatus, applied: Option<u32>) -> Option<LastResize> {
         let applied = applied?;
         let is_current = |rollout: &&Rollout| Some(rollout.generation) == job.generation;

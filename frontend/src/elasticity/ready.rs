@@ -1,7 +1,7 @@
 //! How many channels of regions run (rule elasticity-19). Pure.
 //!
-//! A job that is ready says it for all of its regions. Else the PEs say it: each names its operators, and the name of an
-//! operator in a channel has the number of the channel, counted over all channels of the regions around:
+//! A job that is ready says it for all of its regions. Else the PEs say it: each names its operators, and the name of
+//! an operator in a channel has the number of the channel, counted over all channels of the regions around:
 //! `Score[1].Model[3].Filter` is in channel 1 of a region of width 2 if there are two channels of `Score`.
 
 use std::borrow::Borrow;
