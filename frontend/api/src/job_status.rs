@@ -3,7 +3,7 @@
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
 //! (rule job-14). Phases: rule job-32.
 
-use super::resize::{CommittedResizes, RefusedEdit};
+use super::resize::{CommittedResizes, RefusedEdit, ResizeChanges};
 use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
@@ -190,6 +190,9 @@ pub struct ProposedPlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1_000))]
     pub resizes: Vec<u64>,
+    /// What it will do to PEs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ResizeChanges>,
     /// `.metadata.generation` of the job that it was compiled for.
     pub spec_generation: i64,
 }

@@ -165,6 +165,13 @@ pub fn shutting_down_while(what: &str) -> Status {
     status(Code::Unavailable, &message, details)
 }
 
+/// There are as many streams as may be.
+pub fn too_many_watching(most: usize, of: &str) -> Status {
+    let mut details = details("TOO_MANY_WATCHING", &[]);
+    details.set_retry_info(Some(LATER));
+    status(Code::ResourceExhausted, &format!("there are {most} streams {of} already"), details)
+}
+
 /// As many requests wait as may.
 pub fn too_many_waiting(most: usize) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);

@@ -9,6 +9,7 @@
 //! * `state` — pure: a request as it is shown; `times`: points in time.
 //! * `lists` — regions and requests in `pages`.
 //! * `cancel` — withdraws requests.
+//! * `watch` — streams that follow requests and regions; `watch_places`: how many there may be.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
@@ -35,10 +36,15 @@ mod requests;
 pub mod server;
 pub mod service;
 mod state;
+#[cfg(test)]
+mod tests;
 mod times;
 pub mod view;
+mod watch;
+mod watch_places;
 
 use self::view::ClusterView;
+use self::watch_places::Places;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +54,27 @@ use tokio_util::sync::CancellationToken;
 /// Requests that wait at the same time; further ones are refused before anything is written.
 const MOST_WAITING: usize = 2048;
 
-/// The service.
+/// The service. Cheap to clone; all clones are the same.
 pub struct Elasticity<V> {
     client: Client,
     view: Arc<V>,
     longest_wait: Duration,
     waiting: Arc<Semaphore>,
+    watching: Places,
     stopping: CancellationToken,
+}
+
+impl<V> Clone for Elasticity<V> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            view: Arc::clone(&self.view),
+            longest_wait: self.longest_wait,
+            waiting: Arc::clone(&self.waiting),
+            watching: self.watching.clone(),
+            stopping: self.stopping.clone(),
+        }
+    }
 }
 
 impl<V: ClusterView> Elasticity<V> {
@@ -62,6 +82,6 @@ impl<V: ClusterView> Elasticity<V> {
     /// none any more once [`server::serve`] is to stop.
     pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
-        Self { client, view, longest_wait, waiting, stopping }
+        Self { client, view, longest_wait, waiting, watching: Places::default(), stopping }
     }
 }

@@ -74,6 +74,12 @@ pub(super) fn planned(request: &Resize, job: &JobStatus) -> Option<u64> {
     proposed.or(status.generation.filter(|_| request.phase() == ResizePhase::Planned))
 }
 
+/// What that generation will do to PEs.
+pub(super) fn planned_changes(request: &Resize, job: &JobStatus) -> Option<ResizeChanges> {
+    let number = request.status.as_ref()?.number?;
+    job.proposal.as_ref().filter(|_| job.proposes(number))?.changes
+}
+
 /// Whether the generation of a request that is committed, or a newer one, is rolled out.
 pub(super) fn is_rolled_out(request: &Resize, job: &JobStatus) -> bool {
     request.phase() == ResizePhase::RolledOut || rollout(job).is_some_and(|rollout| rollout.finished_at.is_some())

@@ -4,6 +4,8 @@ use super::outcome::{self, ResizeOutcome};
 use super::requests;
 use super::view::ClusterView;
 use super::{Elasticity, MOST_WAITING, deadline, ended, errors};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use std::collections::BTreeSet;
@@ -20,6 +22,7 @@ use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFo
 use streams_proto::elasticity::v1::{
     CancelRequest, CancelResponse, GetRegionRequest, GetResizeRequest, GetResizeResponse, ListRegionsRequest,
     ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region, ResizeRequest, ResizeResponse,
+    WatchRegionsRequest, WatchRegionsResponse, WatchResizeRequest, WatchResizeResponse,
 };
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};
@@ -194,6 +197,9 @@ pub(super) fn check_name(field: &str, value: &str) -> Result<(), Status> {
 
 #[tonic::async_trait]
 impl<V: ClusterView> ElasticityService for Elasticity<V> {
+    type WatchResizeStream = BoxStream<'static, Result<WatchResizeResponse, Status>>;
+    type WatchRegionsStream = BoxStream<'static, Result<WatchRegionsResponse, Status>>;
+
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, .. } = request.get_ref();
         let span = tracing::info_span!("resize", otel.kind = "server", %namespace, %job);
@@ -239,6 +245,25 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
         let found = self.named(request.into_inner().name).await?;
         let cancelled = self.withdraw(found, deadline).await?;
         Ok(Response::new(CancelResponse { resize: Some(cancelled) }))
+    }
+
+    async fn watch_resize(
+        &self,
+        request: Request<WatchResizeRequest>,
+    ) -> Result<Response<Self::WatchResizeStream>, Status> {
+        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let found = self.named(request.into_inner().name).await?;
+        Ok(Response::new(self.follow_resize(found, deadline)?.boxed()))
+    }
+
+    async fn watch_regions(
+        &self,
+        request: Request<WatchRegionsRequest>,
+    ) -> Result<Response<Self::WatchRegionsStream>, Status> {
+        let deadline = self.deadline(deadline::wait_of(request.metadata()));
+        let WatchRegionsRequest { namespace, job } = request.into_inner();
+        let job = self.scope(&namespace, job)?;
+        Ok(Response::new(self.follow_regions(namespace, job, deadline)?.boxed()))
     }
 }
 

@@ -42,6 +42,11 @@ pub(super) fn phase(request: &Resize, job: Option<&Job>) -> ResizePhase {
     }
 }
 
+/// Whether nothing becomes of a request any more.
+pub(super) fn is_end(phase: ResizePhase) -> bool {
+    matches!(phase, ResizePhase::RolledOut | ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled)
+}
+
 /// A request as the API shows it.
 pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
     let meta = &request.metadata;
@@ -50,6 +55,10 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
     let of_job = around.job.and_then(|job| job.status.clone()).unwrap_or_default();
     let phase = phase(request, around.job);
     let committed = outcome::committed(request, &of_job);
+    let changes = match committed {
+        Some((_, changes)) => changes,
+        None => outcome::planned_changes(request, &of_job),
+    };
     let regions = request.spec.regions.iter().map(|wanted| DesiredWidth {
         region: wanted.name.clone(),
         width: wanted.width,
@@ -65,7 +74,7 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
         },
         phase: phase.into(),
         generation: committed.map(|(generation, _)| generation).or_else(|| outcome::planned(request, &of_job)),
-        changes: committed.and_then(|(_, changes)| changes).map(outcome::of_pes),
+        changes: changes.map(outcome::of_pes),
         message: status.message.clone().unwrap_or_default(),
         created_at: meta.creation_timestamp.as_ref().map(|at| times::timestamp(at.0)),
         finished_at: status.finished_at.as_ref().map(|at| times::timestamp(at.0)),
@@ -175,7 +184,7 @@ mod tests {
             let state = state(&request(recorded, None, Some(said)), &around);
             assert_eq!((state.phase(), state.code, state.reason.as_str()), (phase, code.into(), reason), "{said}");
             assert_eq!(state.metadata.get("cause").map(String::as_str), cause, "{said}");
-            assert!(state.message.contains("because"), "{state:?}");
+            assert!(is_end(state.phase()) && state.message.contains("because"), "{state:?}");
         }
     }
 }

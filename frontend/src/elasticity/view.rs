@@ -29,6 +29,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// Why what is seen may be too old to be relied on, if it is.
     fn too_old(&self) -> Option<String>;
 
+    /// Marked as changed whenever any job of the namespace, or anything of it, may have changed.
+    fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64>;
+
     /// Marked as changed whenever the job, one of its regions or one of its requests may have changed.
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64>;
 }
@@ -64,6 +67,10 @@ impl ClusterView for Mirrors {
     fn too_old(&self) -> Option<String> {
         let mut problems = self.health().into_iter().filter_map(|(kind, problem)| Some((kind, problem?)));
         problems.next().map(|(kind, problem)| format!("watch of {kind}: {problem}"))
+    }
+
+    fn changes_of_namespace(&self, namespace: &str) -> watch::Receiver<u64> {
+        self.job_changes.of_namespace(namespace)
     }
 
     fn changes(&self, namespace: &str, job: &str) -> watch::Receiver<u64> {

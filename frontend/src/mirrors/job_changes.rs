@@ -1,4 +1,4 @@
-//! Who waits for changes of which job: a change wakes those that wait for its job, and nobody else.
+//! Who waits for changes of which job: a change wakes those that wait for its job or its namespace, and nobody else.
 //!
 //! Knows: keys of jobs. Must not know: what has changed.
 //!
@@ -23,9 +23,18 @@ impl JobChanges {
         waiting.entry(job.clone()).or_default().subscribe()
     }
 
-    /// Tells those that wait for this job.
+    /// The same for all jobs of a namespace.
+    pub(crate) fn of_namespace(&self, namespace: &str) -> watch::Receiver<u64> {
+        self.of(&whole(namespace))
+    }
+
+    /// Tells those that wait for this job, or for its namespace.
     pub(crate) fn tell(&self, job: &Key) {
-        if let Some(sender) = self.waiting().get(job) {
+        let waiting = self.waiting();
+        if waiting.is_empty() {
+            return;
+        }
+        for sender in [waiting.get(job), waiting.get(&whole(&job.namespace))].into_iter().flatten() {
             sender.send_modify(|number| *number = number.wrapping_add(1));
         }
     }
@@ -33,6 +42,11 @@ impl JobChanges {
     fn waiting(&self) -> MutexGuard<'_, HashMap<Key, watch::Sender<u64>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Stands for all jobs of a namespace: no job has this name.
+fn whole(namespace: &str) -> Key {
+    Key::new(namespace, "")
 }
 
 #[cfg(test)]
@@ -44,12 +58,13 @@ mod tests {
         let changes = JobChanges::default();
         let (a, b) = (Key::new("n", "a"), Key::new("n", "b"));
         let (mut first, mut second, mut other) = (changes.of(&a), changes.of(&a), changes.of(&b));
-        for receiver in [&mut first, &mut second, &mut other] {
+        let (mut all, mut elsewhere) = (changes.of_namespace("n"), changes.of_namespace("m"));
+        for receiver in [&mut first, &mut second, &mut other, &mut all, &mut elsewhere] {
             receiver.mark_unchanged();
         }
         changes.tell(&a);
-        let has_changed = [&first, &second, &other].map(|receiver| receiver.has_changed().unwrap());
-        assert_eq!(has_changed, [true, true, false]);
+        let has_changed = [&first, &second, &other, &all, &elsewhere].map(|receiver| receiver.has_changed().unwrap());
+        assert_eq!(has_changed, [true, true, false, true, false]);
     }
 
     #[test]

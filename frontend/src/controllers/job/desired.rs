@@ -6,7 +6,7 @@ use super::interfaces::interfaces;
 use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference, placed};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
-use streams_api::{AutomaticFusionFigures, ProcessingElement, ResolvedFusion, Statistics};
+use streams_api::{AutomaticFusionFigures, ProcessingElement, ResizeChanges, ResolvedFusion, Statistics};
 use streams_kubernetes::Error;
 use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::Fate;
@@ -55,17 +55,16 @@ pub(crate) fn desired_generation(
         committed_regions: committed_regions(generation),
         host_pools,
         interfaces: interfaces(builder, generation)?,
-        effect: Effect {
-            kept: generation.count(&[Fate::Kept, Fate::KeptUnobservable]),
-            restarted: generation.count(&[Fate::Restarted]),
-            added: generation.count(&[Fate::Added]),
-            removed: generation.count(&[Fate::Removed]),
-        },
+        effect: effect(generation.changes()),
         statistics: statistics(generation),
         fusion: fusion(generation),
         settled: generation.settled.clone(),
         warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
     })
+}
+
+fn effect(ResizeChanges { kept, restarted, added, removed }: ResizeChanges) -> Effect {
+    Effect { kept, restarted, added, removed }
 }
 
 fn statistics(generation: &Generation) -> Statistics {

@@ -13,7 +13,7 @@
 use prost::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use streams_api::TransportSecurity;
+use streams_api::{ResizeChanges, TransportSecurity};
 use streams_proto::fusion::v1::{Compilation, Fate, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
@@ -169,6 +169,16 @@ impl Generation {
     /// Widths in force, by name of the region.
     pub(crate) fn widths(&self) -> BTreeMap<String, u32> {
         self.plan.parallel_regions.iter().map(|region| (region.name.clone(), region.width)).collect()
+    }
+
+    /// What it does to the PEs of the one before.
+    pub(crate) fn changes(&self) -> ResizeChanges {
+        ResizeChanges {
+            kept: self.count(&[Fate::Kept, Fate::KeptUnobservable]),
+            restarted: self.count(&[Fate::Restarted]),
+            added: self.count(&[Fate::Added]),
+            removed: self.count(&[Fate::Removed]),
+        }
     }
 
     /// How many PEs have one of these fates.

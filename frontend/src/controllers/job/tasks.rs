@@ -10,7 +10,7 @@ use super::generation::Target;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fmt;
-use streams_api::{StoredAdl, StoredPlan};
+use streams_api::{ResizeChanges, StoredAdl, StoredPlan};
 use streams_kubernetes::Key;
 
 /// A kind of long work. A job has at most one task of each kind.
@@ -66,6 +66,8 @@ pub(crate) struct Compiled {
     pub(crate) plan: StoredPlan,
     /// The widths it has.
     pub(crate) widths: BTreeMap<String, u32>,
+    /// What it does to the PEs of the generation before.
+    pub(crate) changes: ResizeChanges,
 }
 
 /// Which texts to write.

@@ -31,14 +31,15 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
             status.adl = Some(adl.clone());
             status.phase = Some(JobPhase::Submitting);
         }
-        JobStatusChange::Propose { plan, widths } => {
+        JobStatusChange::Propose { plan, widths, changes } => {
             let spec_generation = observed.spec_generation;
             if observed.transport.as_ref().is_some_and(|transport| transport.wanted) {
                 // From now on there may be a Secret.
                 status.transport.get_or_insert_default();
             }
             let (resizes, widths) = (observed.requests.carried_out_by(widths), region_widths(widths));
-            status.proposal = Some(ProposedPlan { plan: plan.clone(), widths, resizes, spec_generation });
+            let changes = Some(*changes).filter(|_| status.generation.is_some());
+            status.proposal = Some(ProposedPlan { plan: plan.clone(), widths, resizes, changes, spec_generation });
         }
         JobStatusChange::Abandon => status.proposal = None,
         JobStatusChange::Commit => commit(&mut status, observed),

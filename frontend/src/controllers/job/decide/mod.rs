@@ -44,7 +44,7 @@ use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use streams_api::{RefusedEdit, ResizeStatus, StoredAdl, StoredPlan, condition};
+use streams_api::{RefusedEdit, ResizeChanges, ResizeStatus, StoredAdl, StoredPlan, condition};
 
 pub(crate) use super::child::Child;
 pub(crate) use super::owned::Owned;
@@ -92,6 +92,8 @@ pub(crate) enum JobStatusChange {
         plan: StoredPlan,
         /// The widths it has.
         widths: BTreeMap<String, u32>,
+        /// What it does to PEs.
+        changes: ResizeChanges,
     },
     /// The proposal is abandoned.
     Abandon,

@@ -4,7 +4,7 @@ use super::super::generation::Target;
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
-use super::super::tasks::{CompileRequest, Failure, PublishRequest, Remedy, Slot, Task};
+use super::super::tasks::{CompileRequest, Compiled, Failure, PublishRequest, Remedy, Slot, Task};
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
     abandoned, committed, next_generation, proposed,
@@ -174,7 +174,8 @@ fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Opti
     let progress = observed.tasks.compile.progress_of(&request);
     match draft.poll(observed, progress, Task::Compile(request), COMPILING)? {
         Ok(compiled) => {
-            record(JobStatusChange::Propose { plan: compiled.plan.clone(), widths: compiled.widths.clone() })
+            let Compiled { plan, widths, changes } = compiled.clone();
+            record(JobStatusChange::Propose { plan, widths, changes })
         }
         // The next look finds who is at fault.
         Err(_) if observed.status.generation.is_some() => None,

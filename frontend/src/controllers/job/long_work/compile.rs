@@ -303,9 +303,9 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
         chunks: cut.count(),
         compiler: generation.plan.compiler.clone(),
     };
-    let widths = generation.widths();
+    let (widths, changes) = (generation.widths(), generation.changes());
     reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size));
-    Ok(Compiled { plan, widths })
+    Ok(Compiled { plan, widths, changes })
 }
 
 #[cfg(test)]

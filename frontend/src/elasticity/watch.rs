@@ -1,0 +1,289 @@
+//! Streams that follow requests and regions (rule elasticity-23).
+//!
+//! A stream is asked for its next message when the connection has room for one. Only then it looks at what the mirrors
+//! show, and tells what differs from what it has told: so nothing is queued, and a slow reader hears the newest state.
+//! A stream of regions keeps a digest of each region that it has told, and nothing else.
+//!
+//! Invariants: a stream has a place among those that there may be, from its first message to its end; it ends at its
+//! deadline, and at once when this frontend is to stop.
+
+use super::outcome;
+use super::state::{is_end, phase, state};
+use super::view::ClusterView;
+use super::watch_places::Place;
+use super::{Elasticity, errors, lists::Seen};
+use futures::{Stream, stream};
+use kube::ResourceExt as _;
+use prost::Message as _;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+use streams_api::Resize;
+use streams_proto::elasticity::v1::{
+    Progress, Region, RegionName, ResizePhase, WatchRegionsResponse, WatchResizeResponse,
+};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// How often a stream of regions looks at most: changes in between are told together.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Regions of a message, at most. Each takes some KiB at most, a message of many clients 4 MiB.
+const REGIONS_MAX: usize = 256;
+
+/// What a stream waits for between two looks.
+struct Waits {
+    changes: watch::Receiver<u64>,
+    deadline: Instant,
+    stopping: CancellationToken,
+    _place: Place,
+}
+
+impl Waits {
+    /// Waits until something may have changed.
+    ///
+    /// # Errors
+    /// The time is over, or this frontend is to stop.
+    async fn change(&mut self, what: &str) -> Result<(), Status> {
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(what)),
+            changed = timeout_at(self.deadline, self.changes.changed()) => match changed {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(_)) => Err(errors::shutting_down_while(what)),
+                Err(_) => Err(errors::still_waiting_to(what)),
+            },
+        }
+    }
+
+    /// Waits for so long.
+    ///
+    /// # Errors
+    /// The same.
+    async fn pause(&mut self, pause: Duration, what: &str) -> Result<(), Status> {
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => Err(errors::shutting_down_while(what)),
+            () = tokio::time::sleep_until(self.deadline) => Err(errors::still_waiting_to(what)),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
+}
+
+/// A stream over a request.
+struct ResizeStream<V> {
+    service: Elasticity<V>,
+    waits: Waits,
+    /// As it was seen last.
+    request: Arc<Resize>,
+    /// The mirror has shown it.
+    is_seen: bool,
+    told: Option<WatchResizeResponse>,
+}
+
+/// A stream over regions.
+struct RegionsStream<V> {
+    service: Elasticity<V>,
+    waits: Waits,
+    namespace: String,
+    job: Option<String>,
+    /// Names and digests of the regions that were told, by name of the object.
+    told: BTreeMap<String, (RegionName, u64)>,
+    /// Messages about one look that are still to be taken.
+    rest: VecDeque<WatchRegionsResponse>,
+    /// Everything was told once.
+    is_complete: bool,
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// Follows a request until it ends.
+    ///
+    /// # Errors
+    /// There are too many streams.
+    pub(super) fn follow_resize(
+        &self,
+        request: Arc<Resize>,
+        deadline: Instant,
+    ) -> Result<impl Stream<Item = Result<WatchResizeResponse, Status>> + Send + use<V>, Status> {
+        let (namespace, job) = (request.namespace().unwrap_or_default(), request.spec.job_name.clone());
+        let waits = self.waits(&namespace, Some(&job), deadline)?;
+        let following = ResizeStream { service: self.clone(), waits, request, is_seen: false, told: None };
+        Ok(stream::unfold(Some(following), |following| async {
+            let mut following = following?;
+            match following.next().await {
+                Ok(message) => {
+                    let is_over = message.resize.as_ref().is_some_and(|resize| is_end(resize.phase()));
+                    Some((Ok(message), (!is_over).then_some(following)))
+                }
+                Err(status) => Some((Err(status), None)),
+            }
+        }))
+    }
+
+    /// Follows the regions of a job that is there, or of a namespace.
+    ///
+    /// # Errors
+    /// There are too many streams.
+    pub(super) fn follow_regions(
+        &self,
+        namespace: String,
+        job: Option<String>,
+        deadline: Instant,
+    ) -> Result<impl Stream<Item = Result<WatchRegionsResponse, Status>> + Send + use<V>, Status> {
+        let waits = self.waits(&namespace, job.as_deref(), deadline)?;
+        let following = RegionsStream {
+            service: self.clone(),
+            waits,
+            namespace,
+            job,
+            told: BTreeMap::new(),
+            rest: VecDeque::new(),
+            is_complete: false,
+        };
+        Ok(stream::unfold(Some(following), |following| async {
+            let mut following = following?;
+            match following.next().await {
+                Ok(message) => Some((Ok(message), Some(following))),
+                Err(status) => Some((Err(status), None)),
+            }
+        }))
+    }
+
+    fn waits(&self, namespace: &str, job: Option<&str>, deadline: Instant) -> Result<Waits, Status> {
+        let place = self.watching.take(namespace, job)?;
+        let changes = match job {
+            Some(job) => self.view.changes(namespace, job),
+            None => self.view.changes_of_namespace(namespace),
+        };
+        Ok(Waits { changes, deadline, stopping: self.stopping.clone(), _place: place })
+    }
+}
+
+impl<V: ClusterView> ResizeStream<V> {
+    /// The next message: the first time how far the request is, then when something else is to be told.
+    async fn next(&mut self) -> Result<WatchResizeResponse, Status> {
+        loop {
+            self.waits.changes.mark_unchanged();
+            let message = self.look()?;
+            if self.told.as_ref() != Some(&message) {
+                self.told = Some(message.clone());
+                return Ok(message);
+            }
+            self.waits.change(waiting_for(&message)).await?;
+        }
+    }
+
+    fn look(&mut self) -> Result<WatchResizeResponse, Status> {
+        let (namespace, name) = (self.request.namespace().unwrap_or_default(), self.request.name_any());
+        let shown = self.service.view.resize(&namespace, &name).filter(|shown| shown.uid() == self.request.uid());
+        match shown {
+            Some(shown) => {
+                self.is_seen = true;
+                self.request = shown;
+            }
+            None if self.is_seen => return Err(errors::request_gone(&name)),
+            None => {}
+        }
+        Ok(told_of(&self.request, &self.service.seen(&namespace, &self.request.spec.job_name)))
+    }
+}
+
+/// What there is to tell of a request.
+fn told_of(request: &Resize, seen: &Seen) -> WatchResizeResponse {
+    let around = seen.around();
+    let of_job = around.job.and_then(|job| job.status.as_ref());
+    let is_committed = matches!(phase(request, around.job), ResizePhase::Committed | ResizePhase::RolledOut);
+    let rollout = of_job.and_then(outcome::rollout).filter(|_| is_committed);
+    let statistics = of_job.and_then(|status| status.statistics.as_ref());
+    let progress = rollout.map(|rollout| Progress {
+        generation: rollout.generation,
+        pending: rollout.pending,
+        ready: statistics.map_or(0, |statistics| statistics.ready_processing_elements),
+        total: statistics.map_or(0, |statistics| statistics.processing_elements),
+    });
+    WatchResizeResponse { resize: Some(state(request, &around)), progress }
+}
+
+/// What somebody who has heard this waits for, for people.
+fn waiting_for(message: &WatchResizeResponse) -> &'static str {
+    match &message.progress {
+        Some(_) => "the generation of the request to be rolled out",
+        None => "the request to be committed",
+    }
+}
+
+impl<V: ClusterView> RegionsStream<V> {
+    const WHAT: &str = "regions to change";
+
+    /// The next message: the first time what there is, then what has changed.
+    async fn next(&mut self) -> Result<WatchRegionsResponse, Status> {
+        loop {
+            if let Some(message) = self.rest.pop_front() {
+                return Ok(message);
+            }
+            if self.is_complete {
+                self.waits.change(Self::WHAT).await?;
+                self.waits.pause(PAUSE, Self::WHAT).await?;
+            }
+            self.waits.changes.mark_unchanged();
+            self.look();
+        }
+    }
+
+    /// Notes what differs from what was told.
+    fn look(&mut self) {
+        let view = &self.service.view;
+        let mut objects = view.regions(&self.namespace, self.job.as_deref());
+        objects.sort_by(|a, b| (&a.spec.job_name, &a.spec.name).cmp(&(&b.spec.job_name, &b.spec.name)));
+        let mut gone = std::mem::take(&mut self.told);
+        let mut changed = Vec::new();
+        for of_job in objects.chunk_by(|a, b| a.spec.job_name == b.spec.job_name) {
+            let Some(first) = of_job.first() else { continue };
+            let sight = self.service.sight(&self.namespace, &first.spec.job_name);
+            for object in of_job {
+                let region = sight.region(object);
+                let digest = digest(&region);
+                let before = gone.remove(&region.object_name);
+                self.told.insert(region.object_name.clone(), (name_of(&region), digest));
+                if before.is_none_or(|(_, told)| told != digest) {
+                    changed.push(region);
+                }
+            }
+        }
+        let gone: Vec<RegionName> = gone.into_values().map(|(name, _)| name).collect();
+        if changed.is_empty() && gone.is_empty() && self.is_complete {
+            return;
+        }
+        self.is_complete = true;
+        let mut messages: VecDeque<_> =
+            changed
+                .chunks(REGIONS_MAX)
+                .map(|regions| WatchRegionsResponse { regions: regions.to_vec(), ..WatchRegionsResponse::default() })
+                .chain(gone.chunks(REGIONS_MAX).map(|deleted| WatchRegionsResponse {
+                    deleted: deleted.to_vec(),
+                    ..WatchRegionsResponse::default()
+                }))
+                .collect();
+        if messages.is_empty() {
+            messages.push_back(WatchRegionsResponse::default());
+        }
+        if let Some(last) = messages.back_mut() {
+            last.complete = true;
+        }
+        self.rest = messages;
+    }
+}
+
+fn name_of(region: &Region) -> RegionName {
+    let Region { namespace, job, name, object_name, .. } = region.clone();
+    RegionName { namespace, job, name, object_name }
+}
+
+/// Stands for everything that is shown of a region.
+fn digest(region: &Region) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    region.encode_to_vec().hash(&mut hasher);
+    hasher.finish()
+}
