@@ -211,7 +211,7 @@ async fn grpcurl_needs_no_files() -> Result<()> {
             ensure!(services.lines().any(|line| line == service), "{services}");
         }
         let service = it.grpcurl(&[], &["describe", "streams.elasticity.v1.ElasticityService"]).await?;
-        for call in ["rpc Resize", "rpc GetRegion", "rpc ListRegions", "rpc GetResize", "rpc ListResizes", "rpc Cancel"] {
+        for call in ["rpc Resize", "rpc GetRegion", "rpc ListRegions", "rpc GetResize", "rpc ListResizes", "rpc Cancel", "rpc WatchResize"] {
             ensure!(service.contains(call), "{service}");
         }
         let request = format!(

@@ -25,6 +25,7 @@ mod drift;
 mod edits;
 mod elasticity;
 mod elasticity_lists;
+mod elasticity_streams;
 mod frontend_killed;
 mod fusion_down;
 mod fusion_endpoints;
