@@ -85,9 +85,20 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     let probes = pages.serve(http, last.clone().cancelled_owned());
     servers.spawn(async move { probes.await.context("probes") });
 
+    let mut fusion = options.fusion()?;
+    if let Some(service) = options.fusion_service_endpoints.clone() {
+        let (told, endpoints) = latest::channel(Vec::new());
+        fusion.endpoints = Some(endpoints);
+        let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
+        background.spawn(async move { fusion_endpoints::watch(client, service, &here, &metrics, told, last).await });
+    }
+    let fusion = fusion::Client::new(fusion);
+
     let listener = listen(options.endpoints.elasticity_listen, "--elasticity-listen").await?;
     tracing::info!(address = %listener.local_addr()?, "serving the elasticity API");
-    let service = Elasticity::new(client.clone(), Arc::new(mirrors.clone()), options.time_outs.longest_wait_seconds);
+    let dry_runs = controllers::dry_runs(&client, &mirrors, &events, &metrics, &fusion, &options.jobs);
+    let service =
+        Elasticity::new(client.clone(), Arc::new(mirrors.clone()), dry_runs, options.time_outs.longest_wait_seconds);
     let grace = options.time_outs.grace_seconds;
     let (stop, filled) = (asked_to_stop.clone(), mirrors.clone());
     servers.spawn(async move {
@@ -100,14 +111,6 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         elasticity::server::serve(listener, service, stop, grace).await.context("elasticity API")
     });
 
-    let mut fusion = options.fusion()?;
-    if let Some(service) = options.fusion_service_endpoints.clone() {
-        let (told, endpoints) = latest::channel(Vec::new());
-        fusion.endpoints = Some(endpoints);
-        let (client, metrics, last) = (client.clone(), metrics.clone(), last.clone());
-        background.spawn(async move { fusion_endpoints::watch(client, service, &here, &metrics, told, last).await });
-    }
-
     // One replica: the controllers.
     let term = if lease.is_some() { Term::default() } else { Term::endless() };
     let dependencies = Dependencies {
@@ -115,7 +118,7 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
         mirrors: mirrors.clone(),
         events: events.clone(),
         metrics: metrics.clone(),
-        fusion: fusion::Client::new(fusion),
+        fusion,
         bundles: Fetcher::new(options.bundles.fetcher(api_server, options.jobs.download_workers))
             .context("bundles cannot be fetched")?,
         jobs: options.jobs.clone(),

@@ -37,6 +37,7 @@ pub(crate) mod start_hash;
 pub(crate) mod tests;
 pub(crate) mod unserved;
 
+use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;
 use self::known_launches::KnownLaunches;
 use self::owner::owner_of_child;
@@ -63,6 +64,9 @@ use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+/// Calls of the API server that dry runs make at the same time.
+const DRY_RUN_CALLS: usize = 4;
+
 /// What the controllers need of the process.
 pub struct Dependencies {
     /// The API server.
@@ -85,6 +89,21 @@ pub struct Dependencies {
     pub last_seen: Arc<LastSeen>,
     /// Whether this replica leads.
     pub term: Term,
+}
+
+/// Dry runs of requests to resize, which every replica can do (rule elasticity-24). Their calls have a gate of their
+/// own: they are in front of nothing that the controllers do.
+pub(crate) fn dry_runs(
+    client: &Client,
+    mirrors: &Mirrors,
+    events: &Events,
+    metrics: &Metrics,
+    fusion: &fusion::Client,
+    jobs: &JobSettings,
+) -> Arc<dyn Foresee> {
+    let gate = Gate::new(Limits::of(DRY_RUN_CALLS), metrics);
+    let cluster = ApiServer::new(client.clone(), events.clone(), gate);
+    Arc::new(DryRuns::new(cluster, mirrors.clone(), Arc::new(fusion.clone()), jobs.clone()))
 }
 
 /// Runs all controllers until `stop`, then finishes the reconciles that are under way, or as much of them as `finish`

@@ -13,7 +13,9 @@ const LONGEST: usize = 1024;
 const LATER: Duration = Duration::from_secs(1);
 
 fn details(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
-    let metadata: HashMap<_, _> = metadata.iter().map(|(k, v)| ((*k).to_owned(), bounded(v))).collect();
+    // Of a request that is not stored there is no name.
+    let known = metadata.iter().filter(|(_, value)| !value.is_empty());
+    let metadata: HashMap<_, _> = known.map(|(k, v)| ((*k).to_owned(), bounded(v))).collect();
     ErrorDetails::with_error_info(reason, ERROR_DOMAIN, metadata)
 }
 
@@ -172,6 +174,20 @@ pub fn too_many_watching(most: usize, of: &str) -> Status {
     status(Code::ResourceExhausted, &format!("there are {most} streams {of} already"), details)
 }
 
+/// There are as many dry runs as may be.
+pub fn too_many_dry_runs(most: usize) -> Status {
+    let mut details = details("TOO_MANY_DRY_RUNS", &[]);
+    details.set_retry_info(Some(LATER));
+    status(Code::ResourceExhausted, &format!("there are {most} dry runs under way already"), details)
+}
+
+/// What a request would come to is not known now.
+pub fn not_foreseen(why: &str) -> Status {
+    let mut details = details("NOT_FORESEEN", &[]);
+    details.set_retry_info(Some(LATER));
+    status(Code::Unavailable, &format!("what the request would come to is not known now: {why}"), details)
+}
+
 /// As many requests wait as may.
 pub fn too_many_waiting(most: usize) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);
@@ -202,6 +218,7 @@ mod tests {
             resize_not_found(&long[..200], &long),
             already_committed(&long[..200], u64::MAX),
             already_ended(&long[..200], "Refused", &long),
+            not_foreseen(&long),
             not_submitted("j", &long),
             still_waiting(&long),
             shutting_down(&long),

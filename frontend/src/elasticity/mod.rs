@@ -9,6 +9,7 @@
 //! * `state` — pure: a request as it is shown; `times`: points in time.
 //! * `lists` — regions and requests in `pages`.
 //! * `cancel` — withdraws requests.
+//! * `dry_run` — what a request would come to.
 //! * `watch` — streams that follow requests and regions; `watch_places`: how many there may be.
 //! * [`view`] — the shared mirrors of jobs, regions and requests, as the API reads them.
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
@@ -25,6 +26,7 @@
 
 mod cancel;
 mod deadline;
+mod dry_run;
 mod ended;
 pub mod errors;
 mod lists;
@@ -45,6 +47,7 @@ mod watch_places;
 
 use self::view::ClusterView;
 use self::watch_places::Places;
+use crate::controllers::job::long_work::dry_run::Foresee;
 use kube::Client;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +64,7 @@ pub struct Elasticity<V> {
     longest_wait: Duration,
     waiting: Arc<Semaphore>,
     watching: Places,
+    dry_runs: Arc<dyn Foresee>,
     stopping: CancellationToken,
 }
 
@@ -72,16 +76,17 @@ impl<V> Clone for Elasticity<V> {
             longest_wait: self.longest_wait,
             waiting: Arc::clone(&self.waiting),
             watching: self.watching.clone(),
+            dry_runs: Arc::clone(&self.dry_runs),
             stopping: self.stopping.clone(),
         }
     }
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// A service that writes with `client` and sees through `view`; no request waits longer than `longest_wait`, and
+    /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer than `longest_wait`, and
     /// none any more once [`server::serve`] is to stop.
-    pub fn new(client: Client, view: Arc<V>, longest_wait: Duration) -> Self {
+    pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
-        Self { client, view, longest_wait, waiting, watching: Places::default(), stopping }
+        Self { client, view, longest_wait, waiting, watching: Places::default(), dry_runs, stopping }
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) ->
 }
 
 /// The object. Everything that the job controller needs to look at it at once is in it.
-fn object(job: &Job, request: &ResizeRequest) -> Resize {
+pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
     let mut object = Resize::new("", spec(job, request));
     let meta = &mut object.metadata;
     meta.name = None;

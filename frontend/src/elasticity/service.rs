@@ -57,11 +57,14 @@ impl<V: ClusterView> Elasticity<V> {
             let why = condition.map_or("it was not looked at yet", |c| c.message.as_str());
             return Err(errors::not_submitted(&key.name, why));
         }
-        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
         let regions = self.view.regions(&key.namespace, Some(&key.name));
         for wanted in &request.regions {
             find(&key, &regions, &wanted.region)?;
         }
+        if request.dry_run {
+            return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
+        }
+        let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
         let made = tokio::select! {
             biased;
             made = self.request(&key, &job, &request) => made?,
@@ -125,7 +128,8 @@ impl<V: ClusterView> Elasticity<V> {
                 },
                 ResizeOutcome::Done { generation, changes } => {
                     let regions = self.regions_of(&job, request);
-                    return Ok(ResizeResponse { regions, generation, changes, request: request.name_any() });
+                    let request = request.name_any();
+                    return Ok(ResizeResponse { regions, generation, changes, request, dry_run: None });
                 }
                 ResizeOutcome::Ended(_) => {
                     let regions = self.view.regions(namespace, Some(name));
@@ -136,7 +140,7 @@ impl<V: ClusterView> Elasticity<V> {
     }
 
     /// The regions that a request names.
-    fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
+    pub(super) fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let objects = self.view.regions(&namespace, Some(&name));
         let sight = self.sight(&namespace, &name);

@@ -1,8 +1,10 @@
 //! Streams over the mirrors of a fake cluster, which hear of changes when a test says so.
 
 use super::Elasticity;
+use crate::controllers::job::long_work::dry_run::{Foresee, Foreseen, Unforeseen};
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
+use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -30,7 +32,16 @@ fn service(mirrors: &LateMirrors) -> Elasticity<Mirrors> {
         Err::<http::Response<Body>, _>(std::io::Error::other("there is no API server"))
     });
     let client = Client::new(nobody, "default");
-    Elasticity::new(client, Arc::new(mirrors.mirrors.clone()), Duration::from_secs(600))
+    Elasticity::new(client, Arc::new(mirrors.mirrors.clone()), Arc::new(Blind), Duration::from_secs(600))
+}
+
+/// Foresees nothing.
+struct Blind;
+
+impl Foresee for Blind {
+    fn foresee<'a>(&'a self, _: &'a Job, _: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
+        Box::pin(async { Err(Unforeseen::Busy(0)) })
+    }
 }
 
 fn key(name: &str) -> Key {

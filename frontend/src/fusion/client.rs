@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_process::telemetry;
 use streams_process::tls::Connector;
-use streams_proto::fusion::v1::{Blob, Compilation, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse};
+use streams_proto::fusion::v1::plan_request::What;
+use streams_proto::fusion::v1::{
+    Blob, Compilation, PlanRequest, PlanResponse, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
+};
 use tokio::time::Instant;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
@@ -106,6 +109,36 @@ impl Client {
         answer_of(&self.replicas, &call, |mut client, full, until| {
             let request = traced(if full { request.clone() } else { lean.clone() }, until);
             async move { client.resize(request).await.map(tonic::Response::into_inner) }
+        })
+        .await
+    }
+
+    /// Plans a submission or a resize that is not carried out. Contents that are in the request are sent only if a
+    /// replica asks for them.
+    ///
+    /// # Errors
+    /// See [`FusionError`]; contents that are not in the request are [`FusionError::InputMissing`].
+    pub async fn plan(&self, request: PlanRequest) -> Result<PlanResponse, FusionError> {
+        let mut lean = request.clone();
+        let compilation = match &mut lean.what {
+            Some(What::Submit(submit)) => &mut submit.compilation,
+            Some(What::Resize(resize)) => {
+                resize.layout = resize.layout.take().map(lean_blob);
+                &mut resize.compilation
+            }
+            None => &mut None,
+        };
+        *compilation = compilation.take().map(without_content);
+        let call = Call {
+            application: application(compilation.as_ref()),
+            lane: Lane::Others,
+            deadline: Instant::now() + self.options.resize_deadline,
+            hedge_after: None,
+            is_stream: false,
+        };
+        answer_of(&self.replicas, &call, |mut client, full, until| {
+            let request = traced(if full { request.clone() } else { lean.clone() }, until);
+            async move { client.plan(request).await.map(tonic::Response::into_inner) }
         })
         .await
     }

@@ -8,6 +8,7 @@ use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use streams_api::{InitialWidth, Resize};
 use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::dry_run::Fate;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use streams_proto::elasticity::v1::{
     CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListResizesRequest, Region, ResizeName,
@@ -195,6 +196,51 @@ async fn a_request_is_withdrawn_before_it_is_committed_and_not_afterwards() -> R
             ensure!((status.code(), reason(&status).as_str()) == (code, expected), "{name:?}: {status:?}");
         }
         job.settled(Widths { clean: 4, ..Widths::default() }, WITHIN).await.map(drop)
+    })
+    .await
+}
+
+/// A dry run says what the real call then does, and leaves nothing behind; every replica can do it.
+#[tokio::test]
+async fn a_dry_run_foresees_the_resize_and_writes_nothing() -> Result<()> {
+    with("foresee", 2, &[], async |it| {
+        let job = it.submitted().await?;
+        let dry = |width| {
+            let request = job.resize_request(&[(CLEAN, width)], WaitFor::Committed);
+            ResizeRequest { dry_run: true, ..request }
+        };
+        let mut foreseen = None;
+        for frontend in it.system.frontends() {
+            let answer = frontend.balancer().await?.resize(dry(3)).await?.into_inner();
+            ensure!(answer.generation == Some(1) && answer.request.is_empty(), "{answer:?}");
+            ensure!(answer.regions[0].applied_width == Some(2), "{answer:?}");
+            ensure!(foreseen.as_ref().is_none_or(|before| *before == answer), "{foreseen:?} and {answer:?}");
+            foreseen = Some(answer);
+        }
+        ensure!(job.list::<Resize>().await?.is_empty() && job.status().await?.generation == Some(0), "it was written");
+        let foreseen = foreseen.context("no frontend")?;
+        let real = it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
+        ensure!(foreseen.changes == real.changes, "{:?}, and then {:?}", foreseen.changes, real.changes);
+        let listed = foreseen.dry_run.context("no dry run")?;
+        let of = |fate: Fate| listed.processing_elements.iter().filter(move |pe| pe.fate() == fate);
+        ensure!(of(Fate::Added).any(|pe| pe.operators == ["Clean[2]"]) && of(Fate::Added).count() == 1, "{listed:?}");
+        let changes = real.changes.context("no changes")?;
+        ensure!(of(Fate::Restarted).count() == usize::try_from(changes.restarted)?, "{listed:?}");
+        ensure!(of(Fate::Restarted).all(|pe| !pe.reason.is_empty()) && listed.unlisted == 0, "{listed:?}");
+        // Widths in force; widths that nobody can have.
+        let mut balancer = it.frontend()?.balancer().await?;
+        let same = balancer.resize(dry(3)).await?.into_inner();
+        ensure!(same.generation == Some(1) && same.changes.is_none(), "{same:?}");
+        let mut wrong = dry(4);
+        wrong.regions[0].expected_width = Some(7);
+        let mut huge = dry(9_999);
+        huge.regions.extend(job.resize_request(&[(MODEL, 10_000)], WaitFor::Committed).regions);
+        for (request, expected, named) in [(wrong, "WIDTH_MISMATCH", "is 3, not 7"), (huge, "REJECTED", "operators")] {
+            let status = balancer.resize(request).await.err().context("it was taken")?;
+            ensure!(status.code() == Code::FailedPrecondition && reason(&status) == expected, "{status:?}");
+            ensure!(status.message().contains(named), "{status:?}");
+        }
+        Ok(())
     })
     .await
 }

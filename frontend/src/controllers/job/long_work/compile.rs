@@ -8,14 +8,15 @@ use crate::controllers::job::generation::{Generation, GenerationDetails, Settled
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
-use crate::mirrors::ByOwner as _;
+use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use streams_api::{FusionMode, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
+use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, StoredPlan, names};
+use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
@@ -81,7 +82,7 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
             submit(assignment, adl).await?
         }
         (Target::Resize { widths, rebalances }, Some(previous)) => {
-            let in_use = in_use(assignment, &previous.plan);
+            let in_use = in_use(&reconciler.mirrors, key, job, &previous.plan);
             let policy = if *rebalances { Policy::Rebalance } else { Policy::Sticky };
             resize(assignment, previous, widths, policy, in_use, adl).await?
         }
@@ -199,20 +200,34 @@ async fn resize<C: Cluster>(
     in_use: InUse,
     adl: Bytes,
 ) -> Result<(Compilation, Plan, Vec<Warning>), WorkError> {
-    let compilation = repeated(previous);
+    let request = resize_request(previous, widths, policy, in_use, Some(adl));
+    let response = assignment.reconciler.fusion.resize(request).await?;
+    Ok((repeated(previous), planned(response.plan)?, response.warnings))
+}
+
+/// Asks for other widths than those of this generation. Without an ADL it is named only.
+pub(super) fn resize_request(
+    previous: &Generation,
+    widths: &BTreeMap<String, u32>,
+    policy: Policy,
+    in_use: InUse,
+    adl: Option<Bytes>,
+) -> ResizeRequest {
+    let mut compilation = repeated(previous);
+    if let Some(blob) = &mut compilation.adl {
+        blob.content = adl;
+    }
     let in_force = previous.widths();
     let changed = widths.iter().filter(|(region, width)| in_force.get(*region) != Some(width));
     let layout = previous.plan.layout.clone();
-    let request = ResizeRequest {
-        compilation: Some(with_content(&compilation, adl)),
+    ResizeRequest {
+        compilation: Some(compilation),
         layout: Some(Blob { sha256: hex::decode(digest(&layout)).unwrap_or_default().into(), content: Some(layout) }),
         widths: changed.map(|(region, width)| RegionWidth { region: region.clone(), width: (*width).into() }).collect(),
         policy: policy.into(),
         pe_ids_in_use: in_use.pe_ids,
         ports_in_use: in_use.ports,
-    };
-    let response = assignment.reconciler.fusion.resize(request).await?;
-    Ok((compilation, planned(response.plan)?, response.warnings))
+    }
 }
 
 fn planned(plan: Option<Plan>) -> Result<Plan, WorkError> {
@@ -228,7 +243,7 @@ fn with_content(compilation: &Compilation, adl: Bytes) -> Compilation {
 }
 
 /// PE ids and ports that are in use although the layout does not have them.
-struct InUse {
+pub(super) struct InUse {
     pe_ids: Vec<u64>,
     ports: Vec<PortsInUse>,
 }
@@ -236,11 +251,10 @@ struct InUse {
 /// PE ids and ports of what still exists (rule job-24): of PEs that are being removed, of pods that outlive their PE,
 /// and of PEs whose objects are not of the plan yet. A new PE with the id of a pod that is being terminated would
 /// have to wait for it.
-fn in_use<C: Cluster>(assignment: &Assignment<'_, C>, plan: &Plan) -> InUse {
-    let Assignment { reconciler, key, job, .. } = assignment;
-    let pes = reconciler.mirrors.processing_elements.of_job(key);
-    let pes = pes.filter(|pe| is_controlled_by(&pe.metadata, *job));
-    let pods = reconciler.mirrors.pods.of_job(key);
+pub(super) fn in_use(mirrors: &Mirrors, key: &Key, job: &Job, plan: &Plan) -> InUse {
+    let pes = mirrors.processing_elements.of_job(key);
+    let pes = pes.filter(|pe| is_controlled_by(&pe.metadata, job));
+    let pods = mirrors.pods.of_job(key);
     ids_and_ports(pes, pods.filter_map(|pod| pe_id(&pod, &key.name)), plan)
 }
 

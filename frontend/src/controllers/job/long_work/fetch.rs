@@ -12,7 +12,7 @@ use streams_kubernetes::ownership::controlled_by;
 use tracing::Span;
 
 /// Largest stored ADL in bytes; the contract of the fusion service.
-const ADL_MAX: u64 = 64 << 20;
+pub(super) const ADL_MAX: u64 = 64 << 20;
 
 /// Fetches the bundle that a generation of the job's spec names.
 pub(super) struct Fetch;

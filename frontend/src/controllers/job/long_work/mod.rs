@@ -12,7 +12,7 @@
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
 //!
-//! [`check`] checks plans. [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster, [`redis`] the
+//! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster, [`redis`] the
 //! servers of checkpoints.
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
@@ -20,6 +20,7 @@
 
 mod check;
 mod compile;
+pub(crate) mod dry_run;
 mod error;
 mod fetch;
 mod hosts;

@@ -6,7 +6,7 @@
 //! * [`submissions`] — submissions that take long, or that the cluster does not permit;
 //! * [`suspension`] — jobs that users suspend and resume, and PEs that they stop;
 //! * [`behaviour`] — what users see in particular situations;
-//! * [`requests`] — requests to resize, and what becomes of them;
+//! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects;
@@ -17,6 +17,7 @@
 
 mod behaviour;
 mod drift;
+mod dry_runs;
 mod interleavings;
 mod leaders;
 mod memories;

@@ -1,0 +1,261 @@
+//! Dry runs of requests to resize (rule elasticity-24): what a request would come to, with nothing written.
+//!
+//! A request is admitted as the controller would admit it, and compiled as in [`compile`](super::compile), on top of
+//! the committed generation alone; the plan is checked in the same way. Every replica of the frontend can do that, the
+//! leader or not: all that is needed is in the mirrors and in the chunks of the plan.
+//!
+//! Knows: mirrors, chunks, the fusion service. Must not know: what other work the job controller has under way.
+//!
+//! Bounds: few dry runs at a time; the fusion service does them after everything else.
+
+use super::check;
+use super::compile::{in_use, resize_request};
+use super::error::WorkError;
+use super::fetch::ADL_MAX;
+use crate::controllers::job::chunks::Document;
+use crate::controllers::job::compilation::repeated;
+use crate::controllers::job::documents;
+use crate::controllers::job::generation::{Generation, GenerationDetails, Target};
+use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::requests::admission::{admit_all, ended};
+use crate::controllers::job::requests::standing::{Circumstances, is_of};
+use crate::fusion;
+use crate::mirrors::{ByOwner as _, Mirrors};
+use crate::settings::JobSettings;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use streams_api::{Job, ParallelRegion, PePhase, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan};
+use streams_kubernetes::Key;
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
+use streams_kubernetes::ownership::is_controlled_by;
+use streams_proto::fusion::v1::plan_request::What;
+use streams_proto::fusion::v1::resize_request::Policy;
+use streams_proto::fusion::v1::{Fate, PlanRequest, PlanResponse, ProcessingElement, Warning};
+use tokio::sync::Semaphore;
+
+/// Dry runs at the same time.
+const MOST: usize = 4;
+
+/// Who plans without carrying out.
+pub(crate) trait Planner: Send + Sync {
+    /// Plans; contents that are not in the request are not sent.
+    fn plan(&self, request: PlanRequest) -> BoxFuture<'_, Result<PlanResponse, fusion::FusionError>>;
+}
+
+impl Planner for fusion::Client {
+    fn plan(&self, request: PlanRequest) -> BoxFuture<'_, Result<PlanResponse, fusion::FusionError>> {
+        Box::pin(self.plan(request))
+    }
+}
+
+/// What a request would come to.
+#[derive(Debug)]
+pub(crate) enum Foreseen {
+    /// It would end like this: its status says why.
+    Refused(Box<Resize>),
+    /// Its widths are in force already, in this generation.
+    InForce(u64),
+    /// A generation.
+    Planned(Foresight),
+}
+
+/// The generation that a request would come to.
+#[derive(Debug)]
+pub(crate) struct Foresight {
+    /// Its number.
+    pub(crate) generation: u64,
+    /// What it would do to PEs.
+    pub(crate) changes: ResizeChanges,
+    /// PEs that would not keep their pods as they are, by id.
+    pub(crate) changed: Vec<ProcessingElement>,
+    /// What users should know.
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// Why it is not known what a request would come to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unforeseen {
+    /// There are as many dry runs as may be.
+    Busy(usize),
+    /// It may be known later; why, for people.
+    Later(String),
+}
+
+impl From<streams_kubernetes::Error> for Unforeseen {
+    fn from(error: streams_kubernetes::Error) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+/// Who foresees.
+pub(crate) trait Foresee: Send + Sync {
+    /// What this request, which is not stored, would come to if it were made now.
+    ///
+    /// # Errors
+    /// It is not known.
+    fn foresee<'a>(&'a self, job: &'a Job, request: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>>;
+}
+
+/// Dry runs over the mirrors.
+pub(crate) struct DryRuns<C> {
+    cluster: C,
+    mirrors: Mirrors,
+    planner: Arc<dyn Planner>,
+    settings: JobSettings,
+    places: Semaphore,
+}
+
+impl<C: Cluster> Foresee for DryRuns<C> {
+    fn foresee<'a>(&'a self, job: &'a Job, request: Resize) -> BoxFuture<'a, Result<Foreseen, Unforeseen>> {
+        Box::pin(async move {
+            let Ok(_place) = self.places.try_acquire() else { return Err(Unforeseen::Busy(MOST)) };
+            Priority::Telling.of(self.look(job, request)).await
+        })
+    }
+}
+
+impl<C: Cluster> DryRuns<C> {
+    /// Dry runs of requests of the jobs of these mirrors.
+    pub(crate) fn new(cluster: C, mirrors: Mirrors, planner: Arc<dyn Planner>, settings: JobSettings) -> Self {
+        Self { cluster, mirrors, planner, settings, places: Semaphore::new(MOST) }
+    }
+
+    async fn look(&self, job: &Job, request: Resize) -> Result<Foreseen, Unforeseen> {
+        let key = Key::of(job);
+        let request = self.admitted(&key, job, request);
+        if request.phase() == ResizePhase::Refused {
+            return Ok(Foreseen::Refused(Box::new(request)));
+        }
+        let stored = job.status.as_ref().and_then(|status| status.plan.as_ref());
+        let stored = stored.ok_or_else(|| Unforeseen::Later("the job has no plan yet".to_owned()))?;
+        let previous = self.generation(&key, stored).await?;
+        let mut widths = previous.widths();
+        widths.extend(request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)));
+        if widths == previous.widths() {
+            return Ok(Foreseen::InForce(previous.number));
+        }
+        let rebalances = request.spec.policy == ResizePolicy::Rebalance;
+        let policy = if rebalances { Policy::Rebalance } else { Policy::Sticky };
+        let in_use = in_use(&self.mirrors, &key, job, &previous.plan);
+        let resize = resize_request(&previous, &widths, policy, in_use, None);
+        let planned =
+            match self.plan(&key, job, PlanRequest { what: Some(What::Resize(resize)), include_plan: true }).await {
+                Ok(planned) => planned,
+                Err(error) => return refused_or_later(request, error, self.cluster.now()),
+            };
+        let Some(plan) = planned.plan else {
+            return Err(Unforeseen::Later("the fusion service answered without a plan".to_owned()));
+        };
+        let mut warnings = planned.warnings;
+        match check::check(&key.name, &plan, &self.settings, false) {
+            Ok(more) => warnings.extend(more),
+            Err(error) => return refused_or_later(request, error, self.cluster.now()),
+        }
+        let target = Target::Resize { widths, rebalances };
+        let details = GenerationDetails { nodes: previous.nodes.clone(), ..GenerationDetails::default() };
+        let generation = Generation::following(Some(&previous), target, repeated(&previous), plan, details);
+        let (generation, size) = off_thread(move || {
+            let size = generation.encode().len();
+            (generation, size)
+        })
+        .await
+        .map_err(|error| Unforeseen::Later(error.to_string()))?;
+        if let Err(error) = check::fits(size, &self.settings) {
+            return refused_or_later(request, error, self.cluster.now());
+        }
+        Ok(Foreseen::Planned(self.foresight(&key, generation, warnings)))
+    }
+
+    /// The request with the status that admission would give it now.
+    fn admitted(&self, key: &Key, job: &Job, mut request: Resize) -> Resize {
+        let status = job.status.clone().unwrap_or_default();
+        let now = self.cluster.now();
+        let regions: Vec<Arc<ParallelRegion>> = self.mirrors.parallel_regions.of_job(key).collect();
+        let ours = regions
+            .iter()
+            .map(|region| &**region)
+            .filter(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
+        let ours: Vec<&ParallelRegion> = ours.collect();
+        let others = self.mirrors.resizes.of_job(key).filter(|other| {
+            is_controlled_by(&other.metadata, job) && is_of(other, job) && other.metadata.deletion_timestamp.is_none()
+        });
+        let mut requests: Vec<Resize> = others.map(|other| (*other).clone()).collect();
+        // The newest of them.
+        request.metadata.creation_timestamp = Some(Time(now));
+        requests.push(request.clone());
+        let before = requests.clone();
+        let known: Vec<&Resize> = before.iter().collect();
+        let of = Circumstances { status: &status, regions: &ours, requests: &known, is_quiet: false };
+        admit_all(&mut requests, &job.spec, &of, status.admitted_resizes, now);
+        requests.pop().unwrap_or(request)
+    }
+
+    /// The committed generation.
+    async fn generation(&self, key: &Key, stored: &StoredPlan) -> Result<Generation, Unforeseen> {
+        let StoredPlan { generation, sha256, chunks, compiler: _ } = stored;
+        let limit = self.settings.max_plan_mib << 20;
+        let document = Document::Plan { generation: *generation };
+        let read = documents::read(&self.cluster, key, &document, sha256, *chunks, limit).await?;
+        let bytes = read.map_err(|incomplete| Unforeseen::Later(incomplete.to_string()))?;
+        let decoded = off_thread(move || Generation::decode(&bytes)).await;
+        let decoded = decoded.map_err(|error| Unforeseen::Later(error.to_string()))?;
+        decoded.map_err(|unreadable| Unforeseen::Later(unreadable.to_string()))
+    }
+
+    /// Asks the fusion service, which most often knows the ADL already.
+    async fn plan(&self, key: &Key, job: &Job, mut request: PlanRequest) -> Result<PlanResponse, WorkError> {
+        match self.planner.plan(request.clone()).await {
+            Err(fusion::FusionError::InputMissing(_)) => {}
+            answer => return Ok(answer?),
+        }
+        let adl = self.adl(key, job).await?;
+        if let Some(What::Resize(resize)) = &mut request.what
+            && let Some(blob) = resize.compilation.as_mut().and_then(|compilation| compilation.adl.as_mut())
+        {
+            blob.content = Some(adl);
+        }
+        Ok(self.planner.plan(request).await?)
+    }
+
+    /// The pinned ADL.
+    async fn adl(&self, key: &Key, job: &Job) -> Result<Bytes, WorkError> {
+        let stored = job.status.as_ref().and_then(|status| status.adl.as_ref());
+        let stored = stored.ok_or_else(|| WorkError::transient("AdlMissing", "the ADL has not been fetched yet"))?;
+        let read = documents::read(&self.cluster, key, &Document::Adl, &stored.sha256, stored.chunks, ADL_MAX).await?;
+        read.map_err(|incomplete| WorkError::transient("AdlMissing", incomplete.to_string()))
+    }
+
+    fn foresight(&self, key: &Key, generation: Generation, warnings: Vec<Warning>) -> Foresight {
+        let pes = self.mirrors.processing_elements.of_job(key);
+        let completed = pes.filter(|pe| pe.status.as_ref().and_then(|status| status.phase) == Some(PePhase::Completed));
+        let completed: BTreeSet<u64> = completed.map(|pe| pe.spec.id).collect();
+        let (number, mut changes) = (generation.number, generation.changes());
+        let mut changed = generation.plan.processing_elements;
+        // A PE that has completed takes its text without a pod (rule job-42).
+        let is_kept = |pe: &ProcessingElement| pe.fate() == Fate::Restarted && completed.contains(&pe.id);
+        let kept = u32::try_from(changed.iter().filter(|pe| is_kept(pe)).count()).unwrap_or(u32::MAX);
+        (changes.kept, changes.restarted) = (changes.kept.saturating_add(kept), changes.restarted.saturating_sub(kept));
+        changed.retain(|pe| !matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable) && !is_kept(pe));
+        Foresight { generation: number, changes, changed, warnings }
+    }
+}
+
+/// What an error of the work means for a request.
+fn refused_or_later(
+    mut request: Resize,
+    error: WorkError,
+    now: k8s_openapi::jiff::Timestamp,
+) -> Result<Foreseen, Unforeseen> {
+    if error.retry || error.recompile {
+        return Err(Unforeseen::Later(error.message));
+    }
+    let before = request.status.take().unwrap_or_default();
+    let mut status = ended(before, ResizePhase::Refused, &error.reason, &error.message, now);
+    (status.stage, status.code) = (error.stage, error.code);
+    request.status = Some(status);
+    Ok(Foreseen::Refused(Box::new(request)))
+}

@@ -1,0 +1,116 @@
+//! Dry runs of `Resize` (rule elasticity-24): the answer that the real call would come to, as far as it is known
+//! before.
+
+use super::view::ClusterView;
+use super::{Elasticity, ended, errors, outcome, requests};
+use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};
+use kube::ResourceExt as _;
+use streams_api::Job;
+use streams_kubernetes::Key;
+use streams_proto::elasticity::v1::dry_run::{Fate as Shown, PlannedChange};
+use streams_proto::elasticity::v1::{DryRun, ResizeRequest, ResizeResponse};
+use streams_proto::fusion::v1::{Fate, ProcessingElement};
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+/// PEs that an answer lists.
+const LISTED: usize = 1_000;
+/// Operators of a PE that it names.
+const OPERATORS: usize = 4;
+/// Longest text of an entry, in bytes.
+const TEXT: usize = 256;
+/// Warnings of an answer.
+const WARNINGS: usize = 100;
+
+impl<V: ClusterView> Elasticity<V> {
+    /// What a request for widths would come to.
+    ///
+    /// # Errors
+    /// Those of the real call; or it is not known now.
+    pub(super) async fn foresee(
+        &self,
+        key: &Key,
+        job: &Job,
+        request: &ResizeRequest,
+        deadline: Instant,
+    ) -> Result<ResizeResponse, Status> {
+        let mut wanted = requests::object(job, request);
+        wanted.metadata.namespace = Some(key.namespace.to_string());
+        let what = "the dry run";
+        let foreseen = tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => return Err(errors::shutting_down_while(what)),
+            foreseen = timeout_at(deadline, self.dry_runs.foresee(job, wanted.clone())) => foreseen,
+        };
+        let foreseen = foreseen.map_err(|_| errors::still_waiting_to(what))?;
+        let regions = self.regions_of(job, &wanted);
+        match foreseen {
+            Err(Unforeseen::Busy(most)) => Err(errors::too_many_dry_runs(most)),
+            Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),
+            Ok(Foreseen::Refused(refused)) => {
+                let regions = self.view.regions(&key.namespace, Some(&key.name));
+                Err(ended::why(key, &refused, &regions, &self.view.resizes(&key.namespace, &job.name_any())))
+            }
+            Ok(Foreseen::InForce(generation)) => {
+                let dry_run = Some(DryRun::default());
+                Ok(ResizeResponse { regions, generation: Some(generation), dry_run, ..ResizeResponse::default() })
+            }
+            Ok(Foreseen::Planned(Foresight { generation, changes, changed, warnings })) => {
+                let unlisted = changed.len().saturating_sub(LISTED);
+                let texts = warnings.iter().take(WARNINGS).map(|warning| beginning(&warning.message));
+                let dry_run = DryRun {
+                    processing_elements: changed.iter().take(LISTED).map(planned_change).collect(),
+                    unlisted: u32::try_from(unlisted).unwrap_or(u32::MAX),
+                    warnings: texts.collect(),
+                };
+                Ok(ResizeResponse {
+                    regions,
+                    generation: Some(generation),
+                    changes: Some(outcome::of_pes(changes)),
+                    dry_run: Some(dry_run),
+                    ..ResizeResponse::default()
+                })
+            }
+        }
+    }
+}
+
+fn planned_change(pe: &ProcessingElement) -> PlannedChange {
+    let fate = match pe.fate() {
+        Fate::Added => Shown::Added,
+        Fate::Restarted => Shown::Restarted,
+        Fate::Removed => Shown::Removed,
+        Fate::Unspecified | Fate::Kept | Fate::KeptUnobservable => Shown::Unspecified,
+    };
+    PlannedChange {
+        id: pe.id,
+        fate: fate.into(),
+        reason: beginning(&pe.reason),
+        operators: pe.operators.iter().take(OPERATORS).map(|name| beginning(name)).collect(),
+    }
+}
+
+/// The beginning of a text: all entries together make a message of at most some MiB.
+fn beginning(text: &str) -> String {
+    text.get(..text.floor_char_boundary(TEXT)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_bounded() {
+        let operators = vec!["\u{e9}".repeat(1_000); 100];
+        let pe = ProcessingElement {
+            id: 7,
+            fate: Fate::Restarted.into(),
+            reason: "r".repeat(10_000),
+            operators,
+            ..ProcessingElement::default()
+        };
+        let shown = planned_change(&pe);
+        assert_eq!((shown.id, shown.fate(), shown.operators.len()), (7, Shown::Restarted, OPERATORS));
+        assert!(shown.reason.len() == TEXT && shown.operators.iter().all(|name| name.len() <= TEXT));
+    }
+}
