@@ -233,8 +233,8 @@ async fn a_dry_run_foresees_the_resize_and_writes_nothing() -> Result<()> {
         ensure!(same.generation == Some(1) && same.changes.is_none(), "{same:?}");
         let mut wrong = dry(4);
         wrong.regions[0].expected_width = Some(7);
-        let mut huge = dry(9_999);
-        huge.regions.extend(job.resize_request(&[(MODEL, 10_000)], WaitFor::Committed).regions);
+        let million = job.resize_request(&[(SCORE, 100), (MODEL, 10_000)], WaitFor::Committed);
+        let huge = ResizeRequest { dry_run: true, ..million };
         for (request, expected, named) in [(wrong, "WIDTH_MISMATCH", "is 3, not 7"), (huge, "REJECTED", "operators")] {
             let status = balancer.resize(request).await.err().context("it was taken")?;
             ensure!(status.code() == Code::FailedPrecondition && reason(&status) == expected, "{status:?}");
