@@ -83,8 +83,8 @@ impl<V> Clone for Elasticity<V> {
 }
 
 impl<V: ClusterView> Elasticity<V> {
-    /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer than `longest_wait`, and
-    /// none any more once [`server::serve`] is to stop.
+    /// A service that writes with `client`, sees through `view` and foresees with `dry_runs`; no request waits longer
+    /// than `longest_wait`, and none any more once [`server::serve`] is to stop.
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
         Self { client, view, longest_wait, waiting, watching: Places::default(), dry_runs, stopping }

@@ -12,8 +12,8 @@
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
 //!
-//! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work; [`hosts`] reads the nodes of the cluster, [`redis`] the
-//! servers of checkpoints.
+//! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
+//! [`hosts`] reads the nodes of the cluster, [`redis`] the servers of checkpoints.
 //!
 //! Work may be repeated. Chunks of the ADL and texts are the same each time; a plan may differ. Nothing refers to
 //! chunks until the reconciler has recorded the output; those that it does not record are deleted (rule job-16).
