@@ -45,4 +45,5 @@ mod suspension;
 mod tables;
 mod traces;
 mod transport;
+mod walk_through;
 mod waves;
