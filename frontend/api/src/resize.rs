@@ -4,17 +4,34 @@
 //! A request is an object so that it outlives whoever asked, and the frontend that works on it: its outcome is in its
 //! status. The spec never changes. What is edited later, in the spec of a region, is another wish, and a newer one.
 
-use super::{ParallelRegion, names};
+use super::{Job, ParallelRegion, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
 /// Requests of a job that are kept at the same time (rule elasticity-18).
 pub const RESIZES_MAX: usize = 1_000;
 /// How long a request is kept after it ended, and how long it waits for its job (rule elasticity-18).
 pub const RESIZES_KEPT: Duration = Duration::from_secs(600);
+
+/// Longest idempotency key, in bytes (rule elasticity-10).
+pub const KEY_MAX: usize = 256;
+/// Hex digits of a digest that the name of a request carries.
+const DIGITS: usize = 20;
+
+/// Name of the request of a job with this idempotency key (rule elasticity-10).
+pub fn name_of_key(job: &Job, key: &str) -> String {
+    let mut digest = Sha256::new();
+    digest.update(job.metadata.uid.as_deref().unwrap_or_default());
+    digest.update([0]);
+    digest.update(key);
+    let digest = hex::encode(digest.finalize());
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    format!("{name}-{}", digest.get(..DIGITS).unwrap_or(&digest))
+}
 
 /// What is asked for.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -325,7 +342,7 @@ impl Resize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ParallelRegionSpec;
+    use crate::{BundleReference, JobSpec, ParallelRegionSpec};
 
     /// What the API server makes of a merge patch.
     fn patched(region: &ParallelRegion, patch: serde_json::Value) -> ParallelRegion {
@@ -341,6 +358,19 @@ mod tests {
             }
         }
         after
+    }
+
+    #[test]
+    fn a_key_names_one_request_of_one_job() {
+        let name = |uid: &str, key| {
+            let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+            job.metadata.uid = Some(uid.to_owned());
+            name_of_key(&job, key)
+        };
+        // printf 'u1\0k' | sha256sum
+        assert_eq!(name("u1", "k"), "flow-9d96789a340ffdb657e9");
+        assert_ne!(name("u1", "k"), name("u1", "l"));
+        assert_ne!(name("u1", "k"), name("u2", "k"), "a job that was made again is another one");
     }
 
     #[test]

@@ -1,14 +1,19 @@
-//! The kubectl plug-in: `kubectl streams status`, `resize` and `cancel`.
+//! The kubectl plug-in: `kubectl streams status`, `graph`, `plan`, `resize` and `cancel`.
 //!
 //! * `options` — the command line.
 //! * [`status`] — how a job is: its conditions, regions, PEs that do not run, requests to resize.
+//! * [`graph`] — the PEs of a job in its regions, as a tree or for Graphviz.
+//! * [`plan`] — what a resize would do.
 //! * [`resize`] — asks for widths and follows the request; withdraws one.
 //! * [`progress`] — pure: what there is to tell of a request.
 //!
 //! Knows: the custom resources. Must not know: the frontend. It asks the API server only, so it needs no more than the
-//! rights of the ClusterRoles `streams-view` and `streams-edit`.
+//! rights of the ClusterRoles `streams-view` and `streams-edit`. The exception is `plan`, which asks the elasticity API:
+//! what a resize would do is in no object.
 
+mod graph;
 mod options;
+mod plan;
 mod progress;
 mod resize;
 mod status;
@@ -51,6 +56,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<Ending> {
     match arguments.command {
         Command::Status(options) => status::show(client, &namespace, &options).await.map(|()| Ending::Good),
         Command::Resize(options) => resize::resize(client, &namespace, options).await,
-        Command::Cancel(options) => resize::cancel(client, &namespace, &options).await.map(|()| Ending::Good),
+        Command::Cancel(options) => resize::cancel(client, &namespace, &options).await,
+        Command::Graph(options) => graph::show(client, &namespace, &options).await.map(|()| Ending::Good),
+        Command::Plan(options) => plan::plan(&namespace, options).await.map(|()| Ending::Good),
     }
 }

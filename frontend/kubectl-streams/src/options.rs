@@ -3,7 +3,9 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use std::time::Duration;
+use streams_api::resize::KEY_MAX;
 use streams_api::{ResizePhase, ResizePolicy};
+use streams_proto::elasticity::v1::resize_request::Policy as WirePolicy;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,10 +13,38 @@ Examples:
     kubectl streams resize sensors Clean=4
     kubectl streams resize sensors Clean=4 Score=3 --wait written
     kubectl streams resize sensors Clean=4 --expect Clean=2 --timeout 2m
+    kubectl streams resize sensors Clean=4 --key balancer-17
     kubectl streams cancel sensors-7xk2p
+    kubectl streams plan sensors Clean=4
+    kubectl streams graph sensors
 
 Exit statuses: 0 done; 1 refused, superseded, cancelled, or an error; 2 wrong arguments; 3 the time is over, and the
 request goes on.";
+
+const RESIZE_EXAMPLES: &str = "\
+Examples:
+    kubectl streams resize sensors Clean=4
+    kubectl streams resize sensors Clean=4 Score=3 --expect Clean=2 --expect Score=2
+    kubectl streams resize sensors Clean=4 --wait none
+    kubectl streams resize sensors Clean=4 --key balancer-17     # again: the same request, whatever became of it";
+
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+    kubectl streams cancel sensors-7xk2p
+
+Exit statuses: 0 it is withdrawn; 1 it is too late, or an error; 3 the time is over, and it may still be withdrawn.";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+    kubectl -n streams-system port-forward service/streams-frontend 50052 &
+    kubectl streams plan sensors Clean=4
+    kubectl streams plan sensors Clean=4 --policy rebalance
+    kubectl streams plan sensors Clean=4 --endpoint http://streams-frontend.streams-system:50052";
+
+const GRAPH_EXAMPLES: &str = "\
+Examples:
+    kubectl streams graph sensors
+    kubectl streams graph sensors --output dot | dot -Tsvg > sensors.svg";
 
 /// Shows and resizes stream-processing jobs
 #[derive(Debug, Parser)]
@@ -35,9 +65,58 @@ pub(crate) enum Command {
     /// How a job is: conditions, regions, PEs that do not run, requests to resize
     Status(StatusOptions),
     /// Asks for other widths of parallel regions, and follows what becomes of that
+    #[command(after_help = RESIZE_EXAMPLES)]
     Resize(ResizeOptions),
-    /// Withdraws a request to resize, as long as it is not committed
+    /// Withdraws a request to resize, as long as it is not committed, and waits until that is certain
+    #[command(after_help = CANCEL_EXAMPLES)]
     Cancel(CancelOptions),
+    /// What a resize would do: PEs that it would restart, add and remove, and why
+    ///
+    /// Asks the elasticity API of the frontend for a dry run; nothing is written.
+    #[command(after_help = PLAN_EXAMPLES)]
+    Plan(PlanOptions),
+    /// The PEs of a job in the channels of its regions
+    #[command(after_help = GRAPH_EXAMPLES)]
+    Graph(GraphOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanOptions {
+    /// Name of the job
+    pub(crate) job: String,
+    /// Region, by the logical name of its operator, and the width that is wanted
+    #[arg(required = true, value_name = "REGION=WIDTH", value_parser = region_and_width)]
+    pub(crate) widths: Vec<(String, u32)>,
+    /// Refuse unless this is the desired width of the region
+    #[arg(long, value_name = "REGION=WIDTH", value_parser = region_and_width)]
+    pub(crate) expect: Vec<(String, u32)>,
+    /// Whether PEs keep their operators, or operators are distributed anew
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) policy: Policy,
+    /// Address of the elasticity API
+    #[arg(long, value_name = "URL", default_value = "http://localhost:50052")]
+    pub(crate) endpoint: String,
+    /// How long to wait for the answer, e.g. 90s
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GraphOptions {
+    /// Name of the job
+    pub(crate) job: String,
+    /// A tree for people, or a graph for Graphviz
+    #[arg(long, short, value_enum, default_value_t)]
+    pub(crate) output: GraphFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// Lines with branches
+    #[default]
+    Tree,
+    /// The language of Graphviz
+    Dot,
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +129,9 @@ pub(crate) struct StatusOptions {
 pub(crate) struct CancelOptions {
     /// Name of the Resize object
     pub(crate) request: String,
+    /// How long to wait until it is certain, e.g. 90s
+    #[arg(long, default_value = "1m", value_parser = duration)]
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +147,9 @@ pub(crate) struct ResizeOptions {
     /// Refuse unless this is the committed generation of the job
     #[arg(long, value_name = "NUMBER")]
     pub(crate) expect_generation: Option<u64>,
+    /// Names the request: whoever asks again with the same key follows the same request, and makes no other one
+    #[arg(long, value_name = "TEXT", value_parser = key)]
+    pub(crate) key: Option<String>,
     /// Whether PEs keep their operators, or operators are distributed anew
     #[arg(long, value_enum, default_value_t)]
     pub(crate) policy: Policy,
@@ -83,6 +168,16 @@ pub(crate) enum Policy {
     Sticky,
     /// As if the job were submitted with these widths
     Rebalance,
+}
+
+impl Policy {
+    /// In the words of the elasticity API.
+    pub(crate) fn of_api(self) -> WirePolicy {
+        match self {
+            Self::Sticky => WirePolicy::Sticky,
+            Self::Rebalance => WirePolicy::Rebalance,
+        }
+    }
 }
 
 impl From<Policy> for ResizePolicy {
@@ -129,6 +224,14 @@ fn region_and_width(text: &str) -> Result<(String, u32), String> {
     Ok((region.to_owned(), width))
 }
 
+fn key(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("a key is needed".to_owned()),
+        1..=KEY_MAX => Ok(text.to_owned()),
+        _ => Err(format!("a key has at most {KEY_MAX} bytes")),
+    }
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     let duration: SignedDuration = text.parse().map_err(|error| format!("a duration is needed, e.g. 90s: {error}"))?;
     duration.try_into().map_err(|_| format!("'{text}' is over before it begins"))
@@ -142,6 +245,21 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn each_subcommand_that_does_something_has_examples() {
+        for name in ["resize", "cancel", "plan", "graph"] {
+            let mut command = Arguments::command();
+            let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
+            assert!(help.contains(&format!("    kubectl streams {name} sensors")), "{help}");
+        }
+    }
+
+    #[test]
+    fn a_key_has_a_length() {
+        assert_eq!(key("k"), Ok("k".to_owned()));
+        assert!(key("").is_err() && key(&"k".repeat(KEY_MAX)).is_ok() && key(&"k".repeat(KEY_MAX + 1)).is_err());
     }
 
     #[test]

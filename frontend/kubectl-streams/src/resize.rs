@@ -8,6 +8,7 @@ use kube::api::{Api, ObjectMeta, PartialObjectMetaExt as _, Patch, PatchParams, 
 use kube::runtime::watcher::watch_object;
 use kube::{Client, ResourceExt as _};
 use std::pin::pin;
+use streams_api::resize::name_of_key;
 use streams_api::{DesiredWidth, Job, Resize, ResizePhase, ResizeSpec, names};
 use tokio::time::{Instant, timeout_at};
 
@@ -27,14 +28,12 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     let wait = options.wait.phase();
     let job = options.job.clone();
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    if jobs.get_opt(&job).await?.is_none() {
+    let Some(of) = jobs.get_opt(&job).await? else {
         bail!("there is no job {job} in namespace {namespace}");
-    }
+    };
     let requests: Api<Resize> = Api::namespaced(client, namespace);
-    let made =
-        requests.create(&PostParams::default(), &request(options)?).await.context("the request was not taken")?;
-    let name = made.name_any();
-    println!("streamsresize.streams.ibm.com/{name} created");
+    let (name, is_new) = make(&requests, &request(&of, options)?).await?;
+    println!("streamsresize.streams.ibm.com/{name} {}", if is_new { "created" } else { "exists" });
     let Some(phase) = wait else { return Ok(Ending::Good) };
     match timeout_at(deadline, follow(requests, jobs, &job, &name, phase)).await {
         Ok(ending) => ending,
@@ -45,9 +44,40 @@ pub(crate) async fn resize(client: Client, namespace: &str, options: ResizeOptio
     }
 }
 
-/// The object to create; the API server completes its name.
-fn request(options: ResizeOptions) -> anyhow::Result<Resize> {
-    let ResizeOptions { job, widths, expect, expect_generation, policy, .. } = options;
+/// Makes a request, or finds the one that its key names. Returns its name, and whether it is new.
+async fn make(requests: &Api<Resize>, wanted: &Resize) -> anyhow::Result<(String, bool)> {
+    let refused = match requests.create(&PostParams::default(), wanted).await {
+        Ok(made) => return Ok((made.name_any(), true)),
+        Err(refused) => refused,
+    };
+    let is_there = matches!(&refused, kube::Error::Api(status) if status.code == 409);
+    if let (true, Some(name)) = (is_there, &wanted.metadata.name) {
+        let found = requests.get(name).await.context("the request with this key")?;
+        if found.spec != wanted.spec {
+            bail!("the key is that of another request of the job, {name}, which wants something else");
+        }
+        return Ok((name.clone(), false));
+    }
+    Err(refused).context("the request was not taken")
+}
+
+/// The object to create; without a key the API server completes its name.
+fn request(of: &Job, options: ResizeOptions) -> anyhow::Result<Resize> {
+    let ResizeOptions { job, widths, expect, expect_generation, policy, key, .. } = options;
+    let regions = desired(widths, expect)?;
+    let metadata = match key {
+        Some(key) => ObjectMeta { name: Some(name_of_key(of, &key)), ..ObjectMeta::default() },
+        None => ObjectMeta { generate_name: Some(format!("{job}-")), ..ObjectMeta::default() },
+    };
+    let spec = ResizeSpec { job_name: job, regions, expected_generation: expect_generation, policy: policy.into() };
+    Ok(Resize { metadata, spec, status: None })
+}
+
+/// Widths that are wanted, with those that are expected.
+///
+/// # Errors
+/// A width is expected of a region for which none is wanted.
+pub(crate) fn desired(widths: Vec<(String, u32)>, expect: Vec<(String, u32)>) -> anyhow::Result<Vec<DesiredWidth>> {
     let mut regions: Vec<_> =
         widths.into_iter().map(|(name, width)| DesiredWidth { name, width, expected_width: None }).collect();
     for (name, width) in expect {
@@ -55,9 +85,7 @@ fn request(options: ResizeOptions) -> anyhow::Result<Resize> {
         let region = region.with_context(|| format!("--expect names {name}, for which no width is wanted"))?;
         region.expected_width = Some(width);
     }
-    let metadata = ObjectMeta { generate_name: Some(format!("{job}-")), ..ObjectMeta::default() };
-    let spec = ResizeSpec { job_name: job, regions, expected_generation: expect_generation, policy: policy.into() };
-    Ok(Resize { metadata, spec, status: None })
+    Ok(regions)
 }
 
 /// Tells what becomes of a request until it has come to a phase, or ends without.
@@ -99,8 +127,9 @@ async fn follow(
     }
 }
 
-/// Withdraws a request.
-pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOptions) -> anyhow::Result<()> {
+/// Withdraws a request, and waits until it is cancelled or turns out to be committed (rule elasticity-22).
+pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOptions) -> anyhow::Result<Ending> {
+    let deadline = Instant::now() + options.timeout;
     let requests: Api<Resize> = Api::namespaced(client, namespace);
     let name = &options.request;
     let Some(request) = requests.get_opt(name).await? else {
@@ -116,6 +145,32 @@ pub(crate) async fn cancel(client: Client, namespace: &str, options: &CancelOpti
     };
     let patch = Patch::Merge(metadata.into_request_partial::<Resize>());
     requests.patch_metadata(name, &PatchParams::default(), &patch).await?;
-    println!("streamsresize.streams.ibm.com/{name} withdrawn");
-    Ok(())
+    match timeout_at(deadline, until_decided(requests, name)).await {
+        Ok(decided) => {
+            let decided = decided?;
+            if decided.phase() != ResizePhase::Cancelled {
+                bail!("it is too late: {}", tell(&decided, None));
+            }
+            println!("streamsresize.streams.ibm.com/{name} withdrawn");
+            Ok(Ending::Good)
+        }
+        Err(_) => {
+            eprintln!("the time is over; it may still be withdrawn: kubectl get streamsresize {name}");
+            Ok(Ending::StillGoing)
+        }
+    }
+}
+
+/// Waits until a request is committed, or has ended.
+async fn until_decided(requests: Api<Resize>, name: &str) -> anyhow::Result<Resize> {
+    let mut requests = pin!(watch_object(requests, name));
+    loop {
+        match requests.try_next().await {
+            Ok(Some(Some(request))) if request.phase() >= ResizePhase::Written => return Ok(request),
+            Ok(Some(Some(_))) => {}
+            Ok(Some(None)) => bail!("the request was deleted"),
+            Ok(None) => bail!("the watch of the request ended"),
+            Err(error) => eprintln!("watching again: {error}"),
+        }
+    }
 }

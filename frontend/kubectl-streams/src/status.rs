@@ -118,7 +118,8 @@ fn of_region(job: &Job, region: &ParallelRegion) -> String {
     format!("{name}\t{}\t{applied}\t{state}", region.spec.width)
 }
 
-fn phase(pe: &ProcessingElement) -> Option<PePhase> {
+/// What the PE does.
+pub(crate) fn phase(pe: &ProcessingElement) -> Option<PePhase> {
     pe.status.as_ref()?.phase
 }
 
@@ -132,7 +133,7 @@ fn of_pe(pe: &ProcessingElement) -> String {
 }
 
 /// Text of somebody else, without what would end a column or move the cursor.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

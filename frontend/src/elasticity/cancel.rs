@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use std::sync::Arc;
+use streams_api::resize::name_of_key;
 use streams_api::{Resize, names};
 use streams_proto::elasticity::v1::{ResizeName, ResizePhase, ResizeState};
 use tokio::time::{Instant, timeout_at};
@@ -34,7 +35,7 @@ impl<V: ClusterView> Elasticity<V> {
             (true, false) => {
                 super::service::check_name("name.job", &job)?;
                 requests::check_key("name.idempotency_key", &idempotency_key)?;
-                requests::name(&*self.job(&namespace, &job)?, &idempotency_key)
+                name_of_key(&*self.job(&namespace, &job)?, &idempotency_key)
             }
             _ => {
                 let message = "either the name of a request is needed, or its job and key";

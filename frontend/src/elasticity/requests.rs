@@ -2,21 +2,15 @@
 //! has made. One call of the API server. The object outlives the call, the caller and this process.
 
 use super::errors;
-use hex::encode;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use sha2::{Digest as _, Sha256};
+use streams_api::resize::{KEY_MAX, name_of_key};
 use streams_api::{DesiredWidth, Job, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::Policy;
 use tonic::Status;
-
-/// Hex digits of a digest that the name of a request carries.
-const DIGITS: usize = 20;
-/// Longest key, in bytes.
-const KEY_MAX: usize = 256;
 
 /// Makes the object for a request to resize this job, or finds it.
 pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
@@ -56,7 +50,7 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
     if request.idempotency_key.is_empty() {
         meta.generate_name = Some(format!("{}-", job.name_any()));
     } else {
-        meta.name = Some(name(job, &request.idempotency_key));
+        meta.name = Some(name_of_key(job, &request.idempotency_key));
     }
     object
 }
@@ -73,16 +67,6 @@ pub(super) fn check_key(field: &str, key: &str) -> Result<(), Status> {
         return Err(errors::invalid_request(field, &format!("a key has at most {KEY_MAX} bytes")));
     }
     Ok(())
-}
-
-/// Name of the request with this key.
-pub(super) fn name(job: &Job, key: &str) -> String {
-    let mut digest = Sha256::new();
-    digest.update(job.metadata.uid.as_deref().unwrap_or_default());
-    digest.update([0]);
-    digest.update(key);
-    let digest = encode(digest.finalize());
-    format!("{}-{}", job.name_any(), digest.get(..DIGITS).unwrap_or(&digest))
 }
 
 fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
@@ -119,16 +103,12 @@ mod tests {
     use streams_api::{BundleReference, JobSpec};
 
     #[test]
-    fn a_key_names_one_request_of_one_job() {
+    fn a_request_with_a_key_has_its_name_and_another_one_gets_one() {
         let job = |uid: &str| {
             let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
             job.metadata.uid = Some(uid.to_owned());
             job
         };
-        // printf 'u1\0k' | sha256sum
-        assert_eq!(name(&job("u1"), "k"), "flow-9d96789a340ffdb657e9");
-        assert_ne!(name(&job("u1"), "k"), name(&job("u1"), "l"));
-        assert_ne!(name(&job("u1"), "k"), name(&job("u2"), "k"), "a job that was made again is another one");
         let keyed = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
         let meta = object(&job("u1"), &keyed).metadata;
         assert_eq!((meta.name.as_deref(), meta.generate_name), (Some("flow-9d96789a340ffdb657e9"), None));

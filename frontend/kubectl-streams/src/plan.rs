@@ -1,0 +1,140 @@
+//! What a resize would do: asks the elasticity API for a dry run.
+//!
+//! Only the frontend can say it, so this is the one subcommand that needs more than the API server: the address of the
+//! elasticity API, which `kubectl port-forward` makes known on this machine.
+
+use super::options::PlanOptions;
+use super::status::one_line;
+use anyhow::{Context as _, anyhow};
+use std::io::Write as _;
+use std::time::Duration;
+use streams_proto::elasticity::v1::dry_run::{Fate, PlannedChange};
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::resize_request::DesiredWidth;
+use streams_proto::elasticity::v1::{Changes, ResizeRequest, ResizeResponse};
+use tabwriter::TabWriter;
+use tonic::Request;
+use tonic::transport::Endpoint;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longest answer, in bytes: a thousand PEs, each with short texts.
+const ANSWER_MAX: usize = 16 << 20;
+
+/// Prints what would become of the PEs. An error if the resize would be refused.
+pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Result<()> {
+    let endpoint = Endpoint::from_shared(options.endpoint.clone()).context("--endpoint")?.connect_timeout(CONNECT);
+    let channel = endpoint.connect().await.with_context(|| {
+        format!(
+            "nothing answers at {}; to reach the elasticity API: kubectl -n streams-system port-forward \
+             service/streams-frontend 50052",
+            options.endpoint
+        )
+    })?;
+    let timeout = options.timeout;
+    let mut request = Request::new(request(namespace, options)?);
+    request.set_timeout(timeout);
+    let mut client = ElasticityServiceClient::new(channel).max_decoding_message_size(ANSWER_MAX);
+    let answer = client.resize(request).await.map_err(|status| anyhow!("{}", one_line(status.message())))?;
+    let mut columns = TabWriter::new(std::io::stdout().lock());
+    columns.write_all(text(&answer.into_inner()).as_bytes())?;
+    columns.flush()?;
+    Ok(())
+}
+
+fn request(namespace: &str, options: PlanOptions) -> anyhow::Result<ResizeRequest> {
+    let PlanOptions { job, widths, expect, policy, .. } = options;
+    let wanted = super::resize::desired(widths, expect)?.into_iter().map(|wanted| DesiredWidth {
+        region: wanted.name,
+        width: wanted.width,
+        expected_width: wanted.expected_width,
+    });
+    Ok(ResizeRequest {
+        namespace: namespace.to_owned(),
+        job,
+        regions: wanted.collect(),
+        policy: policy.of_api().into(),
+        dry_run: true,
+        ..ResizeRequest::default()
+    })
+}
+
+/// What is printed, with tabs between columns.
+fn text(answer: &ResizeResponse) -> String {
+    let generation = answer.generation.unwrap_or_default();
+    let Some(Changes { kept, restarted, added, removed }) = answer.changes else {
+        return format!("nothing would change: generation {generation} has these widths\n");
+    };
+    let mut text = format!(
+        "generation {generation} would come: {kept} PEs kept, {restarted} restarted, {added} added, {removed} removed\n"
+    );
+    let dry_run = answer.dry_run.clone().unwrap_or_default();
+    for warning in &dry_run.warnings {
+        text.push_str(&format!("warning: {}\n", one_line(warning)));
+    }
+    if !dry_run.processing_elements.is_empty() {
+        text.push_str("\nPE\tWHAT\tWHY\tOPERATORS\n");
+    }
+    for pe in &dry_run.processing_elements {
+        text.push_str(&of_pe(pe));
+    }
+    if dry_run.unlisted > 0 {
+        text.push_str(&format!("and {} more\n", dry_run.unlisted));
+    }
+    text
+}
+
+fn of_pe(pe: &PlannedChange) -> String {
+    let what = match pe.fate() {
+        Fate::Added => "added",
+        Fate::Removed => "removed",
+        Fate::Restarted => "restarted",
+        Fate::Unspecified => "changed",
+    };
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { one_line(&text) };
+    format!("{}\t{what}\t{}\t{}\n", pe.id, or_none(pe.reason.clone()), or_none(pe.operators.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_proto::elasticity::v1::DryRun;
+
+    #[test]
+    fn what_would_become_of_pes_is_told_line_by_line() {
+        let pe = |id, fate: Fate, reason: &str, operators: &[&str]| PlannedChange {
+            id,
+            fate: fate.into(),
+            reason: reason.to_owned(),
+            operators: operators.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let dry_run = DryRun {
+            processing_elements: vec![
+                pe(1, Fate::Restarted, "a port\tis new", &["Source"]),
+                pe(7, Fate::Added, "", &["Clean[2]", "Clean[2].A"]),
+                pe(9, Fate::Removed, "", &[]),
+            ],
+            unlisted: 4,
+            warnings: vec!["hm".to_owned()],
+        };
+        let mut answer = ResizeResponse {
+            generation: Some(3),
+            changes: Some(Changes { kept: 9, restarted: 3, added: 2, removed: 2 }),
+            dry_run: Some(dry_run),
+            ..ResizeResponse::default()
+        };
+        let expected = [
+            "generation 3 would come: 9 PEs kept, 3 restarted, 2 added, 2 removed",
+            "warning: hm",
+            "",
+            "PE\tWHAT\tWHY\tOPERATORS",
+            "1\trestarted\ta port is new\tSource",
+            "7\tadded\t-\tClean[2], Clean[2].A",
+            "9\tremoved\t-\t-",
+            "and 4 more",
+        ];
+        assert_eq!(text(&answer).lines().collect::<Vec<_>>(), expected);
+        answer.changes = None;
+        assert_eq!(text(&answer), "nothing would change: generation 3 has these widths\n");
+    }
+}
