@@ -2,6 +2,55 @@
 
 use super::fixture::with_system;
 use anyhow::{Result, ensure};
+use integration_tests::sample::CLEAN;
+use streams_api::Resize;
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+
+#[tokio::test]
+async fn people_foresee_a_resize_and_ask_for_it_with_a_key() -> Result<()> {
+    with_system("plugin", async |it| {
+        let job = it.submitted().await?;
+        let endpoint = format!("http://{}", it.frontend()?.elasticity());
+        let plan = ["plan", "sensors", "Clean=3", "--endpoint", endpoint.as_str()];
+        let (status, shown, told) = it.kubectl_streams(&plan).await?;
+        ensure!(status == Some(0) && shown.starts_with("generation 1 would come: "), "{shown}{told}");
+        let has = |words: &[&str]| shown.lines().any(|line| words.iter().all(|word| line.contains(word)));
+        ensure!(has(&["added", "Clean[2]"]) && has(&["restarted", "Readings"]), "{shown}");
+        let refused: [(&[&str], &str); 2] = [
+            (&["plan", "sensors", "Clean=3", "--expect", "Clean=7", "--endpoint", &endpoint], "is 2, not 7"),
+            (&["plan", "sensors", "Clean=3", "--endpoint", "http://127.0.0.1:1"], "port-forward"),
+        ];
+        for (arguments, named) in refused {
+            let (status, shown, told) = it.kubectl_streams(arguments).await?;
+            ensure!(status == Some(1) && told.contains(named), "{arguments:?}: {status:?} {shown}{told}");
+        }
+        // Nothing was written; the request with a key is made once, over whichever door.
+        ensure!(job.list::<Resize>().await?.is_empty() && job.status().await?.generation == Some(0));
+        let resize = ["resize", "sensors", "Clean=3", "--key", "k"];
+        let (status, made, told) = it.kubectl_streams(&resize).await?;
+        ensure!(status == Some(0) && made.contains(" created"), "{made}{told}");
+        let (status, again, told) = it.kubectl_streams(&resize).await?;
+        ensure!(status == Some(0) && again == made.replace(" created", " exists"), "{again}{told}");
+        let (status, _, told) = it.kubectl_streams(&["resize", "sensors", "Clean=4", "--key", "k"]).await?;
+        ensure!(status == Some(1) && told.contains("the key is that of another request"), "{told}");
+        let request =
+            ResizeRequest { idempotency_key: "k".to_owned(), ..job.resize_request(&[(CLEAN, 3)], WaitFor::RolledOut) };
+        let answer = it.frontend()?.balancer().await?.resize(request).await?.into_inner();
+        ensure!(made.contains(&answer.request) && answer.generation == Some(1), "{answer:?}");
+        // It is too late to withdraw it.
+        let (status, _, told) = it.kubectl_streams(&["cancel", &answer.request]).await?;
+        ensure!(status == Some(1) && told.contains("it is too late"), "{told}");
+        let (status, shown, told) = it.kubectl_streams(&["graph", "sensors"]).await?;
+        ensure!(status == Some(0) && shown.starts_with("sensors Running, generation 1"), "{shown}{told}");
+        let channels = shown.lines().filter(|line| line.contains("─ Score.Model[")).count();
+        ensure!(channels == 4 && shown.contains("─ Clean[2]"), "{shown}");
+        let (status, dot, _) = it.kubectl_streams(&["graph", "sensors", "--output", "dot"]).await?;
+        ensure!(status == Some(0) && dot.starts_with("digraph \"sensors\" {") && dot.ends_with("}\n"), "{dot}");
+        Ok(())
+    })
+    .await
+}
 
 #[tokio::test]
 async fn people_see_a_job_resize_it_and_hear_what_becomes_of_that() -> Result<()> {
