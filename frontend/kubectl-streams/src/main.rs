@@ -8,8 +8,8 @@
 //! * [`progress`] — pure: what there is to tell of a request.
 //!
 //! Knows: the custom resources. Must not know: the frontend. It asks the API server only, so it needs no more than the
-//! rights of the ClusterRoles `streams-view` and `streams-edit`. The exception is `plan`, which asks the elasticity API:
-//! what a resize would do is in no object.
+//! rights of the ClusterRoles `streams-view` and `streams-edit`. The exception is `plan`, which asks the elasticity
+//! API: what a resize would do is in no object.
 
 mod graph;
 mod options;
