@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use streams_api::{Job, ParallelRegion, Resize};
+use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::{
     ListRegionsRequest, ListRegionsResponse, ListResizesRequest, ListResizesResponse, Region,
 };
@@ -27,7 +28,7 @@ pub(super) struct Sight {
     name: String,
     job: Option<Arc<Job>>,
     wanted: Wanted,
-    ready: ReadyWidths,
+    ready: Arc<ReadyWidths>,
 }
 
 impl Sight {
@@ -74,9 +75,29 @@ impl<V: ClusterView> Elasticity<V> {
     /// What is seen of a job now.
     pub(super) fn sight(&self, namespace: &str, name: &str) -> Sight {
         let job = self.view.job(namespace, name);
+        let ready = job.as_deref().map(|job| self.ready(namespace, name, job)).unwrap_or_default();
+        self.sight_with(namespace, name, job, ready)
+    }
+
+    /// The same without looking at its PEs, for answers that nobody must wait longer for than needed.
+    pub(super) fn sight_at_once(&self, namespace: &str, name: &str) -> Sight {
+        let job = self.view.job(namespace, name);
+        let ready = job.as_deref().and_then(ReadyWidths::by_job).unwrap_or_default();
+        self.sight_with(namespace, name, job, Arc::new(ready))
+    }
+
+    /// Who is ready, by the PEs of a generation, is found out once for all who ask within a moment.
+    fn ready(&self, namespace: &str, name: &str, job: &Job) -> Arc<ReadyWidths> {
+        if let Some(ready) = ReadyWidths::by_job(job) {
+            return Arc::new(ready);
+        }
+        let generation = job.status.as_ref().and_then(|status| status.generation);
+        let by_pes = || ReadyWidths::by_pes(job, self.view.processing_elements(namespace, name));
+        self.ready.get_with((Key::new(namespace, name), generation), || Arc::new(by_pes()))
+    }
+
+    fn sight_with(&self, namespace: &str, name: &str, job: Option<Arc<Job>>, ready: Arc<ReadyWidths>) -> Sight {
         let wanted = Wanted::of(&self.view.regions(namespace, Some(name)), self.view.resizes(namespace, name));
-        let of_pes = |job: &Job| ReadyWidths::of(job, || self.view.processing_elements(namespace, name));
-        let ready = job.as_deref().map(of_pes).unwrap_or_default();
         Sight { name: name.to_owned(), job, wanted, ready }
     }
 

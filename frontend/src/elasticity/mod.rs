@@ -45,17 +45,25 @@ pub mod view;
 mod watch;
 mod watch_places;
 
+use self::ready::ReadyWidths;
 use self::view::ClusterView;
 use self::watch_places::Places;
 use crate::controllers::job::long_work::dry_run::Foresee;
 use kube::Client;
+use moka::sync::Cache;
 use std::sync::Arc;
 use std::time::Duration;
+use streams_kubernetes::Key;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 /// Requests that wait at the same time; further ones are refused before anything is written.
 const MOST_WAITING: usize = 2048;
+
+/// Jobs whose ready widths are kept.
+const READY_KEPT: u64 = 1_000;
+/// For how long: shorter than the pause of a stream, so that what it tells is not from before the change.
+const READY_FOR: Duration = Duration::from_millis(150);
 
 /// The service. Cheap to clone; all clones are the same.
 pub struct Elasticity<V> {
@@ -64,6 +72,8 @@ pub struct Elasticity<V> {
     longest_wait: Duration,
     waiting: Arc<Semaphore>,
     watching: Places,
+    /// Ready widths by job and generation, for a moment.
+    ready: Cache<(Key, Option<u64>), Arc<ReadyWidths>>,
     dry_runs: Arc<dyn Foresee>,
     stopping: CancellationToken,
 }
@@ -76,6 +86,7 @@ impl<V> Clone for Elasticity<V> {
             longest_wait: self.longest_wait,
             waiting: Arc::clone(&self.waiting),
             watching: self.watching.clone(),
+            ready: self.ready.clone(),
             dry_runs: Arc::clone(&self.dry_runs),
             stopping: self.stopping.clone(),
         }
@@ -87,6 +98,7 @@ impl<V: ClusterView> Elasticity<V> {
     /// than `longest_wait`, and none any more once [`server::serve`] is to stop.
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
-        Self { client, view, longest_wait, waiting, watching: Places::default(), dry_runs, stopping }
+        let ready = Cache::builder().max_capacity(READY_KEPT).time_to_live(READY_FOR).build();
+        Self { client, view, longest_wait, waiting, watching: Places::default(), ready, dry_runs, stopping }
     }
 }

@@ -20,15 +20,20 @@ struct Channels {
 }
 
 impl ReadyWidths {
-    /// Looks at the PEs of a job, unless the job says that all of them run.
-    pub fn of<P: Borrow<ProcessingElement>>(job: &Job, pes: impl FnOnce() -> Vec<P>) -> Self {
+    /// What the job says for all of its regions, if it does: nothing before its first generation, and all channels while
+    /// all of its PEs run.
+    pub fn by_job(job: &Job) -> Option<Self> {
         let Some(status) = job.status.as_ref().filter(|status| status.generation.is_some()) else {
-            return Self::default();
+            return Some(Self::default());
         };
+        let applied = status.applied_widths.iter().map(|applied| (applied.region.clone(), Some(applied.width)));
+        condition::is_true(&status.conditions, condition::READY).then(|| Self(applied.collect()))
+    }
+
+    /// What the PEs of a job say. There may be thousands.
+    pub fn by_pes<P: Borrow<ProcessingElement>>(job: &Job, pes: impl IntoIterator<Item = P>) -> Self {
+        let Some(status) = &job.status else { return Self::default() };
         let applied = status.applied_widths.iter().map(|applied| (applied.region.as_str(), applied.width));
-        if condition::is_true(&status.conditions, condition::READY) {
-            return Self(applied.map(|(region, width)| (region.to_owned(), Some(width))).collect());
-        }
         // The product of the widths of all regions around, and of its own.
         let widths: BTreeMap<&str, u32> = applied.collect();
         let around = |region: &str| {
@@ -42,7 +47,7 @@ impl ReadyWidths {
             })
             .collect();
         let mut is_known = true;
-        for pe in pes() {
+        for pe in pes {
             let pe: &ProcessingElement = pe.borrow();
             if pe.metadata.deletion_timestamp.is_some() {
                 continue;
@@ -141,7 +146,7 @@ mod tests {
     }
 
     fn ready(job: &Job, pes: &[ProcessingElement], region: &str) -> Option<u32> {
-        ReadyWidths::of(job, || pes.iter().collect()).get(region)
+        ReadyWidths::by_job(job).unwrap_or_else(|| ReadyWidths::by_pes(job, pes)).get(region)
     }
 
     #[test]

@@ -104,7 +104,7 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
         BundleReference, CommittedRegion, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
-        ProcessingElement, RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
+        RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
     };
 
     /// Applied width, generation, roll-out finished.
@@ -200,7 +200,7 @@ mod tests {
             let mut object = object(10, 5);
             let said = ParallelRegionStatus { width: Some(2), generation: Some(1), ..ParallelRegionStatus::default() };
             object.status = Some(said);
-            let ready = ReadyWidths::of(&job, Vec::<ProcessingElement>::new);
+            let ready = ReadyWidths::by_job(&job).unwrap();
             let shown = region(&object, Some(&job), &Wanted::default(), &ready);
             assert_eq!((shown.min_width, shown.max_width), expected, "{:?}", job.spec.parallel_regions);
             assert_eq!((shown.fixed, shown.ready_width), (true, Some(10)));

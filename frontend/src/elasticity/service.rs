@@ -143,7 +143,7 @@ impl<V: ClusterView> Elasticity<V> {
     pub(super) fn regions_of(&self, job: &Job, request: &Resize) -> Vec<Region> {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         let objects = self.view.regions(&namespace, Some(&name));
-        let sight = self.sight(&namespace, &name);
+        let sight = self.sight_at_once(&namespace, &name);
         let regions = request.spec.regions.iter().filter_map(|desired| {
             let object = objects.iter().find(|object| object.spec.name == desired.name)?;
             Some(sight.region(object))

@@ -253,6 +253,10 @@ impl<V: ClusterView> RegionsStream<V> {
             }
         }
         let gone: Vec<RegionName> = gone.into_values().map(|(name, _)| name).collect();
+        if !self.is_complete {
+            // Ready widths may have been found out for somebody else, a moment before this stream began.
+            self.waits.changes.mark_changed();
+        }
         if changed.is_empty() && gone.is_empty() && self.is_complete {
             return;
         }
