@@ -20,8 +20,8 @@ struct Channels {
 }
 
 impl ReadyWidths {
-    /// What the job says for all of its regions, if it does: nothing before its first generation, and all channels while
-    /// all of its PEs run.
+    /// What the job says for all of its regions, if it does: nothing before its first generation, and all channels
+    /// while all of its PEs run.
     pub fn by_job(job: &Job) -> Option<Self> {
         let Some(status) = job.status.as_ref().filter(|status| status.generation.is_some()) else {
             return Some(Self::default());
