@@ -66,6 +66,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (verb, resource) = named(&request);
+        let path = request.uri().path().to_owned();
         let watch = is_watch(&request);
         let start = Instant::now();
         let attempt_ends = start + self.layer.time_out;
@@ -86,6 +87,7 @@ where
                 Err(error) if error.is::<TimedOut>() => "timeout".to_owned(),
                 Err(_) => "transport".to_owned(),
             };
+            tracing::debug!(verb, path, code, took = ?start.elapsed(), "called");
             let call = CallLabels { verb, resource };
             metrics.call_seconds.get_or_create(&call).observe(as_seconds(start.elapsed()));
             metrics.calls.get_or_create(&AnswerLabels { verb, resource: call.resource, code }).inc();

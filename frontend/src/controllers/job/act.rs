@@ -58,8 +58,9 @@ pub(super) async fn act<C: Cluster>(
     decision: &JobDecision,
     report: &Report,
 ) -> Result<Next, Error> {
-    let actor = Actor { reconciler, snapshot, observed, report };
     let is_waited_for = is_resizing(&observed.status) || observed.requests.is_waited_for;
+    let has_advanced = AtomicBool::new(false);
+    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced };
     let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
@@ -99,6 +100,10 @@ pub(super) struct Actor<'a, C> {
     pub(super) snapshot: &'a JobSnapshot,
     pub(super) observed: &'a JobObservation,
     pub(super) report: &'a Report,
+    /// Somebody waits for a resize.
+    is_waited_for: bool,
+    /// Something was written that the next generation waits for, and the next look knows of it.
+    pub(super) has_advanced: AtomicBool,
 }
 
 impl<C: Cluster> Actor<'_, C> {
@@ -160,6 +165,10 @@ impl<C: Cluster> Actor<'_, C> {
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
+        if failed.is_none() && pause.is_none() && !is_cut && self.has_advanced.load(Ordering::Relaxed) {
+            // The next step may be due; no mirror has to show first what the API server has answered.
+            return Ok(Next::Observe);
+        }
         let described = self.describe().await?;
         match (failed, pause, described) {
             (Some(error), ..) => Err(error),
@@ -197,11 +206,19 @@ impl<C: Cluster> Actor<'_, C> {
     /// carried out alone, and so is each of them after such a refusal.
     async fn until_refused(&self, actions: Vec<&JobAction>, before: Option<Pause>) -> Vec<Result<(), Error>> {
         let is_refused = |result: &Result<(), Error>| matches!(result, Err(Error::NamespaceTerminating { .. }));
-        let alone = if before.is_some() { actions.len() } else { 1 };
-        // The start of long work is no write; it goes last.
-        let (starts, writes): (Vec<_>, Vec<_>) =
+        let alone = match before {
+            Some(_) => actions.len(),
+            // Somebody waits for a resize, and hardly in a namespace that is being deleted.
+            None if self.is_waited_for => 0,
+            None => 1,
+        };
+        // The start of long work is no write. It goes last, where it would be for nothing if a write is refused.
+        let (mut starts, writes): (Vec<_>, Vec<_>) =
             actions.into_iter().partition(|action| matches!(action, JobAction::Start(_)));
         let mut results = Vec::new();
+        if alone == 0 {
+            results.extend(self.several(std::mem::take(&mut starts), CONCURRENT).await);
+        }
         for action in writes.iter().take(alone) {
             results.push(self.one(action).await);
             if results.last().is_some_and(is_refused) {
@@ -244,6 +261,10 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
                     self.apply(*child, generation, wanted).await?;
+                    let is_known = self.remember(|entry| entry.own_writes.has(&Owned::Child(*child)));
+                    if is_known && *of == WhichGeneration::Proposed {
+                        self.has_advanced.store(true, Ordering::Relaxed);
+                    }
                     self.note_restoration(&Owned::Child(*child));
                     Ok(())
                 }

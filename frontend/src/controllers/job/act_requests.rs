@@ -9,27 +9,35 @@ use super::tasks::Failure;
 use crate::mirrors::ByOwner as _;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::ownership::is_controlled_by;
 
+/// Most regions that an admission reads one by one.
+const READ_ONE_BY_ONE: usize = 16;
+
 impl<C: Cluster> Actor<'_, C> {
     /// Admits the requests that are new, against the regions as they are at this moment.
     pub(super) async fn admit(&self) -> Result<(), Error> {
         let job = &*self.snapshot.job;
-        let namespace = &*self.snapshot.key.namespace;
-        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, self.snapshot.key.name));
-        let mut regions: Vec<ParallelRegion> = self.reconciler.cluster.list(Some(namespace), &of_job).await?;
+        let mut requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
+        let mut regions = self.regions_of(&requests).await?;
         regions
             .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
-        let mut requests: Vec<Resize> = self.requests().iter().map(|request| (**request).clone()).collect();
         let before = requests.clone();
         let known = (before.iter().collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
-        let of =
-            Circumstances { status: &self.observed.status, regions: &known.1, requests: &known.0, is_quiet: false };
+        let of = Circumstances {
+            status: &self.observed.status,
+            regions: &known.1,
+            requests: &known.0,
+            is_quiet: false,
+            may_expect: false,
+        };
         let given = self.remember(|entry| entry.last_resize);
         let last = self.observed.status.admitted_resizes.max(self.observed.requests.last_number).max(given);
         let now = self.reconciler.cluster.now();
@@ -37,8 +45,34 @@ impl<C: Cluster> Actor<'_, C> {
         let greatest = requests.iter().filter_map(|request| request.status.as_ref()?.number).max();
         self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
         let writes = looked_at.into_iter().filter_map(|at| requests.get(at)).map(|request| self.put_request(request));
-        let done = futures::future::join_all(writes).await;
-        done.into_iter().collect()
+        let done: Result<(), Error> = futures::future::join_all(writes).await.into_iter().collect();
+        done?;
+        self.has_advanced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The regions that requests name which are not over, as the API server has them at this moment. A few are read one
+    /// by one: a list waits until the API server's own cache has caught up with what was written last, whatever that
+    /// was, and that may take a tenth of a second.
+    async fn regions_of(&self, requests: &[Resize]) -> Result<Vec<ParallelRegion>, Error> {
+        let Some(generation) = &self.snapshot.committed else { return Ok(Vec::new()) };
+        let concerned = requests.iter().filter(|request| !request.phase().is_final());
+        let named: BTreeSet<&str> =
+            concerned.flat_map(|request| &request.spec.regions).map(|wanted| wanted.name.as_str()).collect();
+        let of_job = &generation.plan.parallel_regions;
+        let named: Vec<u64> =
+            of_job.iter().filter(|region| named.contains(region.name.as_str())).map(|region| region.index).collect();
+        let cluster = &self.reconciler.cluster;
+        if named.len() > READ_ONE_BY_ONE {
+            let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, self.snapshot.key.name));
+            return Ok(cluster.list(Some(&*self.snapshot.key.namespace), &of_job).await?);
+        }
+        let reads = named.into_iter().map(|index| {
+            let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));
+            async move { cluster.get::<ParallelRegion>(&key).await }
+        });
+        let regions: Vec<Option<ParallelRegion>> = futures::future::try_join_all(reads).await?;
+        Ok(regions.into_iter().flatten().collect())
     }
 
     /// The requests of the job, each as it was written last.

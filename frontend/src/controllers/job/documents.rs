@@ -5,11 +5,15 @@
 use super::chunks::{Cut, Document, Incomplete, cut, join};
 use super::off_thread::off_thread;
 use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::writer::Writer;
 use streams_kubernetes::{Error, Key};
+
+/// Chunks that are written at the same time.
+const WRITES: usize = 4;
 
 /// Why a document could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +40,10 @@ pub(crate) async fn write<C: Cluster>(
     content: Bytes,
 ) -> Result<Cut, WriteError> {
     let cut = off_thread(move || cut(&content)).await??;
-    for chunk in cut.config_maps(document, owner) {
-        // One of its name has other bytes if another version of the compressor wrote it and did not finish.
-        writer.create_or_replace(&chunk).await?;
-    }
+    let chunks = cut.config_maps(document, owner);
+    // One of its name has other bytes if another version of the compressor wrote it and did not finish.
+    let write = |chunk| async move { writer.create_or_replace(&chunk).await };
+    stream::iter(chunks).map(Ok).try_for_each_concurrent(WRITES, write).await?;
     Ok(cut)
 }
 

@@ -93,6 +93,8 @@ pub(crate) struct Entry {
     pub(crate) verdicts: Verdicts,
     /// Since the last commit a compilation was given up for a newer one.
     pub(crate) has_given_up: bool,
+    /// When a proposal was recorded last.
+    pub(crate) proposed_at: Option<Timestamp>,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
@@ -166,6 +168,7 @@ impl Entry {
             last_resize: 0,
             verdicts: Verdicts::default(),
             has_given_up: false,
+            proposed_at: None,
             inherited: None,
         }
     }

@@ -94,7 +94,7 @@ pub(super) async fn observe<C: Cluster>(
         status.proposal.is_none() && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
-    let (tasks, last_failure, written_until, worked, contended, inherited, has_given_up) =
+    let (tasks, last_failure, written_until, worked, contended, inherited, has_given_up, proposed_at) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
                 children.texts.insert(name, ObservedObject::default());
@@ -120,7 +120,16 @@ pub(super) async fn observe<C: Cluster>(
             let worked = recorded.saturating_add(entry.unrecorded_work);
             let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
             let tasks = entry.tasks.clone();
-            (tasks, last_failure, entry.written_until(), worked, contended, inherited, entry.has_given_up)
+            (
+                tasks,
+                last_failure,
+                entry.written_until(),
+                worked,
+                contended,
+                inherited,
+                entry.has_given_up,
+                entry.proposed_at,
+            )
         });
     let is_taken = last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
         || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
@@ -150,6 +159,7 @@ pub(super) async fn observe<C: Cluster>(
         widths_to_take_over: to_take_over,
         requests,
         has_given_up,
+        proposed_at,
         job_config_map: labels,
         max_unavailable: job.spec.max_unavailable(),
         children,
@@ -181,13 +191,16 @@ fn wishes<C>(
     let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
     let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
     let next = generation.number.saturating_add(1);
-    let (verdicts, is_idle) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+    let (verdicts, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.keep_of(next);
         entry.note_verdict();
-        (entry.verdicts.clone(), matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..)))
+        let is_idle = matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..));
+        (entry.verdicts.clone(), is_idle, entry.has_given_up)
     });
     let is_quiet = is_idle && status.proposal.is_none();
-    let of = Circumstances { status, regions: &staying, requests: &requests, is_quiet };
+    // A compilation for which another one was given up is proposed, whatever is wanted by then.
+    let may_expect = is_quiet && !has_given_up;
+    let of = Circumstances { status, regions: &staying, requests: &requests, is_quiet, may_expect };
     let to_write = of.widths_to_write().into_iter().map(|(region, write)| (region, write.width)).collect();
     let mut widths = widths(&job.spec, generation, ours, &to_write);
     let requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);

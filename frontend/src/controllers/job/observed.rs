@@ -53,6 +53,8 @@ pub(crate) struct JobObservation {
     pub(crate) requests: Requests,
     /// Since the last commit a compilation was given up for a newer one.
     pub(crate) has_given_up: bool,
+    /// When this process recorded a proposal last.
+    pub(crate) proposed_at: Option<Timestamp>,
     /// Hash of the job's ConfigMap as it should be now.
     pub(crate) job_config_map: String,
     /// How many PEs a roll-out may have taken down at the same time.

@@ -44,7 +44,7 @@ use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use streams_api::{RefusedEdit, ResizeChanges, ResizeStatus, StoredAdl, StoredPlan, condition};
+use streams_api::{RefusedEdit, ResizeChanges, ResizePhase, ResizeStatus, StoredAdl, StoredPlan, condition};
 
 pub(crate) use super::child::Child;
 pub(crate) use super::owned::Owned;
@@ -56,6 +56,8 @@ pub(crate) const FETCHING: &str = "the bundle to be fetched";
 pub(crate) const COMPILING: &str = "the application to be compiled";
 /// What a proposal waits for first.
 pub(crate) const WRITING: &str = "AADL texts to be written";
+/// How soon after a proposal the next write about its requests says more than that they are planned (rule job-50).
+const SOON: Duration = Duration::from_secs(1);
 /// How soon more objects are rewritten, if no more may be now.
 const REWRITES_LATER: Duration = Duration::from_secs(1);
 
@@ -409,6 +411,13 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
         draft.act(JobAction::Admit);
     }
     for (name, status) in &requests.to_tell {
+        if let Some(at) = observed.proposed_at.filter(|_| status.phase == Some(ResizePhase::Planned)) {
+            let end = after(at, SOON);
+            if at <= observed.now && observed.now < end {
+                draft.wake(end);
+                continue;
+            }
+        }
         draft.act(JobAction::Tell(name.clone(), Box::new(status.clone())));
     }
     for (region, write) in &requests.to_write {

@@ -2,7 +2,7 @@
 
 use super::super::tasks::Failure;
 use super::super::widths::{RefusedWidth, Widths};
-use super::admission::{ended, refused};
+use super::admission::{admit_all, ended, refused};
 use super::refused_edits::{self, LISTED_MAX, is_about, key};
 use super::search::{Found, Verdicts, search};
 use super::standing::{Circumstances, Standing, WidthToWrite, name_of};
@@ -11,6 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus};
+
+/// Most new requests that the compiler begins with before they are admitted.
+const EXPECTED_MAX: usize = 16;
 
 /// What is to be done about requests and edits.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,7 +111,17 @@ pub(crate) fn look(
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
     found.to_write = of.widths_to_write();
-    match search(&applied, &wishes, verdicts) {
+    let expected = if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
+    let with_expected = (!expected.is_empty()).then(|| {
+        let all: Vec<Wish> = wishes.iter().cloned().chain(expected).collect();
+        search(&applied, &all, verdicts)
+    });
+    let next = match with_expected {
+        Some(Found::Compile(set)) => Found::Compile(set),
+        // Nobody is at fault who is not admitted.
+        Some(Found::Fault(..)) | None => search(&applied, &wishes, verdicts),
+    };
+    match next {
         Found::Compile(set) => {
             widths.desired = set.widths;
             found.rebalances = set.rebalances;
@@ -151,6 +164,22 @@ fn edits(
         wishes.push(Wish { author, widths: [(region.clone(), *width)].into(), rebalances: false });
     }
     wishes
+}
+
+/// What new requests will want if they are admitted as the regions are in the mirror: the compiler can begin with it
+/// before they are (rule elasticity-16). Nothing else follows from it.
+fn expected(spec: &JobSpec, of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
+    let new = of.requests.iter().filter(|request| of.standing(request) == Standing::New).count();
+    if new > EXPECTED_MAX {
+        return Vec::new();
+    }
+    let mut requests: Vec<Resize> = of.requests.iter().map(|request| (*request).clone()).collect();
+    let admitted = admit_all(&mut requests, spec, of, last, now);
+    let wishes = admitted.into_iter().filter_map(|at| {
+        let request = requests.get(at)?;
+        Some(wish(request, request.status.as_ref()?.number?))
+    });
+    wishes.collect()
 }
 
 fn wish(request: &Resize, number: u64) -> Wish {

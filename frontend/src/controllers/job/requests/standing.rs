@@ -17,6 +17,9 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) requests: &'a [&'a Resize],
     /// Nothing is being compiled or proposed.
     pub(crate) is_quiet: bool,
+    /// The compiler may begin with what new requests want. What it began with is proposed only if it is still wanted
+    /// once they are admitted.
+    pub(crate) may_expect: bool,
 }
 
 /// Where a request stands.

@@ -312,8 +312,10 @@ fn a_resize_that_is_being_prepared_for_a_second_says_so() {
 fn withdrawn_proposals_leave_nothing_and_start_nothing() {
     let mut simulation = JobSimulation::running();
     simulation.forget_starts();
+    simulation.no_step_after("ProcessingElement");
     simulation.request("withdrawn", &[("R", 9)]);
     simulation.until(|simulation| simulation.pe(12).is_some());
+    simulation.steps_again();
     let abandoned = simulation.status().proposal.unwrap().plan.sha256;
     simulation.withdraw("withdrawn");
     simulation.resize(0, 3);

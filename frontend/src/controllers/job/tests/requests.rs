@@ -1,8 +1,11 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
 use super::simulation::JobSimulation;
+use crate::controllers::job::tasks::TaskKind;
+use kube::core::Status;
 use std::collections::BTreeMap;
 use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, WidthOfResize, condition};
+use streams_kubernetes_fake::Verb;
 
 fn applied(simulation: &JobSimulation) -> BTreeMap<String, u32> {
     simulation.status().applied_widths.into_iter().map(|applied| (applied.region, applied.width)).collect()
@@ -32,8 +35,8 @@ fn a_request_goes_all_the_way_as_one_generation_and_is_written_into_the_specs_af
     simulation.request("both", &[("R", 4), ("S", 3)]);
     simulation.until(|simulation| simulation.outcome("both").number.is_some());
     assert_eq!(simulation.outcome("both").phase, Some(ResizePhase::Pending));
-    simulation.until(|simulation| simulation.outcome("both").phase == Some(ResizePhase::Planned));
-    assert_eq!((simulation.outcome("both").generation, specs(&simulation)), (Some(1), [2, 2]));
+    simulation.until(|simulation| simulation.status().proposes(1));
+    assert_eq!(specs(&simulation), [2, 2]);
     simulation.until(|simulation| simulation.outcome("both").phase == Some(ResizePhase::Written));
     assert_eq!((simulation.status().generation, specs(&simulation)), (Some(1), [4, 3]));
     simulation.settle();
@@ -46,6 +49,45 @@ fn a_request_goes_all_the_way_as_one_generation_and_is_written_into_the_specs_af
     let written = WidthOfResize::of(&simulation.region(0).unwrap()).unwrap();
     assert_eq!((Some(written.number), simulation.region(0).unwrap().edited()), (status.number, 1));
     assert_eq!(simulation.status().admitted_resizes, 1);
+}
+
+#[test]
+fn the_compiler_begins_before_a_request_is_admitted_and_nothing_else_does() {
+    let mut simulation = JobSimulation::running();
+    simulation.server.refuse(|call| {
+        let is_admission = call.verb == Verb::ReplaceStatus && call.kind == "Resize";
+        is_admission.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+    });
+    simulation.request("early", &[("R", 4)]);
+    simulation.reconcile();
+    assert_eq!(simulation.leader.running(), [TaskKind::Compile]);
+    for _ in 0..5 {
+        simulation.work();
+        simulation.reconcile();
+    }
+    assert!(simulation.outcome("early").number.is_none() && simulation.status().proposal.is_none());
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(end(&simulation, "early"), is(ResizePhase::RolledOut, ""));
+}
+
+#[test]
+fn that_a_request_is_planned_is_told_unless_the_commit_follows_at_once() {
+    // seconds after the proposal -> phase
+    for (seconds, expected) in [(0, ResizePhase::Pending), (1, ResizePhase::Planned)] {
+        let mut simulation = JobSimulation::running();
+        simulation.no_step_after("ProcessingElement");
+        simulation.request("slow", &[("R", 4)]);
+        simulation.until(|simulation| simulation.pe(5).is_some() && simulation.status().proposes(1));
+        simulation.wait(seconds);
+        simulation.reconcile();
+        assert_eq!(simulation.outcome("slow").phase, Some(expected), "{seconds}");
+        simulation.steps_again();
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(end(&simulation, "slow"), is(ResizePhase::RolledOut, ""));
+    }
 }
 
 #[test]

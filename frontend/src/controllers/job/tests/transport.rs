@@ -121,8 +121,10 @@ fn no_status_event_or_annotation_has_a_part_of_a_key() {
 #[test]
 fn another_choice_before_the_first_generation_leaves_nothing_behind() {
     let mut simulation = JobSimulation::new();
+    simulation.no_step_after("Secret");
     simulation.secure(true);
     simulation.until(|simulation| secret(simulation).is_some());
+    simulation.steps_again();
     simulation.secure(false);
     simulation.settle();
     simulation.check_at_rest();

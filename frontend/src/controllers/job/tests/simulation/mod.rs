@@ -15,14 +15,15 @@ mod users;
 
 use self::journal::Journal;
 use self::services::{ServiceState, Services};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, Status};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use streams_api::{BundleReference, Job, JobSpec, JobStatus};
 use streams_kubernetes::Key;
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes_fake::{Fault, Server};
+use streams_kubernetes_fake::{Fault, Server, Verb};
 
 pub(super) use self::journal::Snapshot;
 pub(super) use self::process::{FrontendProcess, wait_for};
@@ -207,6 +208,23 @@ impl JobSimulation {
             self.work();
         }
         panic!("it is not reached; the last writes: {:#?}", self.last_writes());
+    }
+
+    /// Once an object of this kind was written, the status of the job cannot be: no step is taken any more. Until
+    /// [`JobSimulation::steps_again`].
+    pub(super) fn no_step_after(&self, kind: &'static str) {
+        let is_written = AtomicBool::new(false);
+        self.server.refuse(move |call| {
+            let is_write = matches!(call.verb, Verb::Create | Verb::Apply);
+            is_written.fetch_or(is_write && call.kind == kind, Ordering::SeqCst);
+            let is_refused =
+                call.verb == Verb::ReplaceStatus && call.kind == "Job" && is_written.load(Ordering::SeqCst);
+            is_refused.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+    }
+
+    pub(super) fn steps_again(&self) {
+        self.server.refuse(|_| None);
     }
 
     fn last_writes(&self) -> Vec<String> {
