@@ -2,12 +2,15 @@
 //!
 //! Publishing never delays the caller: a bounded number of Events [`waiting`] is taken by a task of its own; when there
 //! are more, one is dropped and counted, a Warning last. The same Event about the same object (reason and note are
-//! equal) is published as a series, not as many.
+//! equal) is published as a series, not as many: one call, if this process has told it not long ago.
 
+mod told;
 mod waiting;
 
+use self::told::Told;
 use self::waiting::Waiting;
-use super::error::{absent, is_already_exists, with_causes};
+use super::Key;
+use super::error::{absent, is_already_exists, is_not_found, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -88,13 +91,14 @@ impl Events {
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let publisher = Self { waiting: Arc::clone(&waiting), wake, reporter, metrics: metrics.clone() };
         let metrics = metrics.clone();
+        let mut told = Told::default();
         let task = async move {
             // What was added before the last publisher was dropped has woken it.
             while woken.recv().await.is_some() {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
                     let Some(event) = next else { break };
-                    if let Err(error) = publish(&client, event).await {
+                    if let Err(error) = publish(&client, event, &mut told).await {
                         metrics.events_dropped.inc();
                         tracing::warn!(error = with_causes(&error), "an Event was not published");
                     }
@@ -157,22 +161,37 @@ fn event(
 }
 
 /// Creates the Event, or makes it a series if it happened before.
-async fn publish(client: &Client, event: Event) -> kube::Result<()> {
+async fn publish(client: &Client, event: Event, told: &mut Told) -> kube::Result<()> {
     let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let name = event.metadata.name.clone().unwrap_or_default();
+    let key = Key::new(&namespace, event.metadata.name.as_deref().unwrap_or_default());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    match api.create(&PostParams::default(), &event).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_already_exists(&error) => {
-            let Some(existing) = absent(api.get(&name).await)? else { return Ok(()) };
-            let count = existing.series.map_or(1, |series| series.count).saturating_add(1);
-            let last = event.event_time.unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
-            let series = EventSeries { count, last_observed_time: last };
-            let patch = serde_json::json!({ "series": series });
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(|_| ())
+    let at = event.event_time.clone().unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
+    if let Some(count) = told.count(&key) {
+        match repeat(&api, &key, count, &at).await {
+            // It is too old to be kept.
+            Err(error) if is_not_found(&error) => {}
+            repeated => return repeated.map(|count| told.note(&key, count)),
         }
-        Err(error) => Err(error),
     }
+    match api.create(&PostParams::default(), &event).await {
+        Ok(_) => told.note(&key, 1),
+        Err(error) if is_already_exists(&error) => {
+            let Some(existing) = absent(api.get(&key.name).await)? else { return Ok(()) };
+            let count = existing.series.map_or(1, |series| series.count);
+            told.note(&key, repeat(&api, &key, count, &at).await?);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Tells an Event once more that was told so often. Gives how often it was told now.
+async fn repeat(api: &Api<Event>, event: &Key, count: i32, at: &MicroTime) -> kube::Result<i32> {
+    let count = count.saturating_add(1);
+    let series = EventSeries { count, last_observed_time: at.clone() };
+    let patch = serde_json::json!({ "series": series });
+    api.patch(&event.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(count)
 }
 
 #[cfg(test)]
@@ -232,6 +251,48 @@ mod tests {
         publishing.await;
         let told = told.lock().unwrap();
         assert_eq!((told.len(), told[0].as_str()), (WAITING_MAX, "Broken"));
+    }
+
+    #[tokio::test]
+    async fn to_tell_an_event_again_is_one_call() {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&calls);
+        // The Event is gone after it was told three times.
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let method = request.method().clone();
+                let body: serde_json::Value =
+                    serde_json::from_slice(&request.into_body().collect_bytes().await?).unwrap();
+                let count = body["series"]["count"].as_i64();
+                let is_gone = log.lock().unwrap().iter().filter(|(method, _)| method == "PATCH").count() == 2;
+                let is_gone = is_gone && method == "PATCH";
+                log.lock().unwrap().push((method.to_string(), count));
+                let answer = if is_gone {
+                    serde_json::json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404})
+                } else {
+                    serde_json::json!({"metadata": {"name": "e"}})
+                };
+                let response = http::Response::builder().status(if is_gone { 404 } else { 200 });
+                Ok::<_, kube::Error>(response.body(axum::body::Body::from(answer.to_string())).unwrap())
+            }
+        });
+        let client = Client::new(server, "n");
+        let mut told = Told::default();
+        for _ in 0..5 {
+            let event = event("Normal", ObjectReference::default(), "R", "n", &reporter(), Timestamp::UNIX_EPOCH);
+            publish(&client, event, &mut told).await.unwrap();
+        }
+        let expected = [
+            ("POST", None),
+            ("PATCH", Some(2)),
+            ("PATCH", Some(3)),
+            ("PATCH", Some(4)),
+            ("POST", None),
+            ("PATCH", Some(2)),
+        ];
+        let calls = calls.lock().unwrap();
+        assert_eq!(calls.iter().map(|(method, count)| (method.as_str(), *count)).collect::<Vec<_>>(), expected);
     }
 
     #[test]
