@@ -78,8 +78,8 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("delete", "services"), 1),
         (("patch", "streamspes"), started),
         (("delete", "streamspes"), 1),
-        // Its width.
-        (("patch", "streamsprs"), 1),
+        // Its width, once more if the mirror does not show it yet.
+        (("patch", "streamsprs"), 2),
         // That it rolls out, and that all run, of each; some meet another write.
         (("update", "streamsprs/status"), 8 + 3 * told),
         // A deletion is repeated as long as the mirror does not show it.

@@ -29,6 +29,7 @@ mod elasticity_streams;
 mod frontend_killed;
 mod fusion_down;
 mod fusion_endpoints;
+mod histories;
 mod interfaces;
 mod leadership;
 mod neighbours;

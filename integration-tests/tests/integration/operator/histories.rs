@@ -1,0 +1,313 @@
+//! Many callers at once: what each was told, and an order of their requests that explains all of it (rules
+//! elasticity-10 to elasticity-17).
+//!
+//! The order is that of the numbers which requests get when they are admitted. [`problems`] looks whether it explains
+//! the history: who had an answer before another one asked comes first; a request is in force as a whole or not at all;
+//! a precondition held at its place; the last one counts.
+
+use super::fixture::{WITHIN, with_system};
+use anyhow::{Context as _, Result, ensure};
+use futures::future::join_all;
+use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
+use integration_tests::system::job::ObservedJob;
+use kube::ResourceExt as _;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use streams_api::{Resize, ResizePhase};
+use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
+use tonic::Request;
+use tonic::transport::Channel;
+use tonic_types::StatusExt as _;
+
+const CALLERS: u32 = 200;
+/// Requests of the flood. Fewer than are kept of a job.
+const FLOOD: u32 = 400;
+
+type RegionWidths = BTreeMap<String, u32>;
+
+/// What one caller asked for and was told.
+#[derive(Clone, Debug)]
+struct Call {
+    /// Widths by region.
+    wanted: RegionWidths,
+    /// The width that the caller expected of its only region.
+    expected: Option<u32>,
+    /// When it asked, and when it was answered.
+    from: Instant,
+    to: Instant,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Outcome {
+    /// In force: number of the request, generation.
+    InForce(u64, u64),
+    /// Number of a request that was admitted and gave way to a newer one.
+    Superseded(u64),
+    /// The precondition does not hold.
+    Mismatch,
+    /// Something else, which nobody expects here.
+    Other(String),
+}
+
+impl Call {
+    fn number(&self) -> Option<u64> {
+        match self.outcome {
+            Outcome::InForce(number, _) | Outcome::Superseded(number) => Some(number),
+            Outcome::Mismatch | Outcome::Other(_) => None,
+        }
+    }
+}
+
+/// What of a history the order of the numbers does not explain. `before` are the widths before the first call, `after`
+/// those that are in force after the last.
+fn problems(calls: &[Call], before: &RegionWidths, after: &RegionWidths) -> Vec<String> {
+    let mut problems: Vec<String> = calls
+        .iter()
+        .filter_map(|call| match &call.outcome {
+            Outcome::Other(told) => Some(format!("not documented: {told}")),
+            _ => None,
+        })
+        .collect();
+    let mut numbered: Vec<(u64, &Call)> = calls.iter().filter_map(|call| Some((call.number()?, call))).collect();
+    numbered.sort_by_key(|(number, _)| *number);
+    let mut desired = before.clone();
+    let mut applied = before.clone();
+    let mut generations: BTreeMap<u64, BTreeMap<&str, u32>> = BTreeMap::new();
+    for (at, (number, call)) in numbered.iter().enumerate() {
+        let (earlier, later) = numbered.split_at(at);
+        if earlier.last().is_some_and(|(last, _)| last == number) {
+            problems.push(format!("{number} was given twice"));
+        }
+        if let Some((other, _)) = earlier.iter().find(|(_, other)| call.to < other.from) {
+            problems.push(format!("{number} was answered before {other} was asked for"));
+        }
+        let (region, width) =
+            call.wanted.first_key_value().map_or(("", 0), |(region, width)| (region.as_str(), *width));
+        if call.expected.is_some_and(|expected| desired.get(region) != Some(&expected)) {
+            problems.push(format!("{number} expects {:?} of {region}, not {:?}", call.expected, desired.get(region)));
+        }
+        desired.extend(call.wanted.clone());
+        match call.outcome {
+            Outcome::InForce(_, generation) => {
+                for (region, width) in &call.wanted {
+                    let same = generations.entry(generation).or_default().insert(region, *width);
+                    if same.is_some_and(|same| same != *width) {
+                        problems.push(format!("generation {generation} has two widths of {region}"));
+                    }
+                }
+                if let Some((other, _)) = earlier.iter().find(|(_, other)| {
+                    let concerns = other.wanted.keys().any(|region| call.wanted.contains_key(region));
+                    concerns && matches!(other.outcome, Outcome::InForce(_, newer) if newer > generation)
+                }) {
+                    problems.push(format!("{number} is older than {other} in the order of generations"));
+                }
+                applied.extend(call.wanted.clone());
+            }
+            Outcome::Superseded(_) => {
+                let names =
+                    |(_, other): &(u64, &Call)| other.wanted.keys().any(|region| call.wanted.contains_key(region));
+                if !later.iter().skip(1).any(names) {
+                    problems.push(format!("{number} for {region}: {width} gave way to none"));
+                }
+            }
+            Outcome::Mismatch | Outcome::Other(_) => {}
+        }
+    }
+    if applied != *after {
+        problems.push(format!("the last requests in force come to {applied:?}, and in force are {after:?}"));
+    }
+    problems
+}
+
+/// Asks as one caller.
+async fn ask(mut balancer: ElasticityServiceClient<Channel>, request: ResizeRequest) -> (Call, Option<String>) {
+    let wanted = request.regions.iter().map(|desired| (desired.region.clone(), desired.width)).collect();
+    let expected = request.regions.iter().find_map(|desired| desired.expected_width);
+    let from = Instant::now();
+    let mut request = Request::new(request);
+    request.set_timeout(WITHIN);
+    let answer = balancer.resize(request).await;
+    let to = Instant::now();
+    let call = |outcome| Call { wanted, expected, from, to, outcome };
+    match answer {
+        // The number is filled in once all have been answered.
+        Ok(answer) => {
+            let answer = answer.into_inner();
+            (call(Outcome::InForce(0, answer.generation.unwrap_or_default())), Some(answer.request))
+        }
+        Err(status) => {
+            let details = status.get_error_details();
+            let info = details.error_info();
+            let request = info.and_then(|info| info.metadata.get("request").cloned());
+            let outcome = match info.map_or("", |info| info.reason.as_str()) {
+                "SUPERSEDED" => Outcome::Superseded(0),
+                "WIDTH_MISMATCH" => Outcome::Mismatch,
+                _ => Outcome::Other(format!("{status:?}")),
+            };
+            (call(outcome), request)
+        }
+    }
+}
+
+/// Gives each call the number of its request.
+async fn numbered(job: &ObservedJob, told: Vec<(Call, Option<String>)>) -> Result<Vec<Call>> {
+    let requests: BTreeMap<String, Resize> =
+        job.list::<Resize>().await?.into_iter().map(|request| (request.name_any(), request)).collect();
+    let number = |name: &Option<String>| {
+        let name = name.as_ref().context("an answer without the name of its request")?;
+        let status = requests.get(name).and_then(|request| request.status.as_ref());
+        status.and_then(|status| status.number).with_context(|| format!("{name} has no number"))
+    };
+    let with_number = |(call, name): (Call, Option<String>)| {
+        let outcome = match call.outcome {
+            Outcome::InForce(_, generation) => Outcome::InForce(number(&name)?, generation),
+            Outcome::Superseded(_) => Outcome::Superseded(number(&name)?),
+            other => other,
+        };
+        Ok(Call { outcome, ..call })
+    };
+    told.into_iter().map(with_number).collect()
+}
+
+async fn applied(job: &ObservedJob) -> Result<RegionWidths> {
+    let status = job.status().await?;
+    Ok(status.applied_widths.into_iter().map(|applied| (applied.region, applied.width)).collect())
+}
+
+#[tokio::test]
+async fn what_200_callers_are_told_at_once_is_explained_by_one_order() -> Result<()> {
+    with_system("histories", async |it| {
+        let job = it.submitted().await?;
+        let balancer = it.frontend()?.balancer().await?;
+        let calls = (0..CALLERS).map(|number| {
+            let clean = 1 + number / 4 % 5;
+            let widths = match number % 4 {
+                0 => vec![(CLEAN, clean)],
+                1 => vec![(SCORE, 1 + number / 4 % 2)],
+                2 => vec![(CLEAN, clean), (SCORE, 1 + number / 8 % 2)],
+                _ => vec![(MODEL, 1 + number / 4 % 2)],
+            };
+            let mut request = job.resize_request(&widths, WaitFor::Committed);
+            if number % 4 == 3 {
+                // One after the other can have it.
+                for desired in &mut request.regions {
+                    desired.expected_width = Some(3 - desired.width);
+                }
+            }
+            ask(balancer.clone(), request)
+        });
+        let told = join_all(calls).await;
+        let calls = numbered(&job, told).await?;
+        let after = applied(&job).await?;
+        let problems = problems(&calls, &Widths::default().by_region(), &after);
+        ensure!(problems.is_empty(), "{problems:#?}\n{calls:#?}");
+        let count = |is: fn(&Outcome) -> bool| calls.iter().filter(|call| is(&call.outcome)).count();
+        let in_force = count(|outcome| matches!(outcome, Outcome::InForce(..)));
+        let mismatched = count(|outcome| *outcome == Outcome::Mismatch);
+        ensure!(in_force >= 2 && mismatched >= 1, "{in_force} in force, {mismatched} mismatched");
+        job.settled(Widths::applied(&job.status().await?.applied_widths), WITHIN).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn after_a_flood_every_request_has_ended_and_the_last_widths_run() -> Result<()> {
+    with_system("flood", async |it| {
+        let job = it.submitted().await?;
+        let balancer = it.frontend()?.balancer().await?;
+        let flood = (0..FLOOD).map(|number| {
+            let region = [CLEAN, SCORE, MODEL][number as usize % 3];
+            let request = job.resize_request(&[(region, 1 + number / 3 % 3)], WaitFor::Accepted);
+            ask(balancer.clone(), request)
+        });
+        for (call, _) in join_all(flood).await {
+            let is_expected = matches!(call.outcome, Outcome::InForce(..) | Outcome::Superseded(_));
+            ensure!(is_expected, "{call:?}");
+        }
+        let last = [(CLEAN, 3), (SCORE, 2), (MODEL, 1)];
+        it.resize(&job, &last, WaitFor::RolledOut).await?;
+        job.settled(Widths { clean: 3, score: 2, model: 1 }, WITHIN).await?;
+        eventually("all requests have ended", WITHIN, || async {
+            let requests = job.list::<Resize>().await?;
+            let open = requests.iter().filter(|request| !request.phase().is_final()).count();
+            ensure!(open == 0, "{open} of {} are open", requests.len());
+            let ends = [ResizePhase::RolledOut, ResizePhase::Superseded];
+            ensure!(requests.iter().all(|request| ends.contains(&request.phase())), "refused for nothing");
+            Ok(())
+        })
+        .await?;
+        // However many asked, each generation carries out what was newest.
+        let generation = job.status().await?.generation.unwrap_or_default();
+        ensure!(generation < u64::from(FLOOD) / 4, "{generation} generations");
+        Ok(())
+    })
+    .await
+}
+
+#[cfg(test)]
+mod checker {
+    use super::*;
+    use std::time::Duration;
+
+    fn call(wanted: &[(&str, u32)], expected: Option<u32>, from: u64, to: u64, outcome: Outcome) -> Call {
+        let start = Instant::now();
+        let start = |seconds| start + Duration::from_secs(seconds);
+        let wanted = wanted.iter().map(|(region, width)| ((*region).to_owned(), *width)).collect();
+        Call { wanted, expected, from: start(from), to: start(to), outcome }
+    }
+
+    #[test]
+    fn histories_that_no_order_explains_are_found() {
+        use Outcome::{InForce, Mismatch, Other, Superseded};
+        let widths = |a, b| RegionWidths::from([("A".to_owned(), a), ("B".to_owned(), b)]);
+        // history, widths in force after it -> the beginning of each problem
+        let table: [(Vec<Call>, RegionWidths, &[&str]); 9] = [
+            (vec![], widths(1, 1), &[]),
+            (
+                vec![
+                    call(&[("A", 2)], None, 0, 5, InForce(1, 1)),
+                    call(&[("A", 3), ("B", 3)], None, 1, 4, Superseded(2)),
+                    call(&[("B", 2)], Some(3), 2, 5, InForce(3, 1)),
+                    call(&[("B", 2)], Some(1), 3, 6, Mismatch),
+                ],
+                widths(2, 2),
+                &[],
+            ),
+            (vec![call(&[("A", 2)], None, 0, 1, InForce(1, 1))], widths(1, 1), &["the last requests"]),
+            (vec![call(&[("A", 2)], None, 0, 1, Superseded(1))], widths(1, 1), &["1 for A: 2 gave way to none"]),
+            (
+                vec![call(&[("A", 2)], None, 0, 1, InForce(2, 1)), call(&[("A", 3)], None, 5, 6, InForce(1, 2))],
+                widths(2, 1),
+                &["2 was answered before 1", "2 is older than 1"],
+            ),
+            (
+                vec![call(&[("A", 2)], None, 0, 1, InForce(1, 1)), call(&[("A", 3)], None, 0, 1, InForce(2, 1))],
+                widths(3, 1),
+                &["generation 1 has two widths"],
+            ),
+            (
+                vec![call(&[("A", 2)], Some(1), 0, 1, InForce(1, 1)), call(&[("A", 3)], Some(1), 0, 1, InForce(2, 2))],
+                widths(3, 1),
+                &["2 expects Some(1)"],
+            ),
+            (
+                vec![call(&[("A", 2)], None, 0, 1, InForce(1, 1)), call(&[("B", 2)], None, 0, 1, InForce(1, 1))],
+                widths(2, 2),
+                &["1 was given twice"],
+            ),
+            (vec![call(&[("A", 2)], None, 0, 1, Other("oops".to_owned()))], widths(1, 1), &["not documented: oops"]),
+        ];
+        for (calls, after, expected) in table {
+            let found = problems(&calls, &widths(1, 1), &after);
+            assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.starts_with(expected), "{found} {expected}");
+            }
+        }
+    }
+}
