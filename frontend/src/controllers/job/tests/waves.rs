@@ -199,6 +199,26 @@ fn a_newer_roll_out_counts_what_the_one_before_took_down_as_long_as_it_is_starti
     simulation.check_at_rest();
 }
 
+/// The PE controller was slow, and restarted a PE for the text of an older generation when this one was committed.
+#[test]
+fn a_pe_that_counts_as_taken_down_and_runs_an_older_text_does_not_wait_for_itself() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    until_committed(&mut simulation, 1);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    simulation.resize(1, 1);
+    until_committed(&mut simulation, 2);
+    simulation.run_pod(0);
+    assert_eq!(next(&mut simulation), [0], "it takes no room of others, and is not given a second place");
+    simulation.round();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 0 is going");
+    simulation.run_pod(0);
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
 #[test]
 fn past_the_time_out_restarts_and_removals_do_not_wait_for_new_pes() {
     let mut simulation = running(MaxUnavailable::Count(1));
