@@ -59,7 +59,8 @@ pub(super) async fn act<C: Cluster>(
     report: &Report,
 ) -> Result<Next, Error> {
     let is_waited_for = is_resizing(&observed.status) || observed.requests.is_waited_for;
-    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for };
+    let has_advanced = AtomicBool::new(false);
+    let actor = Actor { reconciler, snapshot, observed, report, is_waited_for, has_advanced };
     let priority = if is_waited_for { Priority::Urgent } else { Priority::Normal };
     match decision {
         JobDecision::Step(step) => {
@@ -101,6 +102,8 @@ pub(super) struct Actor<'a, C> {
     pub(super) report: &'a Report,
     /// Somebody waits for a resize.
     is_waited_for: bool,
+    /// Something was written that the next generation waits for, and the next look knows of it.
+    pub(super) has_advanced: AtomicBool,
 }
 
 impl<C: Cluster> Actor<'_, C> {
@@ -162,6 +165,10 @@ impl<C: Cluster> Actor<'_, C> {
             }
             entry.pause.and_then(|pause| pause.left(now))
         });
+        if failed.is_none() && pause.is_none() && !is_cut && self.has_advanced.load(Ordering::Relaxed) {
+            // The next step may be due; no mirror has to show first what the API server has answered.
+            return Ok(Next::Observe);
+        }
         let described = self.describe().await?;
         match (failed, pause, described) {
             (Some(error), ..) => Err(error),
@@ -254,6 +261,10 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
                     self.apply(*child, generation, wanted).await?;
+                    let is_known = self.remember(|entry| entry.own_writes.has(&Owned::Child(*child)));
+                    if is_known && *of == WhichGeneration::Proposed {
+                        self.has_advanced.store(true, Ordering::Relaxed);
+                    }
                     self.note_restoration(&Owned::Child(*child));
                     Ok(())
                 }

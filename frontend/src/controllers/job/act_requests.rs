@@ -11,6 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
@@ -44,8 +45,10 @@ impl<C: Cluster> Actor<'_, C> {
         let greatest = requests.iter().filter_map(|request| request.status.as_ref()?.number).max();
         self.remember(|entry| entry.last_resize = entry.last_resize.max(greatest.unwrap_or_default()));
         let writes = looked_at.into_iter().filter_map(|at| requests.get(at)).map(|request| self.put_request(request));
-        let done = futures::future::join_all(writes).await;
-        done.into_iter().collect()
+        let done: Result<(), Error> = futures::future::join_all(writes).await.into_iter().collect();
+        done?;
+        self.has_advanced.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The regions that requests name which are not over, as the API server has them at this moment. A few are read one
