@@ -36,6 +36,8 @@ const MANAGER: Manager = Manager("streams-parallel-region-controller");
 const UNSAID: Duration = Duration::from_secs(10);
 /// The same in a crowd (rule call-25).
 const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(180);
+/// How long a region whose width stays says nothing of a roll-out: most are over by then.
+const UNSAID_OF_OTHERS: Duration = Duration::from_secs(2);
 
 /// Lets every change that concerns a region wake its key.
 pub(crate) fn subscribe(mirrors: &Mirrors, regions: &Queue<Key>) {
@@ -99,7 +101,11 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         let is_rolling_out = after.width.is_none_or(|width| width == region.spec.width) && after.rejected.is_none();
         let is_ready = condition::is_true(&after.conditions, condition::READY);
         let says_more_soon = region.status.is_none() && is_rolling_out && !is_ready && notices.is_empty();
-        let unsaid = if says_more_soon { left(region, *is_crowded, *now) } else { Duration::ZERO };
+        let unsaid = if says_more_soon {
+            left(region, *is_crowded, *now)
+        } else {
+            job.as_ref().map_or(Duration::ZERO, |job| left_of_others(&before, &after, job, *now))
+        };
         (after != before).then_some(RegionDecision { status: after, notices, after: unsaid })
     }
 
@@ -133,6 +139,23 @@ fn left(region: &ParallelRegion, is_crowded: bool, now: Timestamp) -> Duration {
     most.saturating_sub(age).min(UNSAID)
 }
 
+/// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width as
+/// it is.
+fn left_of_others(before: &ParallelRegionStatus, after: &ParallelRegionStatus, job: &Job, now: Timestamp) -> Duration {
+    let rollout = job.status.as_ref().and_then(|status| status.rollout.as_ref());
+    let rollout =
+        rollout.filter(|rollout| rollout.finished_at.is_none() && after.generation != Some(rollout.generation));
+    let Some(started) = rollout.and_then(|rollout| rollout.started_at.as_ref()) else { return Duration::ZERO };
+    let ready = |status: &ParallelRegionStatus| condition::get(&status.conditions, condition::READY).cloned();
+    let was_ready = ready(before).is_some_and(|ready| ready.status == "True");
+    let is_rolling_out = ready(after).is_some_and(|ready| ready.reason == status::ROLLING_OUT);
+    let is_same = before.width == after.width && before.selector == after.selector;
+    if !(was_ready && is_rolling_out && is_same) {
+        return Duration::ZERO;
+    }
+    UNSAID_OF_OTHERS.saturating_sub(Duration::try_from(now.duration_since(started.0)).unwrap_or_default())
+}
+
 /// Whether nothing controls the object: the job controller makes no such region.
 fn is_stray(meta: &ObjectMeta) -> bool {
     !meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true))
@@ -142,13 +165,14 @@ fn is_stray(meta: &ObjectMeta) -> bool {
 fn notices(before: &ParallelRegionStatus, after: &ParallelRegionStatus) -> Vec<Notice> {
     let refused = after.rejected.as_ref().filter(|rejected| before.rejected.as_ref() != Some(rejected));
     let refused = refused.map(|refused| Notice::warning("ParallelRegionWidthChangeFailure", refused.message.as_str()));
-    let became_ready = condition::is_true(&after.conditions, condition::READY)
-        && !condition::is_true(&before.conditions, condition::READY);
-    let is_resize = became_ready && before.width.is_some() && before.rejected.is_none();
-    let done = after
-        .width
-        .filter(|width| is_resize && *width > 0)
-        .map(|width| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
+    let is_ready = condition::is_true(&after.conditions, condition::READY);
+    let rolled_out = |status: &ParallelRegionStatus| {
+        let last = status.last_resize.as_ref().filter(|last| last.rolled_out_at.is_some());
+        last.map(|last| (last.generation, last.to))
+    };
+    let resized = rolled_out(after).filter(|resized| is_ready && rolled_out(before).as_ref() != Some(resized));
+    let done = resized
+        .map(|(_, width)| Notice::normal("ParallelRegionWidthChangeSuccess", format!("all PEs of width {width} run")));
     let stray = |status: &ParallelRegionStatus| {
         let ready = condition::get(&status.conditions, condition::READY);
         ready.filter(|ready| ready.reason == status::STRAY).map(|ready| ready.message.clone())

@@ -11,6 +11,8 @@ const SELECTOR_MAX: usize = 1024;
 
 /// Why a region that no job controls is not ready.
 pub(super) const STRAY: &str = "JobMissing";
+/// Why a region whose width is in force is not ready, unless PEs stay down.
+pub(super) const ROLLING_OUT: &str = "RollingOut";
 
 /// What a region says that no job controls (rule elasticity-4).
 pub(super) fn of_stray(region: &ParallelRegion, now: Timestamp) -> ParallelRegionStatus {
@@ -100,7 +102,7 @@ fn conditions(
             (false, "Resizing", format!("width {desired} is wanted, {applied} is in force"))
         }
         (None, Some(_)) if is_suspended => (false, "Suspended", "the job is suspended".to_owned()),
-        (None, Some(_)) if !rolled_out => (false, "RollingOut", format!("not all PEs of width {desired} run yet")),
+        (None, Some(_)) if !rolled_out => (false, ROLLING_OUT, format!("not all PEs of width {desired} run yet")),
         (None, Some(_)) => (true, "AllRunning", format!("all PEs of width {desired} run")),
     };
     condition::set(conditions, condition::READY, ready, reason, &message, generation, now);

@@ -4,9 +4,10 @@ use super::*;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use futures::executor::block_on;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::DeleteParams;
 use streams_api::{
-    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RegionWidth, RejectedResize, RejectedWidth,
+    BundleReference, JobSpec, JobStatus, ParallelRegionSpec, RegionWidth, RejectedResize, RejectedWidth, Rollout,
 };
 use streams_kubernetes::ownership::controlled_by;
 use streams_kubernetes_fake::{Connection, Fault, Server};
@@ -172,6 +173,54 @@ fn a_region_that_was_made_by_hand_is_reported_once() {
         RegionProcess::start(&server).settle(&server);
         let announced: Vec<_> = server.announced().into_iter().map(|announced| announced.notice.reason).collect();
         assert_eq!(announced, ["JobMissing"], "a job of the name: {has_job}");
+    }
+}
+
+#[test]
+fn a_region_says_nothing_of_the_roll_out_of_another_unless_that_takes_long() {
+    let rolls_out = |server: &Server, generation: u64, applied: u32, started: Timestamp| {
+        server.edit::<Job>(&key("flow"), |job| {
+            let status = job.status.get_or_insert_default();
+            status.generation = Some(generation);
+            status.applied_widths = vec![width(applied)];
+            status.rollout = Some(Rollout { generation, started_at: Some(MicroTime(started)), ..Rollout::default() });
+            condition::set(&mut status.conditions, condition::READY, false, "RollingOut", "", None, started);
+        });
+    };
+    let runs = |server: &Server| {
+        let now = server.now();
+        server.edit::<Job>(&key("flow"), |job| {
+            let status = job.status.get_or_insert_default();
+            status.rollout.as_mut().unwrap().finished_at = Some(MicroTime(now));
+            condition::set(&mut status.conditions, condition::READY, true, "AllRunning", "", None, now);
+        });
+    };
+    // width in force, milliseconds since the commit -> milliseconds until it is looked at again, what it says, Events
+    // once all run
+    let table = [
+        (2, 0, Some(2_000), "AllRunning", 0),
+        (2, 1_500, Some(500), "AllRunning", 0),
+        (2, 2_000, None, "RollingOut", 0),
+        (3, 0, None, "RollingOut", 1),
+    ];
+    for (applied, age, again, expected, events) in table {
+        let server = server();
+        let mut process = RegionProcess::start(&server);
+        process.settle(&server);
+        if applied == 3 {
+            server.edit::<ParallelRegion>(&key("flow-0"), |region| region.spec.width = 3);
+        }
+        rolls_out(&server, 5, applied, server.now() - Duration::from_millis(age));
+        process.mirrors.deliver_all();
+        let outcome = process.reconcile().unwrap();
+        let again = again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_millis(left)));
+        assert_eq!((outcome, says(&server).2.as_str()), (again, expected), "{applied} {age}");
+        runs(&server);
+        process.mirrors.deliver_all();
+        process.settle(&server);
+        assert_eq!(says(&server).2, "AllRunning");
+        let announced = server.announced();
+        assert_eq!(announced.len(), events, "of its own width only: {announced:?}");
     }
 }
 

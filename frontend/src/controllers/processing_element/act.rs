@@ -249,11 +249,11 @@ impl<C: Cluster> PeReconciler<C> {
         Ok(())
     }
 
-    async fn delete(&self, key: &Key, answers: &mut Answers, deletions: &[Deletion]) -> Result<(), Error> {
-        for Deletion { name, uid } in deletions {
-            if answers.deleted.insert(uid.clone()) {
-                self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await?;
-            }
+    async fn delete(&self, key: &Key, answers: &Answers, deletions: &[Deletion]) -> Result<(), Error> {
+        let pe = answers.pe.as_ref().and_then(|pe| pe.uid()).unwrap_or_default();
+        for Deletion { name, uid } in self.deleted_pods.not_going(key, &pe, deletions, self.cluster.now()) {
+            self.writer(key).delete::<Pod>(name, Some(uid), PropagationPolicy::Background).await?;
+            self.deleted_pods.note(key, &pe, uid, self.cluster.now());
         }
         Ok(())
     }

@@ -2,7 +2,6 @@
 
 use super::observed::{AbsentPod, ObservedPod};
 use kube::ResourceExt as _;
-use std::collections::BTreeSet;
 use streams_api::{ProcessingElement, ProcessingElementStatus};
 use streams_kubernetes::Error;
 
@@ -23,8 +22,6 @@ pub(crate) struct Answers {
     pub(super) refused: Option<Error>,
     /// The launch count before, once the API server was asked for its pod; 0 for pods of an earlier PE object.
     pub(super) previous: Option<u64>,
-    /// Uids of pods that were deleted during this reconcile.
-    pub(super) deleted: BTreeSet<String>,
 }
 
 impl Answers {

@@ -1,5 +1,6 @@
 //! The memory of the controller between two reconciles. It is safe to lose.
 
+use super::decide::Deletion;
 use super::observed::ObservedPod;
 use super::pod_status;
 use crate::controllers::remembered::Remembered;
@@ -9,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use moka::sync::Cache;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ProcessingElement;
@@ -19,6 +21,9 @@ use streams_kubernetes::watch::{Departure, Watch};
 const UNCLAIMED: u64 = 10_000;
 /// How long they are: by then the mirror has caught up.
 const UNCLAIMED_FOR: Duration = Duration::from_secs(600);
+/// How long a deletion counts while the mirror shows that the pod stays: one that takes longer is deleted once more when
+/// its PE is looked at.
+const DELETION_COUNTS: Duration = Duration::from_secs(30);
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
 /// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
@@ -204,6 +209,63 @@ impl OwnWrites {
     }
 }
 
+/// Pods whose deletion the API server has answered, as long as the mirror may not show that they go: they are not
+/// deleted once more (rule pe-11).
+#[derive(Debug, Default)]
+pub(crate) struct DeletedPods {
+    /// Uids of the pods, and when each was deleted.
+    by_pe: Remembered<BTreeMap<String, Timestamp>>,
+}
+
+impl DeletedPods {
+    /// A memory that forgets the pods of a PE when it leaves this mirror.
+    pub(crate) fn of(mirror: &Watch<ProcessingElement>) -> Self {
+        let deleted = Self::default();
+        deleted.by_pe.end_with(mirror);
+        deleted
+    }
+
+    /// Those that are still to be deleted, of all pods that are seen to stay although they should not. Nothing is kept of
+    /// others.
+    pub(crate) fn not_going<'a>(
+        &self,
+        pe: &Key,
+        uid: &str,
+        deletions: &'a [Deletion],
+        now: Timestamp,
+    ) -> Vec<&'a Deletion> {
+        let is_known = |uid: &String| deletions.iter().any(|deletion| deletion.uid == *uid);
+        let counts = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < DELETION_COUNTS;
+        let going = self.by_pe.find(pe, uid, |going| {
+            going.retain(|pod, at| is_known(pod) && counts(at));
+            going.clone()
+        });
+        if going.as_ref().is_some_and(BTreeMap::is_empty) {
+            self.by_pe.forget(pe, uid);
+        }
+        let going = going.unwrap_or_default();
+        deletions.iter().filter(|deletion| !going.contains_key(&deletion.uid)).collect()
+    }
+
+    /// The API server has answered that the pod is deleted.
+    pub(crate) fn note(&self, pe: &Key, uid: &str, pod: &str, now: Timestamp) {
+        self.by_pe.with(pe, uid, BTreeMap::new, |going| {
+            going.insert(pod.to_owned(), now);
+        });
+    }
+
+    /// There is no PE of this name.
+    pub(crate) fn forget(&self, pe: &Key) {
+        self.by_pe.forget_all_of(pe);
+    }
+
+    /// PEs of whose pods something is kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_pe.len()
+    }
+}
+
 /// Versions of one kind grow. One that is no number is older than every other, so that the mirror is believed.
 fn version(pe: &ProcessingElement) -> Option<u64> {
     pe.resource_version()?.parse().ok()
@@ -261,6 +323,32 @@ mod tests {
         }
         seen.forget(&key);
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+    }
+
+    #[test]
+    fn a_pod_is_deleted_once_unless_the_mirror_never_shows_it() {
+        let (deleted, key) = (DeletedPods::default(), Key::new("n", "flow-3"));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let seen_to_stay = |pods: &[&str]| -> Vec<Deletion> {
+            pods.iter().map(|uid| Deletion { name: "flow-3-x".to_owned(), uid: (*uid).to_owned() }).collect()
+        };
+        // second, uid of the PE, pods that are seen to stay -> those that are deleted, PEs of which something is kept
+        let table: [(i64, &str, &[&str], &[&str], usize); 7] = [
+            (0, "p", &["a"], &["a"], 1),
+            (1, "p", &["a", "b"], &["b"], 1),
+            (2, "p", &["a", "b"], &[], 1),
+            (29, "p", &["b"], &[], 1),
+            (31, "p", &["b"], &["b"], 1),
+            (31, "another uid", &["b"], &["b"], 1),
+            (32, "another uid", &[], &[], 0),
+        ];
+        for (second, uid, pods, expected, kept) in table {
+            let deletions = seen_to_stay(pods);
+            let found = deleted.not_going(&key, uid, &deletions, at(second));
+            assert_eq!(found.iter().map(|found| found.uid.as_str()).collect::<Vec<_>>(), expected, "{second}");
+            found.into_iter().for_each(|pod| deleted.note(&key, uid, &pod.uid, at(second)));
+            assert_eq!(deleted.len(), kept, "{second}");
+        }
     }
 
     #[test]

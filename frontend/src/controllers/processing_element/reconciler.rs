@@ -12,7 +12,7 @@
 use super::answers::Answers;
 use super::counters::Counters;
 use super::decide::{PeDecision, decide};
-use super::memory::{LastSeen, OwnWrites};
+use super::memory::{DeletedPods, LastSeen, OwnWrites};
 use super::observed::PeObservation;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
@@ -37,6 +37,7 @@ pub(crate) struct PeReconciler<C> {
     pub(super) counters: Counters,
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
+    pub(super) deleted_pods: DeletedPods,
     pub(super) known_launches: KnownLaunches,
 }
 
@@ -58,6 +59,7 @@ impl<C> PeReconciler<C> {
             counters: _,
             last_seen,
             own_writes,
+            deleted_pods,
             known_launches,
         } = self;
         let (pods, absences) = last_seen.len();
@@ -66,6 +68,7 @@ impl<C> PeReconciler<C> {
             ("pods seen last", pods),
             ("absent pods", absences),
             ("own writes", own_writes),
+            ("deleted pods", deleted_pods.len()),
             ("known launches", known_launches),
         ]
     }
@@ -91,6 +94,7 @@ impl<C: Cluster> PeReconciler<C> {
             counters,
             last_seen,
             own_writes: OwnWrites::of(&mirrors.processing_elements),
+            deleted_pods: DeletedPods::of(&mirrors.processing_elements),
             known_launches,
         }
     }
@@ -110,6 +114,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
         if answers.pe.is_none() {
             let Some(pe) = self.mirrors.processing_elements.get(key) else {
                 self.own_writes.forget(key);
+                self.deleted_pods.forget(key);
                 self.last_seen.forget(key);
                 return Ok(None);
             };
