@@ -404,10 +404,22 @@ impl<C: Cluster> Actor<'_, C> {
     /// The mirror may take a while to show what was written. `refers_to`: of a PE, its generation and the ConfigMap
     /// that it refers to.
     fn note_write<K: Object>(&self, child: Child, refers_to: Option<(u64, String)>, applied: &Applied<K>) {
-        let Applied::Written(object) = applied else { return };
+        if let Applied::Written(object) = applied {
+            self.note_version(child, refers_to, &**object, version(object.meta()));
+        }
+    }
+
+    /// The mirror does not show this version of the object yet, or a newer one.
+    pub(super) fn note_version<K: Resource>(
+        &self,
+        child: Child,
+        refers_to: Option<(u64, String)>,
+        object: &K,
+        version: u64,
+    ) {
         let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
         let at = self.reconciler.cluster.now();
-        let write = OwnWrite { version: version(object.meta()), at, applied: hash, refers_to };
+        let write = OwnWrite { version, at, applied: hash, refers_to };
         self.remember(|entry| entry.own_writes.note(Owned::Child(child), write));
     }
 

@@ -3,6 +3,9 @@
 //! Each is a compare-and-swap on what was observed. Knows: the API server. Must not know: why something is written.
 
 use super::act::Actor;
+use super::child::Child;
+use super::own_writes::version;
+use super::owned::Owned;
 use super::requests::admission::{admit_all, ended};
 use super::requests::standing::{Circumstances, WidthToWrite, name_of};
 use super::tasks::Failure;
@@ -115,6 +118,11 @@ impl<C: Cluster> Actor<'_, C> {
     /// observed, nothing is written: that change starts a new reconcile.
     pub(super) async fn write_width(&self, index: u64, write: &WidthToWrite) -> Result<(), Error> {
         let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));
+        let child = Child::Region(index);
+        if self.remember(|entry| entry.own_writes.has(&Owned::Child(child))) {
+            // The API server would refuse a write of the state that the mirror still shows.
+            return Ok(());
+        }
         let mirrored = self.reconciler.mirrors.parallel_regions.get(&key);
         let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
             return Ok(());
@@ -128,9 +136,16 @@ impl<C: Cluster> Actor<'_, C> {
         let patch = region.with_width_of(write.number, write.width, trace.as_deref());
         let elasticity = Manager(names::ELASTICITY_MANAGER);
         match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.note_version(child, None, &*region, version(&region.metadata).saturating_add(1));
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(written(&*region, error)),
-            Ok(_) => Ok(()),
+            Ok(region) => {
+                self.note_version(child, None, &region, version(&region.metadata));
+                Ok(())
+            }
         }
     }
 

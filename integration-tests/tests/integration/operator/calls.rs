@@ -78,7 +78,7 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("delete", "services"), 1),
         (("patch", "streamspes"), started),
         (("delete", "streamspes"), 1),
-        // Its width, once more if the mirror does not show it yet.
+        // Its width, once more if its status was written meanwhile.
         (("patch", "streamsprs"), 2),
         // That it rolls out, and that all run; of the others only if that takes long. Some meet another write.
         (("update", "streamsprs/status"), if took < Duration::from_secs(2) { 4 } else { 8 + 3 * told }),
