@@ -9,6 +9,7 @@ use super::decide::{JobStatusChange, Report};
 use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::memory::elapsed;
 use super::observed::Loaded;
+use super::refusals::NAME_TAKEN;
 use super::requests::wishes::WidthSet;
 use super::{events, transition};
 use crate::controllers::reconciler::Next;
@@ -60,11 +61,13 @@ impl<C: Cluster> Actor<'_, C> {
             .wake_at
             .map(|at| at.duration_since(self.reconciler.cluster.now()).try_into().unwrap_or(Duration::ZERO));
         let again = |delay: Option<Duration>| Next::Rest(delay.map_or(Outcome::Done, Outcome::Again));
-        // What has just failed is said at once: after a restart, the process that failed before is gone.
+        // What has just failed is said at once, and not any more as soon as nothing fails: perhaps nothing else brings
+        // another look.
         let mut report = self.report.clone();
         if report.trouble.is_none() {
             report.trouble = self.remember(|entry| entry.last_failure.clone());
         }
+        self.name_what_is_in_the_way(&mut report);
         let status = describe(self.observed, &report, self.observed.status.clone(), false);
         if status == self.observed.status {
             self.remember(|entry| entry.unsaid_since = None);
@@ -76,6 +79,14 @@ impl<C: Cluster> Actor<'_, C> {
         self.write(status).await?;
         self.remember(|entry| entry.described = Some(self.reconciler.cluster.now()));
         Ok(again(wake))
+    }
+
+    fn name_what_is_in_the_way(&self, report: &mut Report) {
+        let in_the_way = &self.observed.in_the_way;
+        let taken = report.trouble.as_mut().filter(|trouble| trouble.reason == NAME_TAKEN && !in_the_way.is_empty());
+        if let Some(trouble) = taken {
+            trouble.message = format!("{}; in the way: {in_the_way}", trouble.message);
+        }
     }
 
     /// How long this status is not written yet: the next write says the same and more (rule job-50), or only counters

@@ -232,6 +232,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let run = if is_current && same_content { run } else { PodState::Pending };
     let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
     let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
+    let has_running_pod = status.phase == Some(PePhase::Running);
     ObservedPe {
         object: observed(&pe.metadata),
         // If somebody else has changed it, it is not known for which generation the PE was made.
@@ -239,7 +240,8 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
         run,
-        has_running_pod: status.phase == Some(PePhase::Running),
+        has_running_pod,
+        runs_another_text: has_running_pod && !same_content,
         running_since: status.running_since.map(|since| since.0),
         is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
         is_stopped: status.stopped,

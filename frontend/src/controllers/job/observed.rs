@@ -327,7 +327,9 @@ pub(crate) struct ObservedPe {
     pub(crate) run: PodState,
     /// Its pod runs, perhaps an older text.
     pub(crate) has_running_pod: bool,
-    /// Since when.
+    /// That pod was made from another text than the PE refers to: it is about to be replaced.
+    pub(crate) runs_another_text: bool,
+    /// Since when it runs.
     pub(crate) running_since: Option<Timestamp>,
     /// Its pod is on its way, or waits for the one before it to go.
     pub(crate) is_starting: bool,
@@ -350,6 +352,12 @@ impl ObservedPe {
             PodState::Ready if self.is_made_from_other_than(wanted) => PodState::Pending,
             run => run,
         }
+    }
+
+    /// Its pod, which runs, is replaced whatever the job writes now. What others have changed is restored before it has an
+    /// effect.
+    pub(crate) fn is_going(&self) -> bool {
+        self.runs_another_text && !self.is_stopped && self.object.drift.is_none()
     }
 
     /// Its pod, if it has one, is replaced when its object becomes what the job wants.

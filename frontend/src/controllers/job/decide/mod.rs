@@ -36,7 +36,6 @@ mod roll_out;
 mod waves;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
-use super::refusals::NAME_TAKEN;
 use super::requests::standing::WidthToWrite;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
@@ -392,15 +391,7 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     for contention in &observed.contended {
         draft.wake(contention.until);
     }
-    let Draft { actions, mut report, .. } = draft;
-    if report.trouble.is_none() {
-        report.trouble.clone_from(&observed.last_failure);
-    }
-    if let Some(trouble) = report.trouble.as_mut().filter(|trouble| trouble.reason == NAME_TAKEN)
-        && !observed.in_the_way.is_empty()
-    {
-        trouble.message = format!("{}; in the way: {}", trouble.message, observed.in_the_way);
-    }
+    let Draft { actions, report, .. } = draft;
     (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)
 }
 

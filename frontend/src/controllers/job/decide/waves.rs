@@ -9,12 +9,11 @@ use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Obser
 use super::super::waits::{LATER, Waits, Words};
 use super::{Draft, after, is_submitted, roll_out_end};
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeSet;
 
 /// PEs whose objects are not as the generation wants them.
 #[derive(Default)]
 pub(super) struct Changes {
-    /// PEs that nothing interrupts: they have no pod that runs, or it stays.
+    /// PEs that nothing interrupts: they have no pod that runs, or it stays, or it goes anyway.
     pub(super) at_once: Vec<u64>,
     /// Some of them take another text, and are down.
     pub(super) are_down: bool,
@@ -25,7 +24,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Adds a PE, by ascending id; `None` if it does not exist. Says whether its pod is to be replaced.
     pub(super) fn add(&mut self, id: u64, pe: &DesiredPe, current: Option<&ObservedPe>) -> bool {
-        let replaces = current.is_some_and(|current| current.is_made_from_other_than(pe));
+        let replaces = current.is_some_and(|current| current.is_made_from_other_than(pe) && !current.is_going());
         let interrupts = replaces && current.is_some_and(|current| current.has_running_pod);
         if interrupts {
             self.interrupting.push(id);
@@ -38,7 +37,7 @@ impl Changes {
 
     /// The PEs whose objects are to be written now. Of the others, says what they wait for.
     pub(super) fn now(self, observed: &JobObservation, wanted: &DesiredGeneration, draft: &mut Draft) -> Vec<u64> {
-        let Self { at_once: mut now, are_down, interrupting } = self;
+        let Self { at_once: mut now, are_down, mut interrupting } = self;
         if interrupting.is_empty() {
             return now;
         }
@@ -57,21 +56,18 @@ impl Changes {
             return now;
         }
         let limit = observed.max_unavailable.of(wanted.processing_elements.len());
-        let taken_down = TakenDown::of(observed, wanted);
-        taken_down.until.into_iter().for_each(|until| draft.wake(until));
-        // One that counts already takes no room. It must not wait either: perhaps for itself.
-        let (mut now_too, mut later): (Vec<_>, Vec<_>) =
-            interrupting.into_iter().partition(|id| taken_down.ids.contains(id));
-        let room = limit.saturating_sub(taken_down.ids.len()).min(later.len());
-        now_too.extend(later.drain(..room));
-        for id in &now_too {
+        let (taken_down, until) = taken_down(observed, wanted);
+        until.into_iter().for_each(|until| draft.wake(until));
+        let room = limit.saturating_sub(taken_down.count()).min(interrupting.len());
+        let later = interrupting.split_off(room);
+        for id in &interrupting {
             draft.report.wait(*id, true, &Words::default());
         }
-        now.extend(now_too);
-        let why = if taken_down.ids.is_empty() {
+        now.extend(interrupting);
+        let why = if taken_down.is_empty() {
             "it is restarted when those before it run".to_owned()
         } else {
-            format!("it is restarted when those before it run: {}", taken_down.waits)
+            format!("it is restarted when those before it run: {taken_down}")
         };
         put_off(&later, &why, draft);
         now
@@ -101,44 +97,35 @@ fn new_pes(observed: &JobObservation, wanted: &DesiredGeneration) -> Waits {
     waits
 }
 
-/// PEs that roll-outs took down and that do not run what is wanted yet.
-#[derive(Default)]
-struct TakenDown {
-    ids: BTreeSet<u64>,
-    /// What they wait for.
-    waits: Waits,
-    /// When fewer of them may count although nothing has happened.
-    until: Option<Timestamp>,
-}
-
-impl TakenDown {
-    fn of(observed: &JobObservation, wanted: &DesiredGeneration) -> Self {
-        let end = roll_out_end(observed).filter(|end| observed.now < *end);
-        let mut taken_down = Self::default();
-        for (id, pe) in &wanted.processing_elements {
-            let Some(current) = observed.children.processing_elements.get(id) else { continue };
-            if current.is_stopped
-                || matches!(current.state(pe), PodState::Ready | PodState::Completed | PodState::Suspended)
-            {
-                continue;
-            }
-            let is_going = current.has_running_pod
-                && current.is_made_from_other_than(pe)
-                && pe.is_applied_to(current, &observed.children);
-            // It may run: a text of an older generation, which it got after the commit of this one.
-            let is_of_this = current.interrupted_for == Some(wanted.generation);
-            // A newer generation does not wait for what an older one has broken.
-            let is_of_older = current.interrupted_for.is_some() && current.is_starting && end.is_some();
-            if is_going || is_of_this || is_of_older {
-                taken_down.ids.insert(*id);
-                taken_down.waits.add(*id, &current.says);
-            }
-            if is_of_older && !is_of_this {
-                taken_down.until = end;
-            }
+/// PEs that roll-outs took down and that do not run again yet; and when fewer of them may count although nothing has
+/// happened.
+fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, Option<Timestamp>) {
+    let end = roll_out_end(observed).filter(|end| observed.now < *end);
+    let mut waits = Waits::default();
+    let mut until = None;
+    for (id, pe) in &wanted.processing_elements {
+        let Some(current) = observed.children.processing_elements.get(id) else { continue };
+        if current.is_stopped
+            || matches!(current.state(pe), PodState::Ready | PodState::Completed | PodState::Suspended)
+        {
+            continue;
         }
-        taken_down
+        let runs_another = current.has_running_pod && current.is_made_from_other_than(pe);
+        // Perhaps for the text of an older generation.
+        let is_going = current.is_going() || (runs_another && pe.is_applied_to(current, &observed.children));
+        // One that runs an older text, which it may have got after the commit of this one, waits for its turn: if it
+        // counted, perhaps for itself.
+        let is_of_this = current.interrupted_for == Some(wanted.generation) && (is_going || !runs_another);
+        // A newer generation does not wait for what an older one has broken.
+        let is_of_older = current.interrupted_for.is_some() && current.is_starting && end.is_some();
+        if is_going || is_of_this || is_of_older {
+            waits.add(*id, &current.says);
+        }
+        if is_of_older && !is_of_this {
+            until = end;
+        }
     }
+    (waits, until)
 }
 
 /// When what earlier generations left goes although not every PE has its new text: past the resize time-out. If PEs are

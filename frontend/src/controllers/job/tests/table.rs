@@ -9,6 +9,8 @@ use crate::controllers::job::observed::JobObservation;
 use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, Slot, Task};
 use std::time::Duration;
 use streams_api::condition;
+use streams_kubernetes::queue::Outcome;
+use streams_kubernetes_fake::Fault;
 
 /// What is done, in a word or two.
 fn summary(action: &JobAction) -> String {
@@ -205,11 +207,22 @@ fn a_spec_that_cannot_be_submitted_is_refused_before_anything_is_done() {
     assert_eq!(done(&observed), ["fail the submission"]);
 }
 
+/// The write had its effect, so nothing is left to do, and no change of an object brings another look.
 #[test]
-fn an_action_that_failed_is_shown() {
-    let mut observed = JobSimulation::running().leader.observed();
-    observed.last_failure = Some(failure(Remedy::Correct));
-    assert_eq!(decide(&observed).1.trouble.map(|trouble| trouble.reason), Some("R".to_owned()));
+fn an_action_that_failed_is_shown_until_nothing_fails() {
+    let mut simulation = JobSimulation::running();
+    simulation.delete(&UserDeletion::Service(5));
+    simulation.collect();
+    simulation.leader.connection.fail(Fault { after: 0, of_writes: true, has_effect: true, is_last: false });
+    let says_trouble = |simulation: &JobSimulation| {
+        let status = simulation.status();
+        let progressing = condition::get(&status.conditions, condition::PROGRESSING).cloned();
+        progressing.is_some_and(|said| said.message.contains("trying again"))
+    };
+    assert_eq!(simulation.reconcile(), None, "the answer is lost");
+    assert!(says_trouble(&simulation));
+    assert_eq!(simulation.reconcile(), Some(Outcome::Done));
+    assert!(!says_trouble(&simulation));
 }
 
 #[test]

@@ -527,7 +527,9 @@ impl Now<'_> {
         };
         let pes: Vec<ProcessingElement> = self.server.list();
         let before = pes.iter().find(|pe| pe.name_any() == next.name_any());
-        if before.and_then(runs).is_none_or(|runs| runs == next.spec.runtime_id) {
+        // The pod of one that refers to another text than it runs goes, whatever is written now.
+        let stays = |before: &&ProcessingElement| runs(before).as_ref() == Some(&before.spec.runtime_id);
+        if before.filter(stays).is_none_or(|before| before.spec.runtime_id == next.spec.runtime_id) {
             return;
         }
         let is_down = |pe: &&ProcessingElement| {
