@@ -2,7 +2,8 @@
 //!
 //! A gRPC time-out by itself does not stop a computation. Each stage therefore takes a [`Budget`] and asks it while it
 //! works. [`Limits`] bound sizes *before* memory is spent on them. [`Budget::check`] ends work that nobody waits for.
-//! [`Pace`] calls it rarely enough for inner loops. [`Cores`] lend what nobody else needs meanwhile.
+//! [`Pace`] calls it rarely enough for inner loops. [`GiveWay`] lets what is more urgent go first at these points,
+//! [`Cores`] lend what nobody else needs meanwhile.
 
 use crate::error::Error;
 use std::fmt;
@@ -57,6 +58,15 @@ pub struct Budget {
     pub cancellation: Option<Arc<dyn Cancellation>>,
     /// Help with work that can be divided. Without it, all is done by the thread of the caller. The result is the same.
     pub cores: Option<Arc<dyn Cores>>,
+    /// Lets more urgent work go first. Without it, the work goes on until it is done.
+    pub give_way: Option<Arc<dyn GiveWay>>,
+}
+
+/// Knows whether something more urgent needs the core of a computation. Each program brings its own.
+pub trait GiveWay: fmt::Debug + Send + Sync {
+    /// Returns as soon as the computation may go on, or nobody wants it any more. [`Budget::check`] calls it on the
+    /// thread that computes. Must be cheap if nothing is more urgent.
+    fn give_way(&self);
 }
 
 /// Lends cores that nobody else needs at the moment. Each program brings its own.
@@ -85,12 +95,17 @@ impl Budget {
         Self { limits, ..Self::default() }
     }
 
-    /// Checks whether the work should go on. It reads the clock, so loops use [`Budget::pace`] instead.
+    /// Checks whether the work should go on, after what is more urgent. It reads the clock, so loops use
+    /// [`Budget::pace`] instead.
     ///
     /// # Errors
     ///
     /// The deadline has passed, or the caller has gone away.
     pub fn check(&self) -> Result<(), Error> {
+        // Before the rest: the work may have become worthless meanwhile.
+        if let Some(urgent) = &self.give_way {
+            urgent.give_way();
+        }
         if self.cancellation.as_ref().is_some_and(|caller| caller.is_cancelled()) {
             return Err(Error::Cancelled);
         }

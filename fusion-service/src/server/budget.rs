@@ -32,7 +32,12 @@ impl CallBudget {
     /// The same budget for the compiler.
     pub(crate) fn for_compiler(&self) -> Budget {
         let cancellation = Arc::new(Token(self.cancellation.clone()));
-        Budget { limits: self.limits.clone(), deadline: self.deadline, cancellation: Some(cancellation), cores: None }
+        Budget {
+            limits: self.limits.clone(),
+            deadline: self.deadline,
+            cancellation: Some(cancellation),
+            ..Budget::default()
+        }
     }
 
     /// Waits until the deadline has passed or the call is cancelled. Returns which of the two.

@@ -18,6 +18,14 @@ pub(crate) enum CallClass {
 impl CallClass {
     pub(crate) const ALL: [Self; 4] = [Self::Resize, Self::Render, Self::Submit, Self::DryRun];
 
+    /// Whether its work is long, and makes way for work that is not.
+    pub(crate) fn is_long(self) -> bool {
+        match self {
+            Self::Resize | Self::Render => false,
+            Self::Submit | Self::DryRun => true,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Resize => "resize",

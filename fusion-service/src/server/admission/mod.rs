@@ -9,11 +9,16 @@
 //! * A call needs a [`Permit`] to work (rule service-8). Permits go to resizes first, then to rendering, submissions
 //!   and dry runs. The last two never hold the last of several workers, so a resize waits only for short work. A class
 //!   that was passed over [`PATIENCE`] times comes next: no class starves, and resizes still get most of the workers.
+//! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
+//!   something short waits, and *stands aside* until it gets it back (`worker`).
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
 //!
 //! Invariants: work whose caller has gone is not started; a permit lives as long as the thread that works, which may be
-//! longer than its caller waits; a panic ends one request and no other.
+//! longer than its caller waits; a panic ends one request and no other; at most one thread stands aside, and no long
+//! work begins while it does.
+
+mod worker;
 
 use super::budget::CallBudget;
 use super::class::{CallClass, PerClass};
@@ -24,13 +29,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
+use worker::{Permit, Worker};
 
 #[cfg(test)]
 mod tests;
 
-/// How often a waiting class is passed over before it is next.
+/// How often a waiting class, or work that stands aside, is passed over before it is next.
 const PATIENCE: u32 = 8;
 
 /// How many threads work and how many requests are accepted at once.
@@ -60,6 +67,8 @@ struct State {
     working: PerClass<usize>,
     waiting: PerClass<VecDeque<Waiter>>,
     passed_over: PerClass<u32>,
+    /// Long work that has begun and gave its worker away.
+    aside: Option<Aside>,
     /// Typical time that a permit is held: a moving average, in seconds.
     typical: PerClass<f64>,
     arrivals: u64,
@@ -70,19 +79,27 @@ struct Waiter {
     grant: oneshot::Sender<Permit>,
 }
 
+struct Aside {
+    class: CallClass,
+    /// How many have had the worker since.
+    passed_over: u32,
+    resume: oneshot::Sender<()>,
+}
+
+/// Who gets a free worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The first waiting call of a class.
+    Waiting(CallClass),
+    /// The work that stands aside.
+    Aside,
+}
+
 /// An accepted request. Dropping it gives its place to another request.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     shared: Arc<SharedAdmission>,
     class: CallClass,
-}
-
-/// A worker, until dropped.
-struct Permit {
-    /// `None` if it was taken back unused.
-    shared: Option<Arc<SharedAdmission>>,
-    class: CallClass,
-    since: Instant,
 }
 
 impl Admission {
@@ -125,11 +142,12 @@ impl Admission {
             permit = self.permit(class) => permit?,
         };
         self.shared.metrics.stage("queue", queued_at.elapsed());
-        let inner = budget.for_compiler();
+        let worker = Worker::new(permit, budget.clone(), Handle::current());
+        let inner = Budget { give_way: worker.give_way(), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
         let thread = tokio::task::spawn_blocking(move || {
-            let (_permit, _memory) = (permit, memory);
+            let (_worker, _memory) = (worker, memory);
             inner.check()?;
             span.in_scope(|| work(&inner))
         });
@@ -176,6 +194,12 @@ impl Admission {
         }
     }
 
+    /// Whether work stands aside.
+    #[cfg(test)]
+    pub(crate) fn has_aside(&self) -> bool {
+        self.shared.lock().aside.is_some()
+    }
+
     /// Workers that work, by class.
     #[cfg(test)]
     pub(crate) fn working(&self) -> PerClass<usize> {
@@ -214,18 +238,26 @@ impl SharedAdmission {
 
     /// Gives free workers to those who are next.
     fn dispatch(self: &Arc<Self>, state: &mut State) {
-        while let Some(class) = state.next(self.capacity.workers) {
-            let Some(waiter) = state.waiting.of_mut(class).pop_front() else { return };
-            let permit = Permit { shared: Some(Arc::clone(self)), class, since: Instant::now() };
-            match waiter.grant.send(permit) {
-                Ok(()) => {
-                    *state.working.of_mut(class) += 1;
-                    state.passed_over_by(class);
+        while let Some(next) = state.next(self.capacity.workers) {
+            match next {
+                Next::Waiting(class) => {
+                    let Some(waiter) = state.waiting.of_mut(class).pop_front() else { return };
+                    match waiter.grant.send(Permit::new(self, class)) {
+                        Ok(()) => {
+                            *state.working.of_mut(class) += 1;
+                            state.passed_over_by(class);
+                        }
+                        // The waiter has just given up. Its permit was not counted.
+                        Err(permit) => permit.forget(),
+                    }
                 }
-                // The waiter has just given up. Its permit was not counted, and dropping it must not lock again.
-                Err(mut permit) => permit.shared = None,
+                Next::Aside => {
+                    let Some(Aside { class, resume, .. }) = state.aside.take() else { return };
+                    if resume.send(()).is_ok() {
+                        *state.working.of_mut(class) += 1;
+                    }
+                }
             }
-            self.show(state, class);
         }
         for class in CallClass::ALL {
             self.show(state, class);
@@ -239,13 +271,22 @@ impl SharedAdmission {
 }
 
 impl State {
-    /// The class that gets the next free worker, if there is a free worker and a waiting call that may have it.
-    fn next(&self, workers: usize) -> Option<CallClass> {
+    /// Who gets the next free worker, if there is a free worker and somebody who may have it.
+    fn next(&self, workers: usize) -> Option<Next> {
         let busy: usize = CallClass::ALL.iter().map(|class| self.working.of(*class)).sum();
         if busy >= workers {
             return None;
         }
-        let may = |class: &CallClass| !self.waiting.of(*class).is_empty() && self.has_room(*class, workers);
+        if let Some(aside) = &self.aside {
+            let short = self.first(|class| !class.is_long()).filter(|_| aside.passed_over < PATIENCE);
+            return Some(short.map_or(Next::Aside, Next::Waiting));
+        }
+        self.first(|class| self.has_room(class, workers)).map(Next::Waiting)
+    }
+
+    /// The class, of those that `may` have a worker, whose first waiting call is next.
+    fn first(&self, may: impl Fn(CallClass) -> bool) -> Option<CallClass> {
+        let may = |class: &CallClass| !self.waiting.of(*class).is_empty() && may(*class);
         let impatient = |class: &CallClass| *self.passed_over.of(*class) >= PATIENCE;
         let mut impatient = CallClass::ALL.into_iter().rev().filter(may).filter(impatient);
         impatient.next().or_else(|| CallClass::ALL.into_iter().find(may))
@@ -253,8 +294,7 @@ impl State {
 
     /// One of several workers is kept free of submissions and dry runs.
     fn has_room(&self, class: CallClass, workers: usize) -> bool {
-        let long = matches!(class, CallClass::Submit | CallClass::DryRun);
-        !long || workers < 2 || self.working.submit + self.working.dry_run < workers - 1
+        !class.is_long() || workers < 2 || self.working.submit + self.working.dry_run < workers - 1
     }
 
     fn passed_over_by(&mut self, granted: CallClass) {
@@ -263,6 +303,9 @@ impl State {
             let waits = !self.waiting.of(class).is_empty();
             let count = self.passed_over.of_mut(class);
             *count = if waits { count.saturating_add(1) } else { 0 };
+        }
+        if let Some(aside) = &mut self.aside {
+            aside.passed_over += 1;
         }
     }
 
@@ -280,17 +323,6 @@ impl State {
 impl Drop for Ticket {
     fn drop(&mut self) {
         *self.shared.lock().tickets.of_mut(self.class) -= 1;
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(shared) = self.shared.take() else { return };
-        let mut state = shared.lock();
-        *state.working.of_mut(self.class) -= 1;
-        let typical = state.typical.of_mut(self.class);
-        *typical += 0.2 * (self.since.elapsed().as_secs_f64() - *typical);
-        shared.dispatch(&mut state);
     }
 }
 

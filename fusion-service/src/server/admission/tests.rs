@@ -1,7 +1,8 @@
 //! The order in which calls get workers, and when workers and tickets are free again.
 
 use super::*;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, mpsc};
 use streams_compiler::error::Error;
 
 fn admission(workers: usize, tickets: usize) -> Admission {
@@ -22,7 +23,7 @@ fn order(waiting: PerClass<usize>) -> String {
         }
     }
     let mut order = String::new();
-    while let Some(class) = state.next(1) {
+    while let Some(Next::Waiting(class)) = state.next(1) {
         state.waiting.of_mut(class).pop_front();
         state.passed_over_by(class);
         order.push(match class {
@@ -56,19 +57,14 @@ fn the_urgent_go_first_and_nobody_starves() {
 fn submissions_leave_one_of_several_workers_free() {
     let mut state = State::default();
     state.waiting.submit.push_back(Waiter { number: 0, grant: oneshot::channel().0 });
-    let table: Vec<(usize, usize, Option<CallClass>)> = vec![
-        (1, 0, Some(CallClass::Submit)),
-        (2, 0, Some(CallClass::Submit)),
-        (2, 1, None),
-        (4, 2, Some(CallClass::Submit)),
-        (4, 3, None),
-    ];
+    let submit = Some(Next::Waiting(CallClass::Submit));
+    let table = [(1, 0, submit), (2, 0, submit), (2, 1, None), (4, 2, submit), (4, 3, None)];
     for (workers, submits, expected) in table {
         state.working.submit = submits;
         assert_eq!(state.next(workers), expected, "{submits} of {workers} workers");
     }
     state.waiting.resize.push_back(Waiter { number: 1, grant: oneshot::channel().0 });
-    assert_eq!(state.next(4), Some(CallClass::Resize));
+    assert_eq!(state.next(4), Some(Next::Waiting(CallClass::Resize)));
 }
 
 #[test]
@@ -112,6 +108,81 @@ async fn no_more_work_at_once_than_workers() {
     }
     assert_eq!(begins.try_iter().count(), 4);
     assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
+}
+
+#[test]
+fn who_stands_aside_is_passed_by_few_and_only_by_what_is_short() {
+    let waiter = || Waiter { number: 0, grant: oneshot::channel().0 };
+    let cases = [
+        // How many passed it, who waits (resizes, renderings, submissions), who is next.
+        (0, (0, 0, 0), Next::Aside),
+        (0, (0, 0, 3), Next::Aside),
+        (0, (1, 0, 3), Next::Waiting(CallClass::Resize)),
+        (7, (1, 1, 0), Next::Waiting(CallClass::Resize)),
+        (7, (0, 1, 0), Next::Waiting(CallClass::Render)),
+        (8, (9, 9, 9), Next::Aside),
+    ];
+    for (passed_over, (resize, render, submit), expected) in cases {
+        let aside = Aside { class: CallClass::Submit, passed_over, resume: oneshot::channel().0 };
+        let mut state = State { aside: Some(aside), ..State::default() };
+        state.waiting.resize.extend((0..resize).map(|_| waiter()));
+        state.waiting.render.extend((0..render).map(|_| waiter()));
+        state.waiting.submit.extend((0..submit).map(|_| waiter()));
+        assert_eq!(state.next(1), Some(expected), "{passed_over} {resize} {render} {submit}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_resizes_lets_a_submission_go_on() {
+    let admission = admission(1, 100);
+    let log = Arc::new(Mutex::new(String::new()));
+    let write = |letter| {
+        let log = Arc::clone(&log);
+        move || log.lock().unwrap().push(letter)
+    };
+    // The submission goes on until all resizes are done. The first of them waits until all others are there.
+    let resizes = 40;
+    let (flood, first) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(true)));
+    let submission = {
+        let (admission, log, submits) = (admission.clone(), Arc::clone(&log), write('s'));
+        let work = move |budget: &Budget| {
+            while log.lock().unwrap().matches('R').count() < resizes {
+                submits();
+                budget.check()?;
+            }
+            Ok(())
+        };
+        tokio::spawn(async move { admission.run(CallClass::Submit, &patient(), work).await })
+    };
+    while admission.working().submit != 1 {
+        tokio::task::yield_now().await;
+    }
+    let flooding: Vec<_> = (0..resizes)
+        .map(|_| {
+            let (admission, resized) = (admission.clone(), write('R'));
+            let (flood, first) = (Arc::clone(&flood), Arc::clone(&first));
+            let work = move |_: &Budget| {
+                if first.swap(false, Ordering::Relaxed) {
+                    flood.wait();
+                }
+                resized();
+                Ok(())
+            };
+            tokio::spawn(async move { admission.run(CallClass::Resize, &patient(), work).await })
+        })
+        .collect();
+    while admission.waiting().resize < resizes - 1 || !admission.has_aside() {
+        tokio::task::yield_now().await;
+    }
+    tokio::task::spawn_blocking(move || flood.wait()).await.unwrap();
+    for task in flooding.into_iter().chain([submission]) {
+        task.await.unwrap().unwrap();
+    }
+    let log = log.lock().unwrap();
+    let longest = log.split('s').map(str::len).max();
+    assert!(longest <= Some(PATIENCE as usize), "{longest:?} resizes in a row");
+    assert_eq!((admission.working(), admission.waiting()), (PerClass::default(), PerClass::default()));
+    assert!(!admission.has_aside());
 }
 
 #[tokio::test]

@@ -43,28 +43,105 @@ async fn a_resize_does_not_wait_for_submissions() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn on_one_worker_a_resize_overtakes_what_waits() {
-    let replica = replica(Settings { workers: count(1), ..settings() }).await;
+/// A replica with one worker, which works on the submission `long` until the test releases it, and the layout of a job.
+async fn with_a_long_submission(settings: Settings) -> (Replica, Client, Bytes, JoinHandle<Result<pb::Plan, Status>>) {
+    let replica = replica(Settings { workers: count(1), ..settings }).await;
     let mut client = replica.client().await;
     let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
     replica.gate.hold("submit");
-    let crowd = crowd(&replica, &["a", "b", "c"]).await;
+    let long = crowd(&replica, &["long"]).await.remove(0);
+    replica.begun("submit long").await;
+    (replica, client, layout, long)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_one_worker_a_submission_stands_aside_for_resizes_and_renderings() {
+    let (replica, mut client, layout, long) = with_a_long_submission(settings()).await;
+    let crowd = crowd(&replica, &["a", "b"]).await;
     waiting(&replica, PerClass { submit: 2, ..Default::default() }).await;
-    let resize = {
-        let mut client = client.clone();
-        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await })
-    };
-    waiting(&replica, PerClass { submit: 2, resize: 1, ..Default::default() }).await;
+
+    let resized = soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.unwrap();
+    let layout = resized.into_inner().plan.unwrap().layout;
+    texts(&mut client, render_request("job", "1 1", &layout, &[0])).await.unwrap();
+    // It has its worker again, and those who came after it have not begun.
+    let working = PerClass { submit: 1, ..Default::default() };
+    eventually("the worker is back", || replica.server.calls.admission.working() == working).await;
+    assert_eq!(replica.server.calls.admission.waiting().submit, 2);
+
     replica.gate.release("submit");
-    soon(resize).await.unwrap().unwrap();
+    soon(long).await.unwrap().unwrap();
     for submission in crowd {
         soon(submission).await.unwrap().unwrap();
     }
-    let begun = replica.gate.begun();
-    let jobs: Vec<&str> =
-        begun.iter().filter(|s| !s.starts_with("parse")).map(|s| s.split_once(' ').unwrap().0).collect();
-    assert_eq!(jobs, ["submit", "submit", "resize", "submit", "submit"], "{begun:?}");
+    let (_, metrics) = replica.page("/metrics").await;
+    assert!(metrics.contains(r#"fusion_stage_duration_seconds_count{stage="aside"}"#), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_stands_aside_too() {
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("explain");
+    let dry_run = {
+        let mut client = client.clone();
+        let what = pb::explain_request::What::Submit(submit_request("long", "1 1"));
+        tokio::spawn(async move { client.explain(pb::ExplainRequest { what: Some(what) }).await })
+    };
+    replica.begun("explain long").await;
+    soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.unwrap();
+    replica.gate.release("explain");
+    soon(dry_run).await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stands_aside_keeps_its_memory_and_its_deadline() {
+    let settings = Settings { longest_call: Duration::from_secs(3), ..settings() };
+    let (replica, client, layout, long) = with_a_long_submission(settings).await;
+    replica.gate.hold("resize");
+    let memory = replica.server.calls.memory.taken().0;
+    assert!(memory > 0);
+    let resize = {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await.map(drop) })
+    };
+    replica.begun("resize job").await;
+    assert!(replica.server.calls.admission.has_aside());
+    assert!(replica.server.calls.memory.taken().0 > memory);
+    // The resize came later, so it is worked on while the deadline of the submission passes.
+    let status = soon(long).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    eventually("nobody stands aside", || !replica.server.calls.admission.has_aside()).await;
+    eventually("it has ended", || replica.gate.ended_early().iter().any(|step| step == "submit long")).await;
+    replica.gate.release("resize");
+    let _ = soon(resize).await.unwrap();
+    replica.idle().await;
+    eventually("all memory was given back", || replica.server.calls.memory.taken().0 == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_goes_away_while_standing_aside_does_not_come_back() {
+    let (replica, client, layout, long) = with_a_long_submission(settings()).await;
+    replica.gate.hold("resize");
+    let resize = {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await.map(drop) })
+    };
+    replica.begun("resize job").await;
+    let others = crowd(&replica, &["next"]).await;
+    waiting(&replica, PerClass { submit: 1, ..Default::default() }).await;
+    long.abort();
+    eventually("nobody stands aside", || !replica.server.calls.admission.has_aside()).await;
+    eventually("it has ended", || replica.gate.ended_early() == ["submit long"]).await;
+    replica.gate.release("resize");
+    soon(resize).await.unwrap().unwrap();
+    // The worker goes to who waits.
+    replica.begun("submit next").await;
+    replica.gate.release("submit");
+    for submission in others {
+        soon(submission).await.unwrap().unwrap();
+    }
+    replica.idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,14 +245,9 @@ async fn a_full_house_says_when_to_come_again() {
     let delay = status.get_details_retry_info().unwrap().retry_delay.unwrap();
     assert!(delay >= Duration::from_millis(100) && delay <= Duration::from_secs(30), "{delay:?}");
     // Resizes have places of their own.
-    let resize = {
-        let mut client = client.clone();
-        tokio::spawn(async move { client.resize(lean_resize("job", "1 1", &layout, 2)).await })
-    };
-    waiting(&replica, PerClass { submit: 1, resize: 1, ..Default::default() }).await;
+    soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.unwrap();
 
     replica.gate.release("submit");
-    soon(resize).await.unwrap().unwrap();
     for submission in crowd {
         soon(submission).await.unwrap().unwrap();
     }

@@ -50,16 +50,23 @@ impl Gate {
 
     /// As a stage of the compiler would: asks the budget now and then.
     fn pass(&self, step: &'static str, job: &str, budget: &Budget) -> Result<(), Failure> {
-        let mut state = self.state.lock().unwrap();
-        state.begun.push(format!("{step} {job}"));
-        while state.held.contains(step) {
+        self.state.lock().unwrap().begun.push(format!("{step} {job}"));
+        while self.is_held(step) {
+            // The answer may take long.
             if let Err(error) = budget.check() {
-                state.ended_early.push(format!("{step} {job}"));
+                self.state.lock().unwrap().ended_early.push(format!("{step} {job}"));
                 return Err(error.into());
             }
-            state = self.changed.wait_timeout(state, Duration::from_millis(2)).unwrap().0;
         }
         Ok(())
+    }
+
+    /// Whether a step is held even after a moment.
+    fn is_held(&self, step: &'static str) -> bool {
+        let state = self.state.lock().unwrap();
+        let moment = Duration::from_millis(2);
+        let (state, _) = self.changed.wait_timeout_while(state, moment, |state| state.held.contains(step)).unwrap();
+        state.held.contains(step)
     }
 }
 

@@ -1,0 +1,199 @@
+//! A worker while it works on a call, and how it makes way for what is more urgent (rule service-8).
+//!
+//! Long work asks at its check points whether something short waits for the only worker. It gives the worker away then,
+//! and its thread stands aside until it gets it back: when nothing short waits any more, or [`PATIENCE`](super::PATIENCE)
+//! calls have passed it. Afterwards it keeps the worker for at least as long as it stood aside. So it gets half of the
+//! worker, however many others come, and they wait no longer for it than it has just waited for them.
+//!
+//! Knows: the state of admission, time. Must not know: what the work is.
+//!
+//! Invariants: who stands aside has no worker, and keeps its ticket, its memory and its deadline. If nobody wants its
+//! result any more it goes on without a worker, to its end, which is near.
+
+use super::{Aside, SharedAdmission};
+use crate::server::budget::CallBudget;
+use crate::server::class::CallClass;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use streams_compiler::budget::GiveWay;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// A worker that is counted as busy, until dropped.
+pub(super) struct Permit {
+    /// `None` if it is not, or not any more.
+    shared: Option<Arc<SharedAdmission>>,
+    class: CallClass,
+    since: Instant,
+    /// How long of that its thread stood aside.
+    aside: Duration,
+}
+
+impl Permit {
+    /// The caller counts the worker.
+    pub(super) fn new(shared: &Arc<SharedAdmission>, class: CallClass) -> Self {
+        Self { shared: Some(Arc::clone(shared)), class, since: Instant::now(), aside: Duration::ZERO }
+    }
+
+    /// Gives it up without a change of what is counted.
+    pub(super) fn forget(mut self) {
+        self.shared = None;
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        let mut state = shared.lock();
+        *state.working.of_mut(self.class) -= 1;
+        let worked = self.since.elapsed().saturating_sub(self.aside);
+        let typical = state.typical.of_mut(self.class);
+        *typical += 0.2 * (worked.as_secs_f64() - *typical);
+        shared.dispatch(&mut state);
+    }
+}
+
+/// The permit of a thread that works. Dropping it gives the permit back.
+pub(super) struct Worker {
+    class: CallClass,
+    turn: Arc<Turn>,
+}
+
+/// What a worker and the budget of its work share.
+struct Turn {
+    budget: CallBudget,
+    runtime: Handle,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    /// `None` when the work has ended.
+    permit: Option<Permit>,
+    keeps: Keeps,
+}
+
+/// How long the worker is not given away again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Keeps {
+    until: Option<Instant>,
+}
+
+impl Keeps {
+    fn may_give_way(self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// The worker was away from one time to the other.
+    fn after(from: Instant, to: Instant) -> Self {
+        Self { until: Some(to + to.saturating_duration_since(from)) }
+    }
+}
+
+impl Worker {
+    /// `budget` is that of the call; `runtime` the one to wait with.
+    pub(super) fn new(permit: Permit, budget: CallBudget, runtime: Handle) -> Self {
+        let class = permit.class;
+        let held = Mutex::new(Held { permit: Some(permit), keeps: Keeps::default() });
+        Self { class, turn: Arc::new(Turn { budget, runtime, held }) }
+    }
+
+    /// For the budget of its work, if that is to make way.
+    pub(super) fn give_way(&self) -> Option<Arc<dyn GiveWay>> {
+        self.class.is_long().then(|| Arc::<Turn>::clone(&self.turn) as Arc<dyn GiveWay>)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Not when the last budget is dropped, which nobody counts.
+        self.turn.held.lock().unwrap_or_else(PoisonError::into_inner).permit = None;
+    }
+}
+
+impl GiveWay for Turn {
+    fn give_way(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Held { permit: Some(permit), keeps } = &mut *held else { return };
+        let Some(shared) = permit.shared.clone() else { return };
+        let from = Instant::now();
+        if !keeps.may_give_way(from) {
+            return;
+        }
+        let Some(mut resumed) = shared.stand_aside(permit.class) else { return };
+        let has_worker = self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                resumed = &mut resumed => Some(resumed.is_ok()),
+                _ = self.budget.ended() => None,
+            }
+        });
+        let has_worker = has_worker.unwrap_or_else(|| shared.end_aside(&mut resumed));
+        let to = Instant::now();
+        permit.aside += to - from;
+        *keeps = Keeps::after(from, to);
+        shared.metrics.stage("aside", to - from);
+        if !has_worker {
+            permit.shared = None;
+        }
+    }
+}
+
+impl SharedAdmission {
+    /// Gives the worker of long work away if something short waits for the only one there is. The receiver hears when
+    /// the worker is given back.
+    fn stand_aside(self: &Arc<Self>, class: CallClass) -> Option<oneshot::Receiver<()>> {
+        if self.capacity.workers > 1 {
+            return None;
+        }
+        let mut state = self.lock();
+        if state.aside.is_some() || state.first(|class| !class.is_long()).is_none() {
+            return None;
+        }
+        let (resume, resumed) = oneshot::channel();
+        *state.working.of_mut(class) -= 1;
+        state.aside = Some(Aside { class, passed_over: 0, resume });
+        self.dispatch(&mut state);
+        Some(resumed)
+    }
+
+    /// Ends the waiting of who stands aside. Returns whether it was given a worker after all.
+    fn end_aside(self: &Arc<Self>, resumed: &mut oneshot::Receiver<()>) -> bool {
+        let mut state = self.lock();
+        if resumed.try_recv().is_ok() {
+            return true;
+        }
+        state.aside = None;
+        self.dispatch(&mut state);
+        false
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_kept_for_as_long_as_it_was_away() {
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        assert!(Keeps::default().may_give_way(begin));
+        for (from, to, now, expected) in [
+            (0, 10, 10, false),
+            (0, 10, 19, false),
+            (0, 10, 20, true),
+            (100, 350, 599, false),
+            (100, 350, 600, true),
+            // Nobody took it.
+            (5, 5, 5, true),
+        ] {
+            assert_eq!(Keeps::after(at(from), at(to)).may_give_way(at(now)), expected, "{from} {to} {now}");
+        }
+    }
+}
