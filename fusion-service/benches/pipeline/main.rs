@@ -30,7 +30,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
-use streams_compiler::budget::{Budget, Cores};
+use streams_compiler::budget::{Budget, Cores, SharedWork};
 use streams_compiler::plan::{Compiled, InUse, Policy, resize, restore};
 
 /// All cores are idle.
@@ -38,13 +38,13 @@ use streams_compiler::plan::{Compiled, InUse, Policy, resize, restore};
 struct AllCores;
 
 impl Cores for AllCores {
-    fn share(&self, work: &(dyn Fn() + Sync)) {
+    fn share(&self, work: &SharedWork<'_>) {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         thread::scope(|scope| {
             for _ in 1..cores {
-                scope.spawn(work);
+                scope.spawn(|| work(&|| true));
             }
-            work();
+            work(&|| true);
         });
     }
 }

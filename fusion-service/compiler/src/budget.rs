@@ -73,8 +73,13 @@ pub trait GiveWay: fmt::Debug + Send + Sync {
 pub trait Cores: fmt::Debug + Send + Sync {
     /// Calls `work` here, and at the same time once for each core that is idle. Returns when all calls have returned.
     /// The calls divide the work among themselves, so it does not matter how many there are.
-    fn share(&self, work: &(dyn Fn() + Sync));
+    fn share(&self, work: &SharedWork<'_>);
 }
+
+/// Work that any number of threads may do together. Its argument says whether the thread may go on: a call with a core
+/// that was lent asks it before each piece of work, and leaves the rest to others when somebody needs the core. The
+/// caller of [`Cores::share`] may always go on.
+pub type SharedWork<'a> = dyn Fn(&dyn Fn() -> bool) + Sync + 'a;
 
 /// Says whether the caller of a computation has gone away. Each program brings its own: a server the token of a call, a
 /// test a flag.
@@ -116,10 +121,10 @@ impl Budget {
     }
 
     /// Has `work` called here and by idle helpers, see [`Cores::share`].
-    pub(crate) fn share(&self, work: &(dyn Fn() + Sync)) {
+    pub(crate) fn share(&self, work: &SharedWork<'_>) {
         match &self.cores {
             Some(cores) => cores.share(work),
-            None => work(),
+            None => work(&|| true),
         }
     }
 

@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     waiting: Family<Labels<1>, Gauge>,
     busy: Family<Labels<1>, Gauge>,
     refused: Family<Labels<1>, Counter>,
+    lent: Counter,
     defects: Counter,
     lookups: Family<Labels<2>, Counter>,
     cached_bytes: Family<Labels<1>, Gauge>,
@@ -58,6 +59,7 @@ impl Metrics {
             waiting: Family::default(),
             busy: Family::default(),
             refused: Family::default(),
+            lent: Counter::default(),
             defects: Counter::default(),
             lookups: Family::default(),
             cached_bytes: Family::default(),
@@ -79,6 +81,7 @@ impl Metrics {
         r.register("queue_depth", "Requests waiting for a worker", metrics.waiting.clone());
         r.register("workers_busy", "Workers by what they work on", metrics.busy.clone());
         r.register("refused_calls", "Calls refused because their queue was full", metrics.refused.clone());
+        r.register("lent_cores", "Cores of idle workers that helped a resize", metrics.lent.clone());
         r.register("defects", "Defects of the compiler that a request met", metrics.defects.clone());
         r.register("cache_lookups", "Look-ups by cache and result", metrics.lookups.clone());
         r.register_with_unit("cache", "Estimated size of the caches", Unit::Bytes, metrics.cached_bytes.clone());
@@ -126,6 +129,10 @@ impl Metrics {
 
     pub(crate) fn refused(&self, class: &'static str) {
         self.refused.get_or_create(&[("class", class)]).inc();
+    }
+
+    pub(crate) fn count_lent(&self, cores: usize) {
+        self.lent.inc_by(cores as u64);
     }
 
     pub(crate) fn memory_limit(&self, bytes: u64) {

@@ -51,10 +51,11 @@ impl<'a, K: Fn(usize) -> Option<Measure> + Sync> Measuring<'a, K> {
         Some(Self { writer, elements, known, budget, chunk, next, bytes, failed, measures })
     }
 
-    /// Measures one chunk after the other until there are none left. Any number of threads may do so at once.
-    pub(crate) fn work(&self) {
+    /// Measures one chunk after the other until there are none left, or it may not go on. Any number of threads may do
+    /// so at once.
+    pub(crate) fn work(&self, may_go_on: &dyn Fn() -> bool) {
         let mut writer = HashingWriter::<true>::new(None);
-        while !self.failed.load(Ordering::Relaxed) {
+        while !self.failed.load(Ordering::Relaxed) && may_go_on() {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
             let first = chunk * self.chunk;
             let Some(pes) = self.elements.pes().get(first..) else { return };

@@ -88,11 +88,11 @@ impl Assembled<'_> {
                 None => writer.measure_all(&self.elements, known, budget)?,
                 Some(measuring) => {
                     let begun = AtomicBool::new(false);
-                    budget.share(&|| {
+                    budget.share(&|may_go_on| {
                         if !begun.swap(true, Ordering::Relaxed) {
                             let _ = needs.set(self.consistent_regions_and_needs());
                         }
-                        measuring.work();
+                        measuring.work(may_go_on);
                     });
                     measuring.finish()?
                 }

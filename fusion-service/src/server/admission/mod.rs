@@ -11,6 +11,7 @@
 //!   that was passed over [`PATIENCE`] times comes next: no class starves, and resizes still get most of the workers.
 //! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
 //!   something short waits, and *stands aside* until it gets it back (`worker`).
+//! * Workers that are idle lend their cores to a resize (`idle_cores`).
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
 //!
@@ -18,6 +19,7 @@
 //! longer than its caller waits; a panic ends one request and no other; at most one thread stands aside, and no long
 //! work begins while it does.
 
+mod idle_cores;
 mod worker;
 
 use super::budget::CallBudget;
@@ -69,6 +71,8 @@ struct State {
     passed_over: PerClass<u32>,
     /// Long work that has begun and gave its worker away.
     aside: Option<Aside>,
+    /// Cores of idle workers that help others.
+    lent: usize,
     /// Typical time that a permit is held: a moving average, in seconds.
     typical: PerClass<f64>,
     arrivals: u64,
@@ -143,7 +147,7 @@ impl Admission {
         };
         self.shared.metrics.stage("queue", queued_at.elapsed());
         let worker = Worker::new(permit, budget.clone(), Handle::current());
-        let inner = Budget { give_way: worker.give_way(), ..budget.for_compiler() };
+        let inner = Budget { give_way: worker.give_way(), cores: worker.cores(&self.shared), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
         let thread = tokio::task::spawn_blocking(move || {
@@ -273,8 +277,7 @@ impl SharedAdmission {
 impl State {
     /// Who gets the next free worker, if there is a free worker and somebody who may have it.
     fn next(&self, workers: usize) -> Option<Next> {
-        let busy: usize = CallClass::ALL.iter().map(|class| self.working.of(*class)).sum();
-        if busy >= workers {
+        if self.busy() >= workers {
             return None;
         }
         if let Some(aside) = &self.aside {
@@ -282,6 +285,10 @@ impl State {
             return Some(short.map_or(Next::Aside, Next::Waiting));
         }
         self.first(|class| self.has_room(class, workers)).map(Next::Waiting)
+    }
+
+    fn busy(&self) -> usize {
+        CallClass::ALL.iter().map(|class| self.working.of(*class)).sum()
     }
 
     /// The class, of those that `may` have a worker, whose first waiting call is next.

@@ -1,5 +1,6 @@
 //! The order in which calls get workers, and when workers and tickets are free again.
 
+use super::idle_cores::HELPER;
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, mpsc};
@@ -239,4 +240,96 @@ async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
     }
     assert_eq!(admission.working(), PerClass::default());
     admission.run(CallClass::Submit, &patient(), |_| Ok(())).await.unwrap();
+}
+
+fn is_helper() -> bool {
+    std::thread::current().name() == Some(HELPER)
+}
+
+/// Runs a resize whose `work` is shared with idle cores.
+fn shared_resize(
+    admission: &Admission,
+    work: impl Fn(&dyn Fn() -> bool) + Send + Sync + 'static,
+) -> tokio::task::JoinHandle<Result<(), Failure>> {
+    let admission = admission.clone();
+    let share = move |budget: &Budget| {
+        budget.cores.as_ref().unwrap().share(&work);
+        Ok(())
+    };
+    tokio::spawn(async move { admission.run(CallClass::Resize, &patient(), share).await })
+}
+
+#[tokio::test]
+async fn a_resize_has_the_cores_of_all_idle_workers() {
+    for workers in [1, 2, 4] {
+        let admission = admission(workers, 100);
+        // Nobody comes through before so many threads are there.
+        let all = Arc::new(Barrier::new(workers));
+        shared_resize(&admission, move |_| {
+            all.wait();
+        })
+        .await
+        .unwrap()
+        .unwrap();
+        assert_eq!(admission.shared.lock().lent, 0);
+        assert_eq!(admission.working(), PerClass::default());
+    }
+}
+
+#[tokio::test]
+async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
+    let admission = admission(2, 100);
+    let (began, begins) = mpsc::channel();
+    let left = Arc::new(AtomicBool::new(false));
+    // The helper leaves when somebody comes. The caller waits for that, and may always go on.
+    let first = {
+        let left = Arc::clone(&left);
+        shared_resize(&admission, move |may_go_on| {
+            if is_helper() {
+                began.send(()).unwrap();
+                while may_go_on() {}
+                left.store(true, Ordering::Release);
+            } else {
+                while !left.load(Ordering::Acquire) {
+                    assert!(may_go_on());
+                }
+            }
+        })
+    };
+    tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
+    assert_eq!((admission.working().resize, admission.shared.lock().lent), (1, 1));
+    assert!(!left.load(Ordering::Acquire));
+    // Who comes does not wait for the helper.
+    let (_, granted) = admission.shared.queue(CallClass::Submit);
+    assert_eq!(admission.working(), PerClass { resize: 1, submit: 1, ..PerClass::default() });
+    first.await.unwrap().unwrap();
+    assert_eq!(admission.shared.lock().lent, 0);
+    // There is nothing to lend while it works.
+    shared_resize(&admission, |_| assert!(!is_helper())).await.unwrap().unwrap();
+    drop(granted);
+    assert_eq!(admission.working(), PerClass::default());
+}
+
+#[tokio::test]
+async fn only_resizes_have_help_and_only_long_work_makes_way() {
+    let admission = admission(4, 100);
+    for (class, cores, give_way) in [
+        (CallClass::Resize, true, false),
+        (CallClass::Render, false, false),
+        (CallClass::Submit, false, true),
+        (CallClass::DryRun, false, true),
+    ] {
+        let budget = patient();
+        let found = admission.run(class, &budget, |budget| Ok((budget.cores.is_some(), budget.give_way.is_some())));
+        assert_eq!(found.await.unwrap(), (cores, give_way), "{class:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_helper_that_panics_costs_its_request() {
+    let admission = admission(2, 100);
+    let failed = shared_resize(&admission, |_| assert!(!is_helper(), "a defect")).await.unwrap();
+    assert!(matches!(failed, Err(Failure::Defect(_))), "{failed:?}");
+    assert_eq!(admission.shared.lock().lent, 0);
+    shared_resize(&admission, |_| {}).await.unwrap().unwrap();
 }

@@ -10,13 +10,14 @@
 //! Invariants: who stands aside has no worker, and keeps its ticket, its memory and its deadline. If nobody wants its
 //! result any more it goes on without a worker, to its end, which is near.
 
+use super::idle_cores::IdleCores;
 use super::{Aside, SharedAdmission};
 use crate::server::budget::CallBudget;
 use crate::server::class::CallClass;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use streams_compiler::budget::GiveWay;
+use streams_compiler::budget::{Cores, GiveWay};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -101,6 +102,11 @@ impl Worker {
     /// For the budget of its work, if that is to make way.
     pub(super) fn give_way(&self) -> Option<Arc<dyn GiveWay>> {
         self.class.is_long().then(|| Arc::<Turn>::clone(&self.turn) as Arc<dyn GiveWay>)
+    }
+
+    /// For the budget of its work, if that is to have the help of others.
+    pub(super) fn cores(&self, shared: &Arc<SharedAdmission>) -> Option<Arc<dyn Cores>> {
+        (self.class == CallClass::Resize).then(|| Arc::new(IdleCores::new(shared)) as Arc<dyn Cores>)
     }
 }
 

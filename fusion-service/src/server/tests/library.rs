@@ -5,6 +5,7 @@ use crate::server::library::Library;
 use std::collections::BTreeMap;
 use streams_compiler::error::code;
 use streams_compiler::plan::COMPILER;
+use streams_test_support::application::Sketch;
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -98,6 +99,31 @@ async fn an_application_is_submitted_resized_and_rendered_by_any_replica() {
         assert_eq!(i64::from(region.width), widths[0].1);
         layout = plan.layout;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_cores_change_no_byte() {
+    let sketch = Sketch::row(&["S", "P", "Q", "T"]).parallel("P", 300).parallel("Q", 20);
+    let mut answers = Vec::new();
+    for workers in [1, 2, 4] {
+        let settings = Settings { workers: count(workers), ..settings() };
+        let replica = start(&settings, Library, Arc::default()).await;
+        let mut client = replica.client().await;
+        let compilation = compilation("sketch", &sketch.adl());
+        let request = pb::SubmitRequest { compilation: Some(compilation.clone()) };
+        let plan = soon(client.submit(request)).await.unwrap().into_inner().plan.unwrap();
+        replica.idle().await;
+        let request = resize(&compilation, &plan.layout, &[("P", 301)]);
+        let resized = soon(client.resize(request)).await.unwrap().into_inner();
+        let texts = check_texts(&mut client, &compilation, resized.plan.as_ref().unwrap()).await;
+        answers.push((resized, texts));
+        let (_, metrics) = replica.page("/metrics").await;
+        let lent = format!("fusion_lent_cores_total {}", workers - 1);
+        assert!(metrics.lines().any(|line| line == lent), "no '{lent}' in\n{metrics}");
+    }
+    assert!(answers.windows(2).all(|pair| pair[0] == pair[1]));
+    let restarted = fates(answers[0].0.plan.as_ref().unwrap())[&pb::Fate::Restarted];
+    assert!(restarted > 300, "{restarted}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

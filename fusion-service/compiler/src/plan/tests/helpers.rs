@@ -2,34 +2,42 @@
 
 use super::super::{Compiled, FusionOption, InUse, Policy, Request, resize, submit};
 use super::{request, source, submitted, texts};
-use crate::budget::{Budget, Cores, Limits};
+use crate::budget::{Budget, Cores, Limits, SharedWork};
 use crate::error::{Error, Stage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use streams_test_support::application::Sketch;
 
-/// Always has so many idle cores.
+/// Always has so many idle cores, and takes each of them back after so many pieces of work.
 #[derive(Debug)]
 struct Threads {
     count: usize,
+    pieces: usize,
     asked: AtomicUsize,
 }
 
 impl Cores for Threads {
-    fn share(&self, work: &(dyn Fn() + Sync)) {
+    fn share(&self, work: &SharedWork<'_>) {
         self.asked.fetch_add(1, Ordering::Relaxed);
         thread::scope(|scope| {
             for _ in 0..self.count {
-                scope.spawn(work);
+                scope.spawn(|| {
+                    let done = AtomicUsize::new(0);
+                    work(&|| done.fetch_add(1, Ordering::Relaxed) < self.pieces);
+                });
             }
-            work();
+            work(&|| true);
         });
     }
 }
 
 fn helped(count: usize, limits: Limits) -> (Budget, Arc<Threads>) {
-    let threads = Arc::new(Threads { count, asked: AtomicUsize::new(0) });
+    interrupted(count, usize::MAX, limits)
+}
+
+fn interrupted(count: usize, pieces: usize, limits: Limits) -> (Budget, Arc<Threads>) {
+    let threads = Arc::new(Threads { count, pieces, asked: AtomicUsize::new(0) });
     (Budget { cores: Some(Arc::<Threads>::clone(&threads)), ..Budget::with_limits(limits) }, threads)
 }
 
@@ -46,12 +54,12 @@ fn plans_and_texts_are_the_same_with_any_number_of_helpers() {
     for fusion in [FusionOption::Legacy, FusionOption::Manual(10)] {
         let job = submitted(&sketch(), fusion.clone());
         let expected = wider(&job, &Budget::default()).unwrap();
-        for count in [0, 1, 3, 16] {
-            let (budget, threads) = helped(count, Limits::default());
+        for (count, pieces) in [(0, 0), (1, 0), (1, 1), (3, 2), (1, usize::MAX), (3, usize::MAX), (16, usize::MAX)] {
+            let (budget, threads) = interrupted(count, pieces, Limits::default());
             let again = submit(&source(&sketch()), &request(fusion.clone()), &budget).unwrap();
             assert_eq!(again.plan(), job.plan());
             let found = wider(&job, &budget).unwrap();
-            assert_eq!(found.plan(), expected.plan(), "{fusion:?}, {count} helpers");
+            assert_eq!(found.plan(), expected.plan(), "{fusion:?}, {count} helpers, {pieces} pieces");
             assert_eq!(found.layout().to_bytes(), expected.layout().to_bytes());
             assert!(threads.asked.load(Ordering::Relaxed) >= 2, "nobody was asked for help");
             assert_eq!(texts(&found), texts(&expected));
