@@ -354,8 +354,8 @@ impl ObservedPe {
         }
     }
 
-    /// Its pod, which runs, is replaced whatever the job writes now. What others have changed is restored before it has an
-    /// effect.
+    /// Its pod, which runs, is replaced whatever the job writes now. What others have changed is restored before it has
+    /// an effect.
     pub(crate) fn is_going(&self) -> bool {
         self.runs_another_text && !self.is_stopped && self.object.drift.is_none()
     }

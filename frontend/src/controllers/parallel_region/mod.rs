@@ -139,8 +139,8 @@ fn left(region: &ParallelRegion, is_crowded: bool, now: Timestamp) -> Duration {
     most.saturating_sub(age).min(UNSAID)
 }
 
-/// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width as
-/// it is.
+/// How long a region says nothing yet of a generation that restarts PEs, perhaps of its channels, and leaves its width
+/// as it is.
 fn left_of_others(before: &ParallelRegionStatus, after: &ParallelRegionStatus, job: &Job, now: Timestamp) -> Duration {
     let rollout = job.status.as_ref().and_then(|status| status.rollout.as_ref());
     let rollout =

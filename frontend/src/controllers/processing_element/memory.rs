@@ -21,8 +21,8 @@ use streams_kubernetes::watch::{Departure, Watch};
 const UNCLAIMED: u64 = 10_000;
 /// How long they are: by then the mirror has caught up.
 const UNCLAIMED_FOR: Duration = Duration::from_secs(600);
-/// How long a deletion counts while the mirror shows that the pod stays: one that takes longer is deleted once more when
-/// its PE is looked at.
+/// How long a deletion counts while the mirror shows that the pod stays. One that takes longer is deleted once more
+/// when its PE is looked at.
 const DELETION_COUNTS: Duration = Duration::from_secs(30);
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
@@ -225,8 +225,8 @@ impl DeletedPods {
         deleted
     }
 
-    /// Those that are still to be deleted, of all pods that are seen to stay although they should not. Nothing is kept of
-    /// others.
+    /// Those that are still to be deleted, of all pods that are seen to stay although they should not. Nothing is kept
+    /// of others.
     pub(crate) fn not_going<'a>(
         &self,
         pe: &Key,
