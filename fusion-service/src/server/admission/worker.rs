@@ -1,9 +1,10 @@
 //! A worker while it works on a call, and how it makes way for what is more urgent (rule service-8).
 //!
 //! Long work asks at its check points whether something short waits for the only worker. It gives the worker away then,
-//! and its thread stands aside until it gets it back: when nothing short waits any more, or [`PATIENCE`](super::PATIENCE)
-//! calls have passed it. Afterwards it keeps the worker for at least as long as it stood aside. So it gets half of the
-//! worker, however many others come, and they wait no longer for it than it has just waited for them.
+//! and its thread stands aside until it gets it back: when nothing short waits any more, or as many calls as
+//! [`PATIENCE`](super::PATIENCE) says have passed it. Afterwards it keeps the worker for at least as long as it stood
+//! aside. So it gets half of the worker, however many others come, and they wait no longer for it than it has just
+//! waited for them.
 //!
 //! Knows: the state of admission, time. Must not know: what the work is.
 //!
