@@ -191,8 +191,8 @@ fn default_validity() -> u32 {
         .message("width must not be less than minWidth").field_path(".width"),
     validation = Rule::new("!has(self.maxWidth) || !has(self.width) || self.width <= self.maxWidth")
         .message("width must not be greater than maxWidth").field_path(".width"),
-    validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth) || has(self.channelCount)")
-        .message("set a width, bounds or channelCount").reason(Reason::FieldValueRequired)
+    validation = Rule::new("has(self.width) || has(self.minWidth) || has(self.maxWidth) || has(self.channelCount) || has(self.coolDownSeconds)")
+        .message("set a width, bounds, coolDownSeconds or channelCount").reason(Reason::FieldValueRequired)
 )]
 pub struct InitialWidth {
     /// Logical name of the region's operator, or a pattern in which `*` stands for any text, e.g. `*.Region1`.
@@ -215,6 +215,11 @@ pub struct InitialWidth {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_width: Option<u32>,
+    /// How long the width stays after it has changed, whoever wants another one; up to a day. Not set: it may change at
+    /// once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 86_400))]
+    pub cool_down_seconds: Option<u32>,
     /// Whether operators of the region ask how many channels it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_count: Option<ChannelCount>,

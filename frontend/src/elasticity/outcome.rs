@@ -43,6 +43,11 @@ pub fn assess(request: &Resize, wait_for: WaitFor, job: &JobStatus) -> ResizeOut
                 ResizeOutcome::Done { generation: Some(planned), changes: None }
             }
             Some(planned) => ResizeOutcome::Waiting(format!("generation {planned} to be committed")),
+            // It says what it waits for itself.
+            None if status.reason.is_some() => {
+                let why = status.message.as_deref().unwrap_or_default();
+                ResizeOutcome::Waiting(format!("{} to be compiled and committed: {why}", widths(request)))
+            }
             None => ResizeOutcome::Waiting(format!("{} to be compiled and committed", widths(request))),
         };
     };

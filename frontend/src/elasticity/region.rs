@@ -5,6 +5,7 @@
 
 use super::ready::ReadyWidths;
 use super::times;
+use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::widths::bounds;
 use std::sync::Arc;
 use streams_api::parallel_region::WIDTH_MAX;
@@ -58,6 +59,8 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready
     let status = object.status.clone().unwrap_or_default();
     let applied = job.map_or(status.width, |job| applied_width(job, name));
     let bounds = job.and_then(|job| bounds(&job.spec, name));
+    let cool_down =
+        job.and_then(|job| CoolDown::of(&job.spec, job.status.as_ref()?, object)).map(|cool_down| cool_down.until);
     let job = job.and_then(|job| job.status.as_ref());
     let finished = job.and_then(|j| j.rollout.as_ref()).is_some_and(|r| r.finished_at.is_some());
     let known = status.generation.filter(|_| status.width == applied);
@@ -82,6 +85,8 @@ pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready
         fixed: committed.is_some_and(|committed| committed.touches_consistent_region),
         ready_width: applied.and_then(|_| ready.get(name)),
         last_resize: last.map(last_resize),
+        cool_down_seconds: bounds.and_then(|bounds| bounds.cool_down_seconds).unwrap_or_default(),
+        cools_until: cool_down.map(times::timestamp),
     }
 }
 
@@ -207,6 +212,12 @@ mod tests {
             let last = shown.last_resize.unwrap();
             assert_eq!((last.generation, last.from_width, last.to_width), (4, 2, 10));
             assert_eq!(last.duration, Some(prost_types::Duration { seconds: 1, nanos: 250_000_000 }));
+            assert_eq!((shown.cool_down_seconds, shown.cools_until), (0, None));
+            let cool_down_seconds = Some(60);
+            job.spec.parallel_regions = vec![InitialWidth { cool_down_seconds, ..entry("R", None, None) }];
+            let shown = region(&object, Some(&job), &Wanted::default(), &ready);
+            assert_eq!(shown.cool_down_seconds, 60);
+            assert_eq!(shown.cools_until.map(|until| until.seconds), Some(60));
         }
     }
 

@@ -5,11 +5,13 @@
 
 use super::snapshot::Snapshot;
 use crate::sample::Widths;
+use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use streams_api::{
     ConsistentRegion, Export, HostPool, Import, Job, JobStatus, ParallelRegion, PePhase, ProcessingElement, condition,
     names,
@@ -17,6 +19,8 @@ use streams_api::{
 
 /// Key of the ConfigMap of a PE: its text.
 pub const AADL: &str = "aadl.xml";
+/// The same of a text that is large.
+const AADL_COMPRESSED: &str = "aadl.xml.gz";
 
 /// The objects of a job.
 #[derive(Debug, Clone, Default)]
@@ -202,8 +206,7 @@ impl Inventory {
             let Some(map) = self.config_maps.iter().find(|map| map.name_any() == pe.spec.config_map.name) else {
                 continue;
             };
-            let text = map.data.as_ref().and_then(|data| data.get(AADL));
-            let digest = text.map(|text| hex::encode(Sha256::digest(text)));
+            let digest = text(map).map(|text| hex::encode(Sha256::digest(text)));
             if digest.as_ref() != Some(&pe.spec.content_id) {
                 problems.push(format!("{what}: its text has digest {digest:?} instead of {}", pe.spec.content_id));
             }
@@ -236,6 +239,17 @@ impl Inventory {
             }
         }
     }
+}
+
+/// The text that a ConfigMap has, compressed or not (rule job-11).
+fn text(map: &ConfigMap) -> Option<Vec<u8>> {
+    if let Some(text) = map.data.as_ref().and_then(|data| data.get(AADL)) {
+        return Some(text.clone().into_bytes());
+    }
+    let compressed = map.binary_data.as_ref()?.get(AADL_COMPRESSED)?;
+    let mut text = Vec::new();
+    GzDecoder::new(compressed.0.as_slice()).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 /// What a status says of a job that has not come to rest with these widths. In words; empty if it has.

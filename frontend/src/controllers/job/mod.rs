@@ -77,6 +77,7 @@ pub(crate) mod children;
 pub(crate) mod chunks;
 pub(crate) mod compilation;
 pub(crate) mod controller;
+pub(crate) mod cool_down;
 pub(crate) mod decide;
 pub(crate) mod describe;
 pub(crate) mod desired;

@@ -1,5 +1,6 @@
 //! The status of a region (rule elasticity-4). Pure.
 
+use crate::controllers::job::cool_down::{COOLING_DOWN, CoolDown};
 use crate::controllers::job::widths::{CONSISTENT_REGION, CurrentRegion, refuse};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{
@@ -60,7 +61,8 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
         message: refused.message,
     });
     status.rejected = refused.or_else(|| rejected(&of_job, name, desired, applied));
-    conditions(&mut status, &of_job, desired, applied, object_generation, now);
+    let cool_down = CoolDown::of(&job.spec, &of_job, region).filter(|cool_down| now < cool_down.until);
+    conditions(&mut status, &of_job, (desired, applied), cool_down.as_ref(), object_generation, now);
     status
 }
 
@@ -80,8 +82,8 @@ fn rejected(job: &JobStatus, name: &str, desired: u32, applied: Option<u32>) -> 
 fn conditions(
     status: &mut ParallelRegionStatus,
     job: &JobStatus,
-    desired: u32,
-    applied: Option<u32>,
+    (desired, applied): (u32, Option<u32>),
+    cool_down: Option<&CoolDown>,
     generation: Option<i64>,
     now: Timestamp,
 ) {
@@ -98,6 +100,9 @@ fn conditions(
         }
         (Some(rejected), _) => (false, "Rejected", rejected.message.clone()),
         (None, None) => (false, "Submitting", "the job is not submitted yet".to_owned()),
+        (None, Some(_)) if !in_force && cool_down.is_some() => {
+            (false, COOLING_DOWN, cool_down.map_or_else(String::new, CoolDown::message))
+        }
         (None, Some(applied)) if !in_force => {
             (false, "Resizing", format!("width {desired} is wanted, {applied} is in force"))
         }

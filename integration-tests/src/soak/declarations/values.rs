@@ -260,6 +260,14 @@ fn regions(last: &str) -> Values {
                 (list(json!({"name": "Cleen", "minWidth": 2})), "Cleen"),
             ],
         ),
+        "coolDownSeconds" => values(
+            json!({}),
+            [list(json!({"name": "Clean", "coolDownSeconds": 5})), list(json!({"name": "*", "coolDownSeconds": 0}))],
+            [
+                (list(json!({"name": "Clean", "coolDownSeconds": 86_401})), "coolDownSeconds"),
+                (list(json!({"name": "Cleen", "coolDownSeconds": 5})), "Cleen"),
+            ],
+        ),
         "channelCount" => values(
             json!({}),
             [

@@ -47,6 +47,51 @@ async fn bounded(it: &Fixture, region: &str, most: u32) -> Result<ObservedJob> {
 }
 
 #[tokio::test]
+async fn a_width_that_has_just_changed_stays_for_a_while_and_others_do_not() -> Result<()> {
+    const COOL_DOWN: u32 = 8;
+    with_system("cool-down", async |it| {
+        let mut sample = it.sample(JOB);
+        let cool_down =
+            InitialWidth { name: Some(CLEAN.to_owned()), cool_down_seconds: Some(COOL_DOWN), ..Default::default() };
+        sample.spec.parallel_regions = vec![cool_down];
+        let job = ObservedJob::create(&it.client, &sample).await?;
+        job.settled(Widths::default(), WITHIN).await?;
+        let changed_at = || async {
+            let status = job.region(CLEAN).await?.status.context("no status")?;
+            let last = status.last_resize.context("its width has not changed")?;
+            anyhow::Ok((last.to, last.committed_at.context("no time")?.0))
+        };
+        create(&job, "first", spec(&job, &[(CLEAN, 3)])).await?;
+        comes_to(&job, "first", ResizePhase::Written).await?;
+        create(&job, "second", spec(&job, &[(CLEAN, 4)])).await?;
+        create(&job, "other", spec(&job, &[(SCORE, 3)])).await?;
+        let (_, first) = eventually("the region says when its width changed", WITHIN, changed_at).await?;
+        comes_to(&job, "other", ResizePhase::Written).await?;
+        eventually("the region says what it waits for, or does not any more", WITHIN, || async {
+            let request = job.api::<Resize>().get("second").await?.status.context("no status")?;
+            let waits = request.reason.as_deref() == Some("CoolingDown");
+            ensure!(waits || request.phase >= Some(ResizePhase::Planned), "{request:?}");
+            Ok(())
+        })
+        .await?;
+        comes_to(&job, "second", ResizePhase::RolledOut).await?;
+        let (_, second) = eventually("the width changed again", WITHIN, || async {
+            let changed = changed_at().await?;
+            ensure!(changed.0 == 4, "{changed:?}");
+            Ok(changed)
+        })
+        .await?;
+        let stayed = second.duration_since(first).as_secs();
+        ensure!(stayed >= i64::from(COOL_DOWN) - 1, "the width stayed for {stayed} s");
+        let other = job.api::<Resize>().get("other").await?.status.context("no status")?;
+        let second = job.api::<Resize>().get("second").await?.status.context("no status")?;
+        ensure!(other.generation < second.generation, "{other:?} {second:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn a_request_made_by_hand_is_rolled_out_and_says_what_it_did() -> Result<()> {
     with_system("requests", async |it| {
         let job = it.submitted().await?;

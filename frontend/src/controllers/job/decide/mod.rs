@@ -401,6 +401,9 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
     if requests.has_new {
         draft.act(JobAction::Admit);
     }
+    if let Some(end) = requests.cools_until {
+        draft.wake(end);
+    }
     for (name, status) in &requests.to_tell {
         if let Some(at) = observed.proposed_at.filter(|_| status.phase == Some(ResizePhase::Planned)) {
             let end = after(at, SOON);

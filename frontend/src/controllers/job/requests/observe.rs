@@ -1,5 +1,6 @@
 //! What one look at a job finds about wishes: pure, from the regions, the requests and the status of the job.
 
+use super::super::cool_down::{COOLING_DOWN, CoolDown};
 use super::super::tasks::Failure;
 use super::super::widths::{RefusedWidth, Widths};
 use super::admission::{admit_all, ended, refused};
@@ -34,8 +35,10 @@ pub(crate) struct Requests {
     pub(crate) last_number: u64,
     /// A request that the proposal has was withdrawn.
     pub(crate) withdraws_proposal: bool,
-    /// Somebody waits for a request.
+    /// Somebody waits for a request that does not wait for a cool-down.
     pub(crate) is_waited_for: bool,
+    /// When the first cool-down ends that something waits for.
+    pub(crate) cools_until: Option<Timestamp>,
     /// Open requests: numbers and widths.
     open: BTreeMap<u64, BTreeMap<String, u32>>,
     /// Requests that do not say yet that they are committed.
@@ -57,6 +60,12 @@ impl Requests {
         let has =
             |wanted: &BTreeMap<String, u32>| wanted.iter().all(|(region, width)| widths.get(region) == Some(width));
         self.open.iter().filter(|(_, wanted)| has(wanted)).map(|(number, _)| *number).collect()
+    }
+
+    /// Something waits for the end of this cool-down.
+    fn wait_for(&mut self, cool_down: &CoolDown) {
+        let until = cool_down.until;
+        self.cools_until = Some(self.cools_until.map_or(until, |earlier| earlier.min(until)));
     }
 
     /// Whether the request with this number does not say yet that it is committed.
@@ -82,22 +91,41 @@ pub(crate) fn look(
         .keys()
         .map(|region| (region.clone(), applied.get(region).copied().unwrap_or(widths.desired[region])))
         .collect();
+    let in_the_way = |wanted: &BTreeMap<String, u32>| {
+        CoolDown::in_the_way(spec, of.status, |name| of.region(name), &applied, wanted, now)
+    };
     let mut wishes = edits(of, widths, &applied, &found.keys);
+    wishes.retain(|wish| match in_the_way(&wish.widths) {
+        Some(cool_down) => {
+            found.wait_for(&cool_down);
+            false
+        }
+        None => true,
+    });
     let mut requested = BTreeMap::new();
     for request in of.requests.iter().copied() {
         let number = request.status.as_ref().and_then(|status| status.number);
         found.last_number = found.last_number.max(number.unwrap_or_default());
         let standing = of.standing(request);
-        found.is_waited_for |= !matches!(standing, Standing::Over);
+        let mut waits = !matches!(standing, Standing::Over);
         found.has_new |= standing == Standing::New;
         let mut status = of.status_of(request);
         if let (Standing::Open | Standing::Proposed, Some(number)) = (&standing, number) {
             found.withdraws_proposal |= standing == Standing::Proposed && request.is_withdrawn();
-            match refused_now(spec, of, request).filter(|_| standing == Standing::Open) {
-                Some((reason, message)) => status = ended(status, ResizePhase::Refused, reason, &message, now),
-                None => drop(requested.insert(number, wish(request, number))),
+            let is_open = standing == Standing::Open;
+            let wish = wish(request, number);
+            let cool_down = in_the_way(&wish.widths).filter(|_| is_open);
+            match (refused_now(spec, of, request).filter(|_| is_open), cool_down) {
+                (Some((reason, message)), _) => status = ended(status, ResizePhase::Refused, reason, &message, now),
+                (None, Some(cool_down)) => {
+                    found.wait_for(&cool_down);
+                    (status.reason, status.message) = (Some(COOLING_DOWN.to_owned()), Some(cool_down.message()));
+                    waits = false;
+                }
+                (None, None) => drop(requested.insert(number, wish)),
             }
         }
+        found.is_waited_for |= waits;
         if matches!(standing, Standing::InForce(..)) && request.phase() < ResizePhase::Written {
             found.untold.extend(number);
         }
@@ -111,7 +139,9 @@ pub(crate) fn look(
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
     found.to_write = of.widths_to_write();
-    let expected = if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
+    let mut expected =
+        if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
+    expected.retain(|wish| in_the_way(&wish.widths).is_none());
     let with_expected = (!expected.is_empty()).then(|| {
         let all: Vec<Wish> = wishes.iter().cloned().chain(expected).collect();
         search(&applied, &all, verdicts)

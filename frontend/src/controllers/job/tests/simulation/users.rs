@@ -267,6 +267,19 @@ impl JobSimulation {
         self.server.delete::<K>(&sibling(name), &DeleteParams::foreground());
     }
 
+    /// The region controller: regions say when their widths changed.
+    pub(in super::super) fn describe_regions(&self) {
+        let of_job = self.status();
+        for region in self.server.list::<ParallelRegion>() {
+            let applied = of_job.applied_widths.iter().find(|applied| applied.region == region.spec.name);
+            let applied = applied.map(|applied| applied.width);
+            self.server.edit(&Key::of(&region), |region: &mut ParallelRegion| {
+                let status = region.status.get_or_insert_default();
+                (status.last_resize, status.width) = (status.last_resize_by(&of_job, applied), applied);
+            });
+        }
+    }
+
     /// The PE controller: PEs of committed generations are started when they have to run something else. Says whether
     /// there were any.
     pub(in super::super) fn run_pods(&self) -> bool {
