@@ -45,7 +45,7 @@ async fn contradictions_and_impossible_values_are_refused_at_the_door() -> Resul
         ("j", with("parallelRegions", json!([{"name": "R", "width": 10_001}])), "spec.parallelRegions[0].width"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 2, "maxWidth": 1}])), "maxWidth"),
         ("j", with("parallelRegions", json!([{"name": "R", "channelCount": "Sometimes"}])), "channelCount"),
-        ("j", with("parallelRegions", json!([{"name": "R"}])), "set a width, bounds or channelCount"),
+        ("j", with("parallelRegions", json!([{"name": "R"}])), "set a width, bounds, coolDownSeconds or channelCount"),
         ("j", with("parallelRegions", json!([{"name": "R", "width": 1}, {"alias": "R", "width": 2}])), "named once"),
         ("j", with("rollout", json!({"maxUnavailable": 0})), "from 1, or a percentage"),
         ("j", with("rollout", json!({"maxUnavailable": "0%"})), "from 1, or a percentage"),
