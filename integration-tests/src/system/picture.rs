@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use streams_api::names;
 
 /// Keys whose values say nothing about what a user asked for, wherever they stand.
-const VOLATILE: [&str; 26] = [
+const VOLATILE: [&str; 27] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -31,6 +31,8 @@ const VOLATILE: [&str; 26] = [
     names::ANNOTATION_START_HASH,
     names::ANNOTATION_POD_TEMPLATE_HASH,
     names::ANNOTATION_REQUESTED_WIDTHS,
+    // Has the number of a request, and one is left out where the API server did not take an admission.
+    names::ANNOTATION_WIDTH_OF_RESIZE,
     "kubectl.kubernetes.io/last-applied-configuration",
     "deletionTimestamp",
     "deletionGracePeriodSeconds",

@@ -19,7 +19,7 @@
 //! | [`drift`], [`restorations`] | pure: what others changed of the objects; how often it is restored |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
-//! | [`widths`] | pure: desired and refused widths |
+//! | [`widths`], [`cool_down`] | pure: desired and refused widths; until when a width stays |
 //! | [`requests`] | requests to resize: who wants what, what comes next, what becomes of it |
 //! | [`regions`] | pure: what the status says of regions |
 //! | [`resources`] | pure: shares of job-wide resources |

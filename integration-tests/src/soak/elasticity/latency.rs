@@ -2,13 +2,15 @@
 
 use super::background::submissions;
 use super::bare::Writes;
-use super::{ElasticityOptions, Shape};
+use super::{ElasticityOptions, Lane, Shape};
 use crate::sample::CLEAN;
 use crate::soak::figures::Durations;
 use crate::system::System;
 use crate::system::job::ObservedJob;
 use anyhow::{Context as _, Result};
+use kube::api::{Api, DeleteParams, ListParams};
 use std::time::{Duration, Instant};
+use streams_api::Job;
 use streams_control_plane::ControlPlane;
 use streams_control_plane::progress::Progress;
 use streams_proto::elasticity::v1::elasticity_service_client::ElasticityServiceClient;
@@ -34,9 +36,7 @@ pub(super) async fn measure(
     control_plane: &ControlPlane,
     system: System,
     options: &ElasticityOptions,
-    shape: Shape,
-    times: usize,
-    background: (usize, usize),
+    Lane { shape, times, background }: Lane,
 ) -> Result<Latency> {
     let client = control_plane.client().await?;
     let namespace = control_plane.namespace("latency").await?;
@@ -93,6 +93,10 @@ pub(super) async fn measure(
     for _ in 0..times.min(20) {
         let namespace = control_plane.namespace("bare").await?;
         durations.add(writes.write(&client, &namespace).await?);
+        // The next frontend has nothing to do with its job.
+        Api::<Job>::namespaced(client.clone(), &namespace)
+            .delete_collection(&DeleteParams::background(), &ListParams::default())
+            .await?;
     }
     progress.done();
     latency.bare = Some((writes.count(), durations));

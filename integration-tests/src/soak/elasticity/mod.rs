@@ -78,11 +78,8 @@ pub async fn run(
     let mut outcome = ElasticityOutcome { commit, ..ElasticityOutcome::default() };
     let everything = async {
         let run = Run { supervisor, programs: &programs, control_plane: &control_plane, options };
-        for (shape, times, background) in options.latencies() {
-            match run.latency(shape, times, background).await {
-                Ok(latency) => outcome.latencies.push(latency),
-                Err(error) => outcome.failures.push(format!("requests to a job of width {}: {error:#}", shape.clean)),
-            }
+        for latency in options.latencies() {
+            run.one_after_the_other(latency, &mut outcome).await;
         }
         if options.jobs > 0 {
             match run.flood().await {
@@ -92,6 +89,10 @@ pub async fn run(
                 }
                 Err(error) => outcome.failures.push(format!("many jobs: {error:#}")),
             }
+        }
+        // Last: it leaves much behind.
+        if let Some(large) = options.large() {
+            run.one_after_the_other(large, &mut outcome).await;
         }
     };
     tokio::select! {
@@ -104,17 +105,28 @@ pub async fn run(
 }
 
 impl ElasticityOptions {
-    /// The jobs that are resized alone: shape, requests, and submissions beside them with operators of each.
-    fn latencies(&self) -> Vec<(Shape, usize, (usize, usize))> {
-        let sample = Shape::many(1, 1);
-        let mut all = vec![(sample, self.requests, (0, 0))];
-        if self.background.0 > 0 {
-            all.push((sample, self.requests, self.background));
-        }
-        all.push((Shape::large(self.large.0.max(6)), if self.large.0 > 0 { self.large.1 } else { 0 }, (0, 0)));
-        all.retain(|(_, times, _)| *times > 0);
-        all
+    /// How the sample job is resized.
+    fn latencies(&self) -> Vec<Lane> {
+        let (shape, times) = (Shape::many(1, 1), self.requests);
+        let backgrounds = [Some((0, 0)), Some(self.background).filter(|background| background.0 > 0)];
+        let lanes = backgrounds.into_iter().flatten().map(|background| Lane { shape, times, background });
+        lanes.filter(|lane| lane.times > 0).collect()
     }
+
+    /// How the large job is.
+    fn large(&self) -> Option<Lane> {
+        let (pes, times) = self.large;
+        (pes > 0 && times > 0).then(|| Lane { shape: Shape::large(pes.max(6)), times, background: (0, 0) })
+    }
+}
+
+/// Requests to one job, one after the other.
+#[derive(Clone, Copy)]
+struct Lane {
+    shape: Shape,
+    times: usize,
+    /// Submissions at a time beside it, and operators of each.
+    background: (usize, usize),
 }
 
 struct Run<'a> {
@@ -125,9 +137,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn latency(&self, shape: Shape, times: usize, background: (usize, usize)) -> Result<Latency> {
+    async fn one_after_the_other(&self, lane: Lane, outcome: &mut ElasticityOutcome) {
+        match self.latency(lane).await {
+            Ok(latency) => outcome.latencies.push(latency),
+            Err(error) => outcome.failures.push(format!("requests to a job of width {}: {error:#}", lane.shape.clean)),
+        }
+    }
+
+    async fn latency(&self, lane: Lane) -> Result<Latency> {
         let system = as_deployed(self.supervisor, self.programs, self.control_plane).await?;
-        latency::measure(self.control_plane, system, self.options, shape, times, background).await
+        latency::measure(self.control_plane, system, self.options, lane).await
     }
 
     async fn flood(&self) -> Result<Flooded> {

@@ -78,8 +78,8 @@ fn most_of_resize(restarted: u64, took: Duration) -> BTreeMap<(&'static str, &'s
         (("delete", "services"), 1),
         (("patch", "streamspes"), started),
         (("delete", "streamspes"), 1),
-        // Its width, once more if its status was written meanwhile.
-        (("patch", "streamsprs"), 2),
+        // Its width, once more each time its status is written meanwhile: that it is in force, that all run.
+        (("patch", "streamsprs"), 3),
         // That it rolls out, and that all run; of the others only if that takes long. Some meet another write.
         (("update", "streamsprs/status"), if took < Duration::from_secs(2) { 4 } else { 8 + 3 * told }),
         (("delete", "pods"), restarted),
