@@ -1,7 +1,7 @@
 //! The client side of the fusion service.
 //!
-//! * [`Client`] — `submit`, `resize`, `plan`, `render`: every call has a deadline and goes to another replica when one
-//!   fails.
+//! * [`Client`] — `submit`, `resize`, `plan`, `render`: every call has a deadline and goes to another replica when
+//!   one fails.
 //! * `tries` — one call, tried until a replica answers.
 //! * `replicas` — which replicas there are, and how they are.
 //! * `preference` — pure: which one a call goes to.

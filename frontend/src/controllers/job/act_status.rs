@@ -81,6 +81,7 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(again(wake))
     }
 
+    /// Of a name that is taken, people hear by what.
     fn name_what_is_in_the_way(&self, report: &mut Report) {
         let in_the_way = &self.observed.in_the_way;
         let taken = report.trouble.as_mut().filter(|trouble| trouble.reason == NAME_TAKEN && !in_the_way.is_empty());

@@ -146,9 +146,9 @@ fn left_of_others(before: &ParallelRegionStatus, after: &ParallelRegionStatus, j
     let rollout =
         rollout.filter(|rollout| rollout.finished_at.is_none() && after.generation != Some(rollout.generation));
     let Some(started) = rollout.and_then(|rollout| rollout.started_at.as_ref()) else { return Duration::ZERO };
-    let ready = |status: &ParallelRegionStatus| condition::get(&status.conditions, condition::READY).cloned();
-    let was_ready = ready(before).is_some_and(|ready| ready.status == "True");
-    let is_rolling_out = ready(after).is_some_and(|ready| ready.reason == status::ROLLING_OUT);
+    let was_ready = condition::is_true(&before.conditions, condition::READY);
+    let ready = condition::get(&after.conditions, condition::READY);
+    let is_rolling_out = ready.is_some_and(|ready| ready.reason == status::ROLLING_OUT);
     let is_same = before.width == after.width && before.selector == after.selector;
     if !(was_ready && is_rolling_out && is_same) {
         return Duration::ZERO;
