@@ -20,7 +20,8 @@ const PROGRAM: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     // kube says of every failed call what is said here as well, or is retried and worth nothing.
     log: "info,kube_client=off",
-    detailed: &["streams_frontend", "streams_kubernetes", "kube_client"],
+    // Calls have spans of their own, without those of kube.
+    detailed: &["streams_frontend", "streams_kubernetes"],
 };
 
 /// What `main` does: all of the program, with a client that is made like this.

@@ -3,7 +3,7 @@
 //! A generation is written before it is used: `proposal` is what is being written, `plan` what is committed
 //! (rule job-14). Phases: rule job-32.
 
-use super::resize::{CommittedResizes, RefusedEdit, ResizeChanges};
+use super::resize::{CommittedResizes, RefusedEdit, ResizeChanges, UnwrittenWidth};
 use super::schema;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
@@ -70,6 +70,16 @@ pub struct JobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub committed_resizes: Vec<CommittedResizes>,
+    /// Widths in force for requests to resize that the specs of their regions did not have yet when the last step was
+    /// recorded, of each region that of the newest request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub unwritten_widths: Vec<UnwrittenWidth>,
+    /// PEs of the committed generation that may run an older text than it has for them, because they do not ask for
+    /// what has changed; ascending. One that gets another pod has its newest text written first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4_096))]
+    pub older_texts: Vec<OlderTexts>,
     /// Figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<Statistics>,
@@ -236,6 +246,19 @@ pub struct IdRange {
     pub last: u64,
 }
 
+/// PEs with ids that follow each other, which may run an older text than they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OlderTexts {
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+    /// The generation that changed their texts last.
+    #[serde(default)]
+    pub generation: u64,
+}
+
 /// How operators were grouped into PEs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -303,10 +326,33 @@ pub struct Rollout {
     /// When the generation was committed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<MicroTime>,
+    /// When an older generation was committed that had not been rolled out yet when a newer one was: the oldest since
+    /// when no roll-out has finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished_since: Option<MicroTime>,
+    /// PEs that are to be removed, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub removals: Vec<Removal>,
     /// When every PE ran, but for those that have completed or stay down, and other PEs, Services and ConfigMaps of the
     /// job were gone. Pods of removed PEs may have ended later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<MicroTime>,
+}
+
+/// PEs with ids that follow each other, which a generation does not have any more. Ids that the committed generation
+/// has, and those of PEs that are gone, may be between them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+    /// The first generation that does not have them.
+    pub generation: u64,
+    /// When that was committed.
+    pub since: MicroTime,
 }
 
 /// Widths that were refused.

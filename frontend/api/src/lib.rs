@@ -74,8 +74,8 @@ pub use host_pool::{HostPool, HostPoolSpec, HostPoolStatus, MembershipMode};
 pub use import::{Import, ImportSpec, ImportStatus, ImportedStreams, NameBasedImport, PropertyBasedImport};
 pub use job::{ChannelCount, InitialWidth, Job, JobSpec};
 pub use job_status::{
-    AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, ProposedPlan, RegionWidth, RejectedResize,
-    ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan, TransportStatus,
+    AutomaticFusionFigures, CommittedRegion, IdRange, JobPhase, JobStatus, OlderTexts, ProposedPlan, RegionWidth,
+    RejectedResize, Removal, ResolvedFusion, Rollout, Statistics, StoredAdl, StoredPlan, TransportStatus,
 };
 pub use parallel_region::{LastResize, ParallelRegion, ParallelRegionSpec, ParallelRegionStatus, RejectedWidth};
 pub use pe_options::{
@@ -89,7 +89,7 @@ pub use processing_element::{
 pub use requested_widths::{RequestedWidth, RequestedWidths};
 pub use resize::{
     AdmittedRegion, CommittedResizes, DesiredWidth, RefusedEdit, Resize, ResizeChanges, ResizePhase, ResizePolicy,
-    ResizeSpec, ResizeStatus, WidthOfResize,
+    ResizeSpec, ResizeStatus, SupersededBy, UnwrittenWidth, WidthOfResize,
 };
 pub use rollout::{MaxUnavailable, RolloutOptions};
 pub use submission_value::SubmissionValue;

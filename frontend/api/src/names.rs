@@ -46,6 +46,9 @@ pub const ANNOTATION_START_HASH: &str = "streams.ibm.com/start-hash";
 pub const ANNOTATION_CONTENT_ID: &str = "streams.ibm.com/content-id";
 /// Annotation with the hash of what a running PE can observe of its AADL.
 pub const ANNOTATION_RUNTIME_ID: &str = "streams.ibm.com/runtime-id";
+/// Annotation of ProcessingElements that may run an older text, and refer to the newest one that there is of them:
+/// which one that is ([`newest_text`]).
+pub const ANNOTATION_NEWEST_TEXT: &str = "streams.ibm.com/newest-text";
 /// Annotation of chunks: SHA-256 of the whole, lower-case hexadecimal.
 pub const ANNOTATION_SHA256: &str = "streams.ibm.com/sha256";
 /// Annotation of chunks: position of the chunk, from 0.
@@ -141,6 +144,12 @@ pub const TRANSPORT_KEY: &str = "transport.key";
 /// Name of the ConfigMap with a PE's AADL.
 pub fn aadl_config_map(job: &str, pe_id: u64, content_id: &str) -> String {
     format!("{job}-{pe_id}-{}", short(content_id))
+}
+
+/// What a PE says that refers to the newest text of it: the generation that changed its text last, and the ConfigMap
+/// with that text. So it says nothing of a text of a later generation, or if it refers to another one.
+pub fn newest_text(generation: u64, config_map: &str) -> String {
+    format!("{generation}/{config_map}")
 }
 
 /// Name of the ConfigMap with one chunk of the ADL; `sha256` is lower-case hexadecimal.

@@ -161,6 +161,9 @@ pub struct ResizeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
+    /// Who wanted something else; only if it was superseded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<SupersededBy>,
     /// Stage of the compiler that refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -172,6 +175,26 @@ pub struct ResizeStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
+}
+
+/// Who wanted something else of a region of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SupersededBy {
+    /// Logical name of the region's operator.
+    #[schemars(length(max = 1024))]
+    pub region: String,
+    /// The width that is wanted of it instead; none if the region was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u32>,
+    /// Name of the newer request, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub request: Option<String>,
+    /// Field manager of whoever edited the width of the region, if it was an edit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub manager: Option<String>,
 }
 
 /// How far a request has come.
@@ -240,6 +263,37 @@ pub struct CommittedResizes {
     pub resizes: Vec<u64>,
     /// What the generation does to PEs.
     pub changes: ResizeChanges,
+}
+
+/// A width in force for a request that the spec of its region does not have yet: it is written there whatever becomes
+/// of the request meanwhile. Part of the status of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnwrittenWidth {
+    /// Index of the region in the job.
+    pub index: u64,
+    /// uid of the region's object.
+    #[schemars(length(max = 128))]
+    pub uid: String,
+    /// The `metadata.generation` that the last edit had led to when the request was admitted: whoever has edited the
+    /// region since wants something else.
+    pub edited: i64,
+    /// Number of the request.
+    pub number: u64,
+    /// The width.
+    pub width: u32,
+}
+
+impl UnwrittenWidth {
+    /// The spec of the region does not have this width yet, and nobody has edited it since.
+    pub fn is_still_unwritten_in(&self, region: &ParallelRegion) -> bool {
+        let is_edited = region.metadata.uid.as_ref() != Some(&self.uid) || region.edited() > self.edited;
+        // What a mirror shows that is older than the admission says nothing.
+        let is_behind = region.metadata.generation.is_none_or(|generation| generation < self.edited);
+        let is_written = WidthOfResize::of(region).is_some_and(|written| written.number >= self.number);
+        let is_this = region.spec.index == self.index;
+        is_this && !is_edited && (is_behind || (!is_written && region.spec.width != self.width))
+    }
 }
 
 /// A width in the spec of a region that the compiler refused, and what it was refused for: it is asked for again when

@@ -41,7 +41,7 @@ pub(crate) struct QueueLabels {
 /// Label of calls by what they are for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct PriorityLabels {
-    /// `urgent`, `freeing`, `normal`, `telling`.
+    /// `awaited`, `urgent`, `freeing`, `normal`, `telling`.
     pub(crate) priority: &'static str,
 }
 

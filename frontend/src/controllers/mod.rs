@@ -13,6 +13,7 @@
 //! | [`remembered`] | what is kept of objects beside the mirrors, and when it ends |
 //! | [`resizing`] | whether somebody waits for a job |
 //! | [`resync`] | looks at every object again from time to time |
+//! | [`traces`] | what work shows in the trace of a request |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
 //! | [`reconciler`] | the trait that all of them implement |
 //!
@@ -35,6 +36,7 @@ mod resync;
 pub(crate) mod start_hash;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod traces;
 pub(crate) mod unserved;
 
 use self::job::long_work::dry_run::{DryRuns, Foresee};

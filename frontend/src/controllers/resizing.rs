@@ -1,11 +1,22 @@
-//! Whether somebody waits for a job: its calls go before others then (rule call-22). Pure.
+//! Whether somebody waits for a job: its calls go before others then (rule call-22). Until when what is done for a
+//! generation is part of the trace of the request for it (rule name-11). Pure.
 
+use std::cmp::Ordering;
 use streams_api::JobStatus;
 
 /// A job that runs is being brought to another generation.
 pub(crate) fn is_resizing(status: &JobStatus) -> bool {
     let rolls_out = status.rollout.as_ref().is_some_and(|out| out.generation > 0 && out.finished_at.is_none());
     status.generation.is_some() && (status.proposal.is_some() || rolls_out)
+}
+
+/// The roll-out of this generation of a job is not over. A status that lags behind does not know of it yet.
+pub(crate) fn is_in_roll_out(status: &JobStatus, generation: u64) -> bool {
+    status.rollout.as_ref().is_none_or(|out| match out.generation.cmp(&generation) {
+        Ordering::Less => true,
+        Ordering::Equal => out.finished_at.is_none(),
+        Ordering::Greater => false,
+    })
 }
 
 #[cfg(test)]
@@ -36,6 +47,26 @@ mod tests {
                 ..JobStatus::default()
             };
             assert_eq!(is_resizing(&status), expected, "{generation:?} {proposed} {finished_out}");
+        }
+    }
+
+    #[test]
+    fn a_generation_is_in_its_roll_out_until_that_is_finished_or_another_one_begins() {
+        // generation of the roll-out that the status shows, it is finished -> generation 3 is in its roll-out
+        let table = [
+            (None, false, true),
+            (Some(2), false, true),
+            (Some(2), true, true),
+            (Some(3), false, true),
+            (Some(3), true, false),
+            (Some(4), false, false),
+            (Some(4), true, false),
+        ];
+        for (generation, finished, expected) in table {
+            let finished_at = finished.then_some(MicroTime(Timestamp::UNIX_EPOCH));
+            let rollout = generation.map(|generation| Rollout { generation, finished_at, ..Rollout::default() });
+            let status = JobStatus { rollout, ..JobStatus::default() };
+            assert_eq!(is_in_roll_out(&status, 3), expected, "{generation:?} {finished}");
         }
     }
 }

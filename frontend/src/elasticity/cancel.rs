@@ -129,7 +129,7 @@ impl<V: ClusterView> Elasticity<V> {
                 found.map(Arc::new).ok_or_else(|| errors::resize_not_found(&namespace, &name))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Err(errors::resize_not_found(&namespace, &name)),
-            Err(error) => Err(requests::from_kubernetes(&error)),
+            Err(error) => Err(requests::from_kubernetes(error)),
             Ok(asked) => Ok(Arc::new(asked)),
         }
     }

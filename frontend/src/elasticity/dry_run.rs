@@ -3,8 +3,9 @@
 
 use super::view::ClusterView;
 use super::{Elasticity, ended, errors, outcome, requests};
+use crate::controllers::job::cool_down::CoolDown;
 use crate::controllers::job::long_work::dry_run::{Foreseen, Foresight, Unforeseen};
-use kube::ResourceExt as _;
+use k8s_openapi::jiff::Timestamp;
 use streams_api::Job;
 use streams_kubernetes::Key;
 use streams_proto::elasticity::v1::dry_run::{Fate as Shown, PlannedChange};
@@ -49,7 +50,7 @@ impl<V: ClusterView> Elasticity<V> {
             Err(Unforeseen::Later(why)) => Err(errors::not_foreseen(&why)),
             Ok(Foreseen::Refused(refused)) => {
                 let regions = self.view.regions(&key.namespace, Some(&key.name));
-                Err(ended::why(key, &refused, &regions, &self.view.resizes(&key.namespace, &job.name_any())))
+                Err(ended::why(key, &refused, &regions))
             }
             Ok(Foreseen::InForce(generation)) => {
                 let dry_run = Some(DryRun::default());
@@ -57,7 +58,9 @@ impl<V: ClusterView> Elasticity<V> {
             }
             Ok(Foreseen::Planned(Foresight { generation, changes, changed, warnings })) => {
                 let unlisted = changed.len().saturating_sub(LISTED);
-                let texts = warnings.iter().take(WARNINGS).map(|warning| beginning(&warning.message));
+                let waits = self.cool_down(key, job, request).map(|cool_down| cool_down.message());
+                let texts = waits.into_iter().chain(warnings.into_iter().map(|warning| warning.message));
+                let texts = texts.take(WARNINGS).map(|text| beginning(&text));
                 let dry_run = DryRun {
                     processing_elements: changed.iter().take(LISTED).map(planned_change).collect(),
                     unlisted: u32::try_from(unlisted).unwrap_or(u32::MAX),
@@ -72,6 +75,18 @@ impl<V: ClusterView> Elasticity<V> {
                 })
             }
         }
+    }
+}
+
+impl<V: ClusterView> Elasticity<V> {
+    /// What the real request would wait for before it is compiled (rule elasticity-25).
+    fn cool_down(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Option<CoolDown> {
+        let status = job.status.as_ref()?;
+        let regions = self.view.regions(&key.namespace, Some(&key.name));
+        let region = |name: &str| regions.iter().map(|region| &**region).find(|region| region.spec.name == name);
+        let applied = status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
+        let wanted = request.regions.iter().map(|wanted| (wanted.region.clone(), wanted.width)).collect();
+        CoolDown::in_the_way(&job.spec, status, region, &applied, &wanted, Timestamp::now())
     }
 }
 

@@ -12,6 +12,9 @@ const LONGEST: usize = 1024;
 /// When a caller may come back to a server that has no room, or to another one.
 const LATER: Duration = Duration::from_secs(1);
 
+/// When a caller may come back if somebody has to make room.
+const A_WHILE: Duration = Duration::from_secs(30);
+
 fn details(reason: &str, metadata: &[(&str, &str)]) -> ErrorDetails {
     // Of a request that is not stored there is no name.
     let known = metadata.iter().filter(|(_, value)| !value.is_empty());
@@ -188,12 +191,44 @@ pub fn not_foreseen(why: &str) -> Status {
     status(Code::Unavailable, &format!("what the request would come to is not known now: {why}"), details)
 }
 
+/// The namespace of the job is being deleted, or is gone: nothing can be asked for in it any more.
+pub fn namespace_goes(why: &str) -> Status {
+    status(Code::FailedPrecondition, why, details("NAMESPACE_TERMINATING", &[]))
+}
+
+/// A ResourceQuota of the namespace does not permit another request.
+pub fn over_quota(why: &str) -> Status {
+    let mut details = details("QUOTA_EXCEEDED", &[]);
+    details.set_retry_info(Some(A_WHILE));
+    status(Code::ResourceExhausted, why, details)
+}
+
+/// The cluster does not permit the request: a policy of it, or the frontend's own rights.
+pub fn not_permitted(why: &str) -> Status {
+    status(Code::PermissionDenied, why, details("NOT_PERMITTED", &[]))
+}
+
+/// The API server did not take the request now.
+pub fn not_taken(why: &str) -> Status {
+    let mut details = details("NOT_TAKEN", &[]);
+    details.set_retry_info(Some(LATER));
+    status(Code::Unavailable, &format!("the Kubernetes API did not take the request: {why}"), details)
+}
+
 /// As many requests wait as may.
 pub fn too_many_waiting(most: usize) -> Status {
     let mut details = details("TOO_MANY_WAITING", &[]);
     details.set_retry_info(Some(LATER));
     let message = format!("{most} requests wait already; nothing was written");
     status(Code::ResourceExhausted, &message, details)
+}
+
+/// The request would wait for too long behind those that wait.
+pub fn behind(again: Duration) -> Status {
+    let mut details = details("TOO_MANY_WAITING", &[]);
+    details.set_retry_info(Some(again));
+    let message = "other jobs of the namespace wait, and this one would have to wait for too long; nothing was written";
+    status(Code::ResourceExhausted, message, details)
 }
 
 #[cfg(test)]
@@ -222,6 +257,10 @@ mod tests {
             not_submitted("j", &long),
             still_waiting(&long),
             shutting_down(&long),
+            namespace_goes(&long),
+            over_quota(&long),
+            not_permitted(&long),
+            not_taken(&long),
         ];
         for status in statuses {
             let encoded =

@@ -42,12 +42,11 @@ impl Sight {
 pub(super) struct Seen {
     job: Option<Arc<Job>>,
     regions: Vec<Arc<ParallelRegion>>,
-    requests: Vec<Arc<Resize>>,
 }
 
 impl Seen {
     pub(super) fn around(&self) -> Around<'_> {
-        Around { job: self.job.as_deref(), regions: &self.regions, requests: &self.requests }
+        Around { job: self.job.as_deref(), regions: &self.regions }
     }
 }
 
@@ -104,7 +103,7 @@ impl<V: ClusterView> Elasticity<V> {
     /// The same for its requests.
     pub(super) fn seen(&self, namespace: &str, name: &str) -> Seen {
         let (job, regions) = (self.view.job(namespace, name), self.view.regions(namespace, Some(name)));
-        Seen { job, regions, requests: self.view.resizes(namespace, name) }
+        Seen { job, regions }
     }
 
     /// Of which job something is to be listed; `None`: of all jobs of the namespace.

@@ -15,7 +15,7 @@
 //! * [`service`] — the gRPC service: checks requests, waits for outcomes.
 //! * `requests` — makes the objects.
 //! * `ended` — the errors for requests that ended without their widths.
-//! * `deadline` — how long a caller waits.
+//! * `deadline` — how long a caller waits; `backlog`: whether it would be too long.
 //! * [`errors`] — statuses with `google.rpc` details, as `proto/streams/elasticity/v1` documents them.
 //! * [`server`] — listener, health, reflection, shutdown.
 //!
@@ -24,6 +24,7 @@
 //! Callers are not authenticated: put the API behind a NetworkPolicy or bind it to loopback. [`server::serve`] takes
 //! the service as a tower service, so that a layer which authenticates goes around it.
 
+mod backlog;
 mod cancel;
 mod deadline;
 mod dry_run;
@@ -45,6 +46,7 @@ pub mod view;
 mod watch;
 mod watch_places;
 
+use self::backlog::Backlog;
 use self::ready::ReadyWidths;
 use self::view::ClusterView;
 use self::watch_places::Places;
@@ -71,6 +73,7 @@ pub struct Elasticity<V> {
     view: Arc<V>,
     longest_wait: Duration,
     waiting: Arc<Semaphore>,
+    backlog: Backlog,
     watching: Places,
     /// Ready widths by job and generation, for a moment.
     ready: Cache<(Key, Option<u64>), Arc<ReadyWidths>>,
@@ -85,6 +88,7 @@ impl<V> Clone for Elasticity<V> {
             view: Arc::clone(&self.view),
             longest_wait: self.longest_wait,
             waiting: Arc::clone(&self.waiting),
+            backlog: self.backlog.clone(),
             watching: self.watching.clone(),
             ready: self.ready.clone(),
             dry_runs: Arc::clone(&self.dry_runs),
@@ -99,6 +103,7 @@ impl<V: ClusterView> Elasticity<V> {
     pub(crate) fn new(client: Client, view: Arc<V>, dry_runs: Arc<dyn Foresee>, longest_wait: Duration) -> Self {
         let (waiting, stopping) = (Arc::new(Semaphore::new(MOST_WAITING)), CancellationToken::new());
         let ready = Cache::builder().max_capacity(READY_KEPT).time_to_live(READY_FOR).build();
-        Self { client, view, longest_wait, waiting, watching: Places::default(), ready, dry_runs, stopping }
+        let (backlog, watching) = (Backlog::default(), Places::default());
+        Self { client, view, longest_wait, waiting, backlog, watching, ready, dry_runs, stopping }
     }
 }

@@ -26,8 +26,9 @@ impl Wanted {
         Self { annotation: RequestedWidths::read(regions.iter().map(|region| &**region)), resizes }
     }
 
-    /// The width that is wanted of a region: by the newest request that its spec does not have yet, else by its spec.
-    fn width(&self, region: &ParallelRegion) -> u32 {
+    /// The width that is wanted of a region: by the newest request that its spec does not have yet, also if it was
+    /// deleted after its commit; else by its spec.
+    fn width(&self, region: &ParallelRegion, job: Option<&Job>) -> u32 {
         let written = WidthOfResize::of(region).map_or(0, |written| written.number);
         let of_requests = self.resizes.iter().filter_map(|request| {
             let status = request.status.as_ref().filter(|_| !request.phase().is_final())?;
@@ -40,7 +41,10 @@ impl Wanted {
             let wanted = request.spec.regions.iter().find(|wanted| wanted.name == region.spec.name)?;
             Some((number, wanted.width))
         });
-        if let Some((_, width)) = of_requests.max() {
+        let committed = job.and_then(|job| job.status.as_ref()).into_iter().flat_map(|status| &status.unwritten_widths);
+        let committed = committed.filter(|unwritten| unwritten.is_still_unwritten_in(region));
+        let committed = committed.map(|unwritten| (unwritten.number, unwritten.width));
+        if let Some((_, width)) = of_requests.chain(committed).max() {
             return width;
         }
         self.annotation.as_ref().and_then(|request| request.pending(region)).unwrap_or(region.spec.width)
@@ -55,7 +59,7 @@ fn applied_width(job: &Job, region: &str) -> Option<u32> {
 /// A region as the API shows it.
 pub fn region(object: &ParallelRegion, job: Option<&Job>, wanted: &Wanted, ready: &ReadyWidths) -> Region {
     let ParallelRegionSpec { job_name, name, .. } = &object.spec;
-    let width = &wanted.width(object);
+    let width = &wanted.width(object, job);
     let status = object.status.clone().unwrap_or_default();
     let applied = job.map_or(status.width, |job| applied_width(job, name));
     let bounds = job.and_then(|job| bounds(&job.spec, name));
@@ -109,7 +113,7 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
     use streams_api::{
         BundleReference, CommittedRegion, DesiredWidth, InitialWidth, JobSpec, JobStatus, ParallelRegionStatus,
-        RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, condition,
+        RegionWidth, RejectedWidth, ResizePhase, ResizeSpec, ResizeStatus, Rollout, UnwrittenWidth, condition,
     };
 
     /// Applied width, generation, roll-out finished.
@@ -175,6 +179,24 @@ mod tests {
             let wanted = Wanted::of(&[], resizes.clone());
             let shown = region(object, None, &wanted, &ReadyWidths::default());
             assert_eq!(shown.desired_width, expected, "{resizes:?}");
+        }
+    }
+
+    #[test]
+    fn the_desired_width_is_in_force_though_its_request_is_gone_and_the_spec_does_not_have_it_yet() {
+        // edits of the region after the request was admitted, a request that is newer -> desired width, rolled out
+        let table = [
+            (0, None, (10, true)),
+            (1, None, (2, false)),
+            (0, Some(request(9, 7, 5, ResizePhase::Pending)), (7, false)),
+        ];
+        for (edits, newer, expected) in table {
+            let mut job = job(10, 4, true);
+            let unwritten = UnwrittenWidth { index: 0, uid: "u".into(), edited: 5, number: 8, width: 10 };
+            job.status.as_mut().unwrap().unwritten_widths = vec![unwritten];
+            let wanted = Wanted::of(&[], newer.into_iter().collect());
+            let shown = region(&object(2, 5 + edits), Some(&job), &wanted, &ReadyWidths::default());
+            assert_eq!((shown.desired_width, shown.rolled_out), expected, "{edits}");
         }
     }
 

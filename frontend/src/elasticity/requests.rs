@@ -6,6 +6,8 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use streams_api::resize::{KEY_MAX, name_of_key};
 use streams_api::{DesiredWidth, Job, Resize, ResizePolicy, ResizeSpec, names};
+use streams_kubernetes::Error;
+use streams_kubernetes::error::{with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::ResizeRequest;
@@ -20,9 +22,9 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
     match api.create(&parameters, &wanted).await {
         Err(kube::Error::Api(status)) if status.code == 409 && wanted.metadata.name.is_some() => {
             let found = find(client, job, request).await?;
-            found.ok_or_else(|| Status::unavailable("the request with this key is just being deleted"))
+            found.ok_or_else(|| errors::not_taken("another request with this key was deleted just now"))
         }
-        made => made.map_err(|error| from_kubernetes(&error)),
+        made => made.map_err(from_kubernetes),
     }
 }
 
@@ -30,12 +32,18 @@ pub(super) async fn make(client: &Client, job: &Job, request: &ResizeRequest) ->
 pub(super) async fn find(client: &Client, job: &Job, request: &ResizeRequest) -> Result<Option<Resize>, Status> {
     let wanted = object(job, request);
     let Some(name) = &wanted.metadata.name else { return Ok(None) };
-    match get(client, &job.namespace().unwrap_or_default(), name).await? {
-        Some(found) if found.spec != wanted.spec || !is_controlled_by(&found.metadata, job) => {
-            Err(errors::key_reused(name))
-        }
-        found => Ok(found),
+    let found = get(client, &job.namespace().unwrap_or_default(), name).await?;
+    found.map(|found| same(job, &wanted, found).ok_or_else(|| errors::key_reused(name))).transpose()
+}
+
+/// The request that was found under the name of a wanted one, if it is the same request of the job. One that nobody
+/// controls yet becomes the job's as soon as the job controller sees it (rule elasticity-10).
+fn same(job: &Job, wanted: &Resize, mut found: Resize) -> Option<Resize> {
+    let owners = found.metadata.owner_references.get_or_insert_default();
+    if owners.iter().all(|owner| owner.controller != Some(true)) {
+        owners.push(controlled_by(job));
     }
+    (found.spec == wanted.spec && is_controlled_by(&found.metadata, job)).then_some(found)
 }
 
 /// The object. Everything that the job controller needs to look at it at once is in it.
@@ -58,7 +66,7 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
 /// The request of this name, as the API server has it.
 pub(super) async fn get(client: &Client, namespace: &str, name: &str) -> Result<Option<Resize>, Status> {
     let api: Api<Resize> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.map_err(|error| from_kubernetes(&error))
+    api.get_opt(name).await.map_err(from_kubernetes)
 }
 
 /// Refuses a key that is too long.
@@ -86,21 +94,34 @@ fn spec(job: &Job, request: &ResizeRequest) -> ResizeSpec {
     }
 }
 
-pub(super) fn from_kubernetes(error: &kube::Error) -> Status {
-    match error {
-        kube::Error::Api(status) if status.code == 404 => Status::not_found(status.message.clone()),
-        kube::Error::Api(status) if status.code == 403 => Status::permission_denied(status.message.clone()),
-        kube::Error::Api(status) if matches!(status.code, 400 | 422) => {
-            errors::invalid_request("regions", &status.message)
-        }
-        error => Status::unavailable(format!("the Kubernetes API did not take the request: {error}")),
+/// What an answer of the API server to a call about a request is to the caller (rule elasticity-13).
+pub(super) fn from_kubernetes(error: kube::Error) -> Status {
+    let request = Resize::new("", ResizeSpec::default());
+    let error = written(&request, error);
+    let message = match &error {
+        Error::Call(error) => with_causes(error),
+        Error::Refused { message, .. } => message.clone(),
+        other => other.to_string(),
+    };
+    match &error {
+        Error::NamespaceTerminating { .. } => errors::namespace_goes(&message),
+        Error::Refused { .. } => errors::invalid_request("regions", &message),
+        _ if error.is_of_quota() => errors::over_quota(&message),
+        _ if error.is_forbidden() => errors::not_permitted(&message),
+        // Of calls that name no object that could be missing: the namespace is gone.
+        Error::Call(kube::Error::Api(status)) if status.code == 404 => errors::namespace_goes(&message),
+        _ => errors::not_taken(&message),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use serde_json::json;
     use streams_api::{BundleReference, JobSpec};
+    use tonic::Code;
+    use tonic_types::StatusExt as _;
 
     #[test]
     fn a_request_with_a_key_has_its_name_and_another_one_gets_one() {
@@ -114,5 +135,72 @@ mod tests {
         assert_eq!((meta.name.as_deref(), meta.generate_name), (Some("flow-9d96789a340ffdb657e9"), None));
         let meta = object(&job("u1"), &ResizeRequest::default()).metadata;
         assert_eq!((meta.name, meta.generate_name.as_deref()), (None, Some("flow-")));
+    }
+
+    fn job() -> Job {
+        let mut job = Job::new("flow", JobSpec::of(BundleReference::default()));
+        job.metadata.uid = Some("u1".to_owned());
+        job
+    }
+
+    #[test]
+    fn a_request_under_the_name_of_a_key_is_the_same_if_it_wants_the_same_and_nobody_else_controls_it() {
+        let request = ResizeRequest { idempotency_key: "k".into(), ..ResizeRequest::default() };
+        let wanted = object(&job(), &request);
+        let owned_by = |owners: Vec<OwnerReference>| {
+            let mut found = wanted.clone();
+            found.metadata.owner_references = (!owners.is_empty()).then_some(owners);
+            found
+        };
+        let of_another_job = OwnerReference { uid: "u2".to_owned(), ..controlled_by(&job()) };
+        let of_nobody = OwnerReference { controller: None, ..of_another_job.clone() };
+        let mut other = wanted.clone();
+        other.spec.expected_generation = Some(3);
+        let table = [
+            (wanted.clone(), true),
+            (owned_by(vec![]), true),
+            (owned_by(vec![of_nobody]), true),
+            (owned_by(vec![of_another_job]), false),
+            (other, false),
+        ];
+        for (found, expected) in table {
+            let same = same(&job(), &wanted, found.clone());
+            assert_eq!(same.is_some(), expected, "{found:?}");
+            assert!(same.is_none_or(|same| is_controlled_by(&same.metadata, &job())), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn every_answer_of_the_api_server_has_a_reason_and_says_when_to_come_back_if_that_can_help() {
+        let answer = |code: u16, message: &str, cause: Option<&str>| {
+            let causes: Vec<_> = cause.map(|cause| json!({"reason": cause, "message": message})).into_iter().collect();
+            let status = json!({"status": "Failure", "message": message, "code": code, "details": {"causes": causes}});
+            let status: kube::core::Status = serde_json::from_value(status).unwrap();
+            kube::Error::Api(status.boxed())
+        };
+        let going = Some("NamespaceTerminating");
+        let table = [
+            (
+                answer(403, "because it is being terminated", going),
+                Code::FailedPrecondition,
+                "NAMESPACE_TERMINATING",
+                false,
+            ),
+            (answer(404, "namespaces \"n\" not found", None), Code::FailedPrecondition, "NAMESPACE_TERMINATING", false),
+            (answer(403, "exceeded quota: q", None), Code::ResourceExhausted, "QUOTA_EXCEEDED", true),
+            (answer(403, "policy", None), Code::PermissionDenied, "NOT_PERMITTED", false),
+            (answer(422, "spec.regions: Too many", None), Code::InvalidArgument, "INVALID_REQUEST", false),
+            (answer(413, "too large", None), Code::InvalidArgument, "INVALID_REQUEST", false),
+            (answer(429, "later", None), Code::Unavailable, "NOT_TAKEN", true),
+            (answer(500, "no leader", None), Code::Unavailable, "NOT_TAKEN", true),
+            (kube::Error::LinesCodecMaxLineLengthExceeded, Code::Unavailable, "NOT_TAKEN", true),
+        ];
+        for (error, code, reason, again) in table {
+            let status = from_kubernetes(error);
+            let details = status.get_error_details();
+            let said = details.error_info().map(|info| info.reason.as_str());
+            assert_eq!((status.code(), said), (code, Some(reason)), "{status:?}");
+            assert_eq!(details.retry_info().is_some(), again, "{status:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The gRPC service: checks a request, has an object made for it, waits.
 
+use super::backlog::Place;
 use super::outcome::{self, ResizeOutcome};
 use super::requests;
 use super::view::ClusterView;
@@ -16,6 +17,7 @@ use streams_api::resize::RESIZES_MAX;
 use streams_api::{Job, ParallelRegion, Resize};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::wait;
 use streams_process::telemetry;
 use streams_proto::elasticity::v1::elasticity_service_server::ElasticityService;
 use streams_proto::elasticity::v1::resize_request::{DesiredWidth, Policy, WaitFor};
@@ -65,13 +67,14 @@ impl<V: ClusterView> Elasticity<V> {
             return self.foresee(&key, &job, &request, deadline).await.map(Response::new);
         }
         let Ok(_place) = self.waiting.try_acquire() else { return Err(errors::too_many_waiting(MOST_WAITING)) };
+        let place = self.backlog.enter(&key, Instant::now()).map_err(errors::behind)?;
         let made = tokio::select! {
             biased;
             made = self.request(&key, &job, &request) => made?,
             () = tokio::time::sleep_until(deadline) => return Err(errors::still_waiting("the request to be stored")),
         };
         tracing::info!(request = made.name_any(), "widths desired");
-        self.wait(&key, &made, wait_for, deadline).await.map(Response::new)
+        self.wait(&key, &made, place, wait_for, deadline).await.map(Response::new)
     }
 
     /// The object of this request: a new one, or the one that its key names. The controller refuses what is too many,
@@ -96,12 +99,15 @@ impl<V: ClusterView> Elasticity<V> {
         &self,
         key: &Key,
         made: &Resize,
+        place: Place,
         wait_for: WaitFor,
         deadline: Instant,
     ) -> Result<ResizeResponse, Status> {
+        let mut place = Some(place);
         let (namespace, name) = (&*key.namespace, &*key.name);
         let mut changes = self.view.changes(namespace, name);
         let mut is_seen = false;
+        let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
             let shown = self.view.resize(namespace, &made.name_any());
@@ -113,9 +119,17 @@ impl<V: ClusterView> Elasticity<V> {
                 None if !is_seen => made,
                 None => return Err(errors::request_gone(&made.name_any())),
             };
+            if request.status.as_ref().is_some_and(|status| status.number.is_some()) {
+                unadmitted_since.take().into_iter().for_each(show_wait);
+            }
             let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
             let Some(job) = job else { return Err(errors::job_not_found(namespace, name)) };
             let status = job.status.clone().unwrap_or_default();
+            if let ResizeOutcome::Done { generation: Some(generation), .. } =
+                outcome::assess(request, WaitFor::Committed, &status)
+            {
+                place.take().into_iter().for_each(|place| place.serve(generation));
+            }
             match outcome::assess(request, wait_for, &status) {
                 ResizeOutcome::Waiting(what) => tokio::select! {
                     biased;
@@ -133,7 +147,7 @@ impl<V: ClusterView> Elasticity<V> {
                 }
                 ResizeOutcome::Ended(_) => {
                     let regions = self.view.regions(namespace, Some(name));
-                    return Err(ended::why(key, request, &regions, &self.view.resizes(namespace, name)));
+                    return Err(ended::why(key, request, &regions));
                 }
             }
         }
@@ -149,6 +163,13 @@ impl<V: ClusterView> Elasticity<V> {
             Some(sight.region(object))
         });
         regions.collect()
+    }
+}
+
+/// Shows in the current trace how long a request waited for its admission, until now.
+fn show_wait(since: Instant) {
+    if let Some(took_ns) = wait::nanoseconds(since.elapsed()) {
+        drop(tracing::debug_span!("wait for admission", took_ns));
     }
 }
 
@@ -206,7 +227,16 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
 
     async fn resize(&self, request: Request<ResizeRequest>) -> Result<Response<ResizeResponse>, Status> {
         let ResizeRequest { namespace, job, .. } = request.get_ref();
-        let span = tracing::info_span!("resize", otel.kind = "server", %namespace, %job);
+        let span = tracing::info_span!(
+            "resize",
+            otel.kind = "server",
+            rpc.system = "grpc",
+            rpc.service = "streams.elasticity.v1.ElasticityService",
+            rpc.method = "Resize",
+            %namespace,
+            %job,
+            trace_id = tracing::field::Empty,
+        );
         if let Some(Ok(trace)) = request.metadata().get(telemetry::TRACE_PARENT).map(|value| value.to_str()) {
             telemetry::continue_trace(&span, trace);
         }

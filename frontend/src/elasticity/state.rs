@@ -14,8 +14,6 @@ pub(super) struct Around<'a> {
     pub(super) job: Option<&'a Job>,
     /// Its regions.
     pub(super) regions: &'a [Arc<ParallelRegion>],
-    /// All of its requests.
-    pub(super) requests: &'a [Arc<Resize>],
 }
 
 /// How far a request has come: what it says itself, and what its job says before.
@@ -82,7 +80,7 @@ pub(super) fn state(request: &Resize, around: &Around<'_>) -> ResizeState {
     };
     if let ResizePhase::Refused | ResizePhase::Superseded | ResizePhase::Cancelled = phase {
         let job = Key::new(&namespace, &state.job);
-        let why = ended::why(&job, request, around.regions, around.requests);
+        let why = ended::why(&job, request, around.regions);
         let details = why.get_error_details();
         state.code = why.code().into();
         state.message = why.message().to_owned();
@@ -155,7 +153,7 @@ mod tests {
             (Recorded::RolledOut, Some(5), job(7, false, &[], &[]), RolledOut, Some(5), None),
         ];
         for (recorded, generation, job, expected, its_generation, added) in table {
-            let around = Around { job: Some(&job), regions: &[], requests: &[] };
+            let around = Around { job: Some(&job), regions: &[] };
             let state = state(&request(recorded, generation, None), &around);
             assert_eq!((state.phase(), state.generation), (expected, its_generation), "{recorded:?} {:?}", job.status);
             assert_eq!(state.changes.map(|changes| changes.added), added, "{recorded:?}");
@@ -180,7 +178,7 @@ mod tests {
             (Recorded::Cancelled, "Withdrawn", ResizePhase::Cancelled, Aborted, "CANCELLED", None),
         ];
         for (recorded, said, phase, code, reason, cause) in table {
-            let around = Around { job: None, regions: &[], requests: &[] };
+            let around = Around { job: None, regions: &[] };
             let state = state(&request(recorded, None, Some(said)), &around);
             assert_eq!((state.phase(), state.code, state.reason.as_str()), (phase, code.into(), reason), "{said}");
             assert_eq!(state.metadata.get("cause").map(String::as_str), cause, "{said}");

@@ -78,6 +78,7 @@ impl Client {
     pub async fn submit(&self, request: SubmitRequest) -> Result<SubmitResponse, FusionError> {
         let lean = SubmitRequest { compilation: request.compilation.clone().map(without_content) };
         let call = Call {
+            method: "Submit",
             application: application(request.compilation.as_ref()),
             lane: Lane::Others,
             deadline: Instant::now() + self.options.submit_deadline,
@@ -100,6 +101,7 @@ impl Client {
         lean.compilation = lean.compilation.map(without_content);
         lean.layout = lean.layout.map(lean_blob);
         let call = Call {
+            method: "Resize",
             application: application(request.compilation.as_ref()),
             lane: Lane::Resizes,
             deadline: Instant::now() + self.options.resize_deadline,
@@ -130,6 +132,7 @@ impl Client {
         };
         *compilation = compilation.take().map(without_content);
         let call = Call {
+            method: "Plan",
             application: application(compilation.as_ref()),
             lane: Lane::Others,
             deadline: Instant::now() + self.options.resize_deadline,

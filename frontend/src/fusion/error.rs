@@ -92,6 +92,23 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
+    /// In one or two words, for traces.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Final(_) => "refused",
+            Self::SendContent(_) => "content missing",
+            Self::Overloaded(..) => "overloaded",
+            Self::Unreachable(_) => "unreachable",
+            Self::Lost(_) => "lost",
+            Self::Elsewhere(_) => "failed",
+        }
+    }
+
+    /// The replica did not do what a replica does.
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(self, Self::Overloaded(..) | Self::Unreachable(_) | Self::Lost(_) | Self::Elsewhere(_))
+    }
+
     /// A replica did not answer in the time that a try has.
     pub(super) fn silent(replica: SocketAddr) -> Self {
         Self::Elsewhere(FusionError::DeadlineExceeded(format!("{replica} did not answer")))

@@ -3,6 +3,7 @@
 //! * [`Client`] — `submit`, `resize`, `plan`, `render`: every call has a deadline and goes to another replica when
 //!   one fails.
 //! * `tries` — one call, tried until a replica answers.
+//! * `trace` — how each try shows in a trace.
 //! * `replicas` — which replicas there are, and how they are.
 //! * `preference` — pure: which one a call goes to.
 //! * [`FusionError`] — what went wrong, told apart by what the caller should do: correct the job, try later, compile
@@ -19,6 +20,7 @@ mod render;
 mod replicas;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod tries;
 
 pub use client::{Client, ClientOptions};

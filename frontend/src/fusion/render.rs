@@ -71,6 +71,7 @@ async fn render(
     let done = AtomicUsize::new(0);
     let broken = OnceLock::new();
     let call = Call {
+        method: "Render",
         application: application(request.compilation.as_ref()),
         lane: Lane::Others,
         deadline,

@@ -5,10 +5,11 @@ use super::{Client, ClientOptions, FusionError, RenderedText};
 use bytes::Bytes;
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use streams_process::telemetry::testing;
 use streams_process::tls::{Acceptor, ClientFiles, Connector, Pair, ServerFiles};
 use streams_proto::fusion::v1::fusion_service_server::{FusionService, FusionServiceServer};
 use streams_proto::fusion::v1::render_response::{Part, Start};
@@ -21,6 +22,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
+use tracing::Instrument;
 
 /// What a replica does.
 #[derive(Clone, Copy, PartialEq)]
@@ -244,6 +246,58 @@ async fn a_resize_is_asked_of_a_second_replica_when_the_first_is_silent() {
     assert!(silent > 0 && good == 8, "{silent} {good}");
     // A try alone would have waited for 2.5 s.
     assert!(begun.elapsed() < Duration::from_millis(2500), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn every_try_is_a_span_that_says_of_whom_why_and_what_came_of_it() {
+    use Behaviour::{Forgetful, Good, Rejecting, Silent, Unavailable};
+    // replicas -> by number: contents are sent, another one works on it already, outcome
+    type Row = (&'static [Behaviour], &'static [(&'static str, &'static str, &'static str)]);
+    let table: [Row; 4] = [
+        (&[Good], &[("false", "false", "answered")]),
+        (&[Forgetful], &[("false", "false", "content missing"), ("true", "false", "answered")]),
+        (&[Rejecting], &[("false", "false", "refused")]),
+        (&[Unavailable, Unavailable], &[("false", "false", "failed"), ("false", "false", "failed")]),
+    ];
+    for (behaviours, expected) in table {
+        let collected = testing::collect(&["streams_frontend"]);
+        let (client, _) = client_within(behaviours, Duration::from_secs(5)).await;
+        // A call that is never answered is tried again and again.
+        let call = tokio::time::timeout(Duration::from_secs(2), client.submit(submission()));
+        let _ = call.instrument(tracing::info_span!("compile")).await;
+        let spans = collected.spans();
+        let tries: Vec<_> = spans.iter().filter(|span| span.kind == "Client").collect();
+        for (number, span) in tries.iter().enumerate() {
+            assert_eq!(
+                (span.name.as_str(), span.parent.as_deref()),
+                ("streams.fusion.v1.FusionService/Submit", Some("compile"),)
+            );
+            assert_eq!(span.attribute("number"), Some((number + 1).to_string().as_str()));
+            assert_eq!(span.attribute("server.address"), Some("127.0.0.1"));
+            assert!(span.attribute("server.port").is_some(), "{span:?}");
+        }
+        let seen =
+            tries.iter().map(|span| ["with_content", "hedge", "outcome"].map(|key| span.attribute(key).unwrap()));
+        let seen: Vec<_> = seen.map(|[content, hedge, outcome]| (content, hedge, outcome)).collect();
+        assert_eq!(seen.get(..expected.len()), Some(expected), "{spans:#?}");
+    }
+    // The first is asked first by some applications, and then the second one as well.
+    let collected = testing::collect(&["streams_frontend"]);
+    let (client, _) = client_of(&[Silent, Good]).await;
+    let calls = async {
+        for application in 0..8 {
+            let request = ResizeRequest { compilation: compilation_of(application), ..ResizeRequest::default() };
+            client.resize(request).await.unwrap();
+        }
+    };
+    calls.instrument(tracing::info_span!("compile")).await;
+    let spans = collected.spans();
+    let ends = |hedge: &str| {
+        let tries = spans.iter().filter(|span| span.attribute("hedge") == Some(hedge));
+        tries.filter_map(|span| span.attribute("outcome")).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(ends("true"), BTreeSet::from(["answered"]));
+    assert_eq!(ends("false"), BTreeSet::from(["answered", "given up"]));
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 
 use super::error::{FusionError, Verdict, verdict};
 use super::replicas::{Chosen, Lane, Replicas};
+use super::trace::{Ask, Asked};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -23,6 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tonic::Status;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
+use tracing::Instrument;
 
 /// A plan of the largest job allowed, with room.
 const MAX_RESPONSE: usize = 512 << 20;
@@ -39,6 +41,8 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// What is known of a call besides what it asks.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
+    /// The method of the service.
+    pub(super) method: &'static str,
     /// Digest of the ADL: whoever has worked on it knows it.
     pub(super) application: Bytes,
     pub(super) lane: Lane,
@@ -100,15 +104,22 @@ where
     F: Fn(FusionServiceClient<Channel>, bool, Instant) -> Fut,
     Fut: Future<Output = Result<T, Status>>,
 {
-    let one = |chosen: Chosen, is_full: bool, asked: &BTreeSet<SocketAddr>| {
+    let mut number = 0;
+    let mut one = |chosen: Chosen, ask: Ask, asked: &BTreeSet<SocketAddr>| {
         let is_last = call.is_stream || !replicas.has_others(asked);
         let until = if is_last { call.deadline } else { half_of_what_is_left(call.deadline) };
-        let answer = attempt(connect(chosen.channel()), is_full, until);
+        let is_full = ask == Ask::WithContent;
+        number += 1;
+        let asked = Asked::new(call.method, chosen.address(), number, ask);
+        // What is sent says which span it comes from.
+        let answer = asked.span().in_scope(|| attempt(connect(chosen.channel()), is_full, until));
         async move {
-            let result = match timeout_at(until, answer).await {
+            let answered = timeout_at(until, answer).instrument(asked.span().clone()).await;
+            let result = match answered {
                 Ok(answer) => answer.map_err(|status| verdict(&status)),
                 Err(_) => Err(Verdict::silent(chosen.address())),
             };
+            asked.ended(result.as_ref().err());
             Outcome { chosen, is_full, result }
         }
     };
@@ -121,7 +132,7 @@ where
             let chosen = chosen.map_err(FusionError::Unavailable)?;
             asked = tries.tried.clone();
             asked.insert(chosen.address());
-            running.push(one(chosen, false, &asked));
+            running.push(one(chosen, Ask::Plainly, &asked));
         }
         tokio::select! {
             Some(Outcome { chosen, is_full, result }) = running.next() => {
@@ -134,7 +145,7 @@ where
                 };
                 match tries.after(replicas, chosen, is_full, verdict) {
                     Next::GiveUp(error) => return Err(error),
-                    Next::SendContent(chosen) => running.push(one(chosen, true, &asked)),
+                    Next::SendContent(chosen) => running.push(one(chosen, Ask::WithContent, &asked)),
                     Next::Elsewhere(pause) if running.is_empty() => {
                         if Instant::now() + pause + MOMENT >= call.deadline {
                             return Err(tries.out_of_time());
@@ -150,7 +161,7 @@ where
                 if let Some(other) = replicas.spare(&call.application, call.lane, &asked) {
                     tracing::debug!(replica = %other.address(), "asking a second replica as well");
                     asked.insert(other.address());
-                    running.push(one(other, false, &asked));
+                    running.push(one(other, Ask::AsWell, &asked));
                 }
             }
         }

@@ -169,7 +169,14 @@ impl Mirrors {
             future::join4(
                 self.jobs.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
                 self.processing_elements.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
-                self.parallel_regions.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
+                self.parallel_regions.run(
+                    client(),
+                    scope(),
+                    None,
+                    |wire| trimmed::managed(wire, "f:width"),
+                    timings,
+                    stop(),
+                ),
                 self.host_pools.run(client(), scope(), None, trimmed::custom_resource, timings, stop()),
             ),
             future::join4(

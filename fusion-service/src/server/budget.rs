@@ -7,6 +7,8 @@
 //! Knows: time, cancellation tokens. Must not know: gRPC, what is computed.
 
 use super::memory::Share;
+use super::place::Place;
+use super::work::ShareOfWork;
 use std::future;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,9 +28,20 @@ pub(crate) struct CallBudget {
     pub(crate) cancellation: CancellationToken,
     /// The memory that the call has. It has it as long as somebody works on it, even if the caller has gone.
     pub(crate) memory: Option<Arc<Share>>,
+    /// Its place in the order of arrival. Not set: whatever it is used for arrives when it comes.
+    pub(crate) place: Option<Place>,
+    /// What it has of the workers, over all its steps. Not set: each step counts as a call of its own.
+    pub(crate) work: Option<Arc<ShareOfWork>>,
+    /// It shares no computation with others, because one that it shared came to no result.
+    pub(crate) alone: bool,
 }
 
 impl CallBudget {
+    /// The budget of what this call computes for others, too: it does not end with the call.
+    pub(crate) fn of_flight(&self, deadline: Instant, cancellation: CancellationToken, place: Option<Place>) -> Self {
+        Self { deadline: Some(deadline), cancellation, place, ..self.clone() }
+    }
+
     /// The same budget for the compiler.
     pub(crate) fn for_compiler(&self) -> Budget {
         let cancellation = Arc::new(Token(self.cancellation.clone()));

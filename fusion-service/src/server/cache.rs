@@ -84,6 +84,11 @@ impl<C: Compiler> Caches<C> {
         self.applications.get(&adl, &self.metrics)
     }
 
+    /// The same for a call that has not found it before: another call may have made it meanwhile.
+    pub(crate) fn application_meanwhile(&self, adl: Digest) -> Option<Arc<C::Application>> {
+        self.applications.get_again(&adl, &self.metrics)
+    }
+
     /// Remembers an application. `adl` must be the digest of the ADL that it was parsed from, `size` the bytes it
     /// takes.
     pub(crate) fn add_application(&self, adl: Digest, application: Arc<C::Application>, size: u64) {
@@ -104,6 +109,11 @@ impl<C: Compiler> Caches<C> {
     /// The compiled job.
     pub(crate) fn job(&self, key: JobKey) -> Option<Arc<C::Job>> {
         self.jobs.get(&key, &self.metrics)
+    }
+
+    /// The same for a call that has not found it before: another call may have made it meanwhile.
+    pub(crate) fn job_meanwhile(&self, key: JobKey) -> Option<Arc<C::Job>> {
+        self.jobs.get_again(&key, &self.metrics)
     }
 
     /// Remembers a compiled job that takes `size` bytes.
@@ -142,6 +152,13 @@ impl<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static> Bou
         let value = self.entries.get(key).map(|(value, _)| value);
         metrics.count_lookup(self.name, value.is_some());
         value
+    }
+
+    /// A miss has been counted before.
+    fn get_again(&self, key: &K, metrics: &Metrics) -> Option<V> {
+        let (value, _) = self.entries.get(key)?;
+        metrics.count_lookup(self.name, true);
+        Some(value)
     }
 
     fn add(&self, key: K, value: V, size: u64) {

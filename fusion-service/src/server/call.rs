@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 use streams_compiler::budget::Limits;
 use streams_compiler::error::Error;
 use streams_process::telemetry;
+use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -76,6 +77,11 @@ impl Call {
             }
             _ => failure.status(),
         }
+    }
+
+    /// The failure of a call of which a task ended without a result.
+    pub(crate) fn lost(&self) -> Failure {
+        if self.shutdown.is_cancelled() { Failure::ShuttingDown } else { Failure::Defect("a task has no result") }
     }
 
     /// Waits until the call has to end, and says why.
@@ -163,7 +169,15 @@ impl Calls {
             deadline(headers, now, self.longest).map_err(|message| Failure::malformed("grpc-timeout", message))?;
         let ticket = self.admission.enter(class)?;
         let cancellation = cancellation.token().clone();
-        let budget = CallBudget { limits: self.limits.clone(), deadline: Some(deadline), cancellation, memory: None };
+        let budget = CallBudget {
+            limits: self.limits.clone(),
+            deadline: Some(deadline),
+            cancellation,
+            memory: None,
+            place: Some(ticket.place.clone()),
+            work: Some(Arc::clone(&ticket.work)),
+            alone: false,
+        };
         Ok((Call { class, budget, shutdown: self.shutdown.clone(), metrics: Arc::clone(&self.metrics) }, ticket))
     }
 
@@ -179,23 +193,26 @@ impl Calls {
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
         S::Future: Send + 'static,
     {
-        let mut share = self.memory.share(call.class);
+        let share = Arc::new(self.memory.share(call.class));
         let busy = || self.admission.overloaded(call.class).into();
-        let (mut request, decode) = self.intake.receive(call.class, request, &mut share, busy).await?;
-        let share = Arc::new(share);
+        let (mut request, decode) = self.intake.receive(call.class, request, &share, busy).await?;
         *memory = Some(Arc::clone(&share));
-        call.budget.memory = Some(share);
+        call.budget.memory = Some(Arc::clone(&share));
         request.extensions_mut().insert(call);
-        match self.intake.begin(decode, service.call(request)).await? {
+        match self.intake.begin(decode, &share, service.call(request)).await? {
             Ok(response) => Ok(response),
             Err(never) => match never {},
         }
     }
 }
 
+/// The method of the contract that a path names.
+pub(crate) fn method(path: &str) -> Option<&str> {
+    path.strip_prefix('/')?.strip_prefix(SERVICE_NAME)?.strip_prefix('/')
+}
+
 fn classify(path: &str) -> Option<(CallClass, &'static str)> {
-    let method = path.strip_prefix("/streams.fusion.v1.FusionService/")?;
-    match method {
+    match method(path)? {
         "Submit" => Some((CallClass::Submit, "Submit")),
         "Resize" => Some((CallClass::Resize, "Resize")),
         "Render" => Some((CallClass::Render, "Render")),
@@ -303,5 +320,23 @@ fn name(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_without_a_result_is_a_defect_unless_the_server_goes_away() {
+        for (goes_away, expected) in [(false, Code::Internal), (true, Code::Unavailable)] {
+            let shutdown = CancellationToken::new();
+            if goes_away {
+                shutdown.cancel();
+            }
+            let metrics = Arc::new(Metrics::new());
+            let call = Call { class: CallClass::Render, budget: CallBudget::default(), shutdown, metrics };
+            assert_eq!(call.status(&call.lost()).code(), expected);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::cache::{CacheSizes, Caches};
 use super::compiler::Compiler as _;
 use super::errors::Failure;
 use super::library::Library;
-use super::methods::{Methods, Work};
+use super::methods::{Methods, Prepared};
 use super::metrics::Metrics;
 use super::render::{self, RequestedText};
 use std::sync::{Arc, LazyLock};
@@ -50,21 +50,19 @@ pub fn resize(message: pb::ResizeRequest, budget: &Budget) -> Result<pb::ResizeR
 /// Answers as `FusionService.Render` does, with each text in one piece.
 #[allow(clippy::result_large_err, reason = "as in tonic")]
 pub fn render(message: pb::RenderRequest, budget: &Budget) -> Result<Vec<RenderedText>, Status> {
-    let rendering = METHODS.render(message);
-    let texts = rendering.map(|rendering| {
-        move |budget: &Budget| {
-            let job = rendering.job(budget)?;
-            let text = |RequestedText { pe, measure }| {
-                let mut text = Vec::new();
-                Library.render(&job, pe, &mut text, budget)?;
-                let start =
-                    pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
-                Ok(RenderedText { start, text })
-            };
-            render::requested_texts(&Library, &job, &rendering.pe_ids)?.into_iter().map(text).collect()
-        }
-    });
-    answer(texts, budget)
+    let texts = || {
+        let rendering = METHODS.render(message)?;
+        let job = METHODS.job(&rendering.prior, &rendering.compilation, budget)?;
+        let text = |RequestedText { pe, measure }| {
+            let mut text = Vec::new();
+            Library.render(&job, pe, &mut text, budget)?;
+            let start = pb::render_response::Start { pe_id: pe, content_id: measure.content_id, size: measure.size };
+            Ok(RenderedText { start, text })
+        };
+        let requested = render::requested_texts(&Library, &job, &rendering.pe_ids)?;
+        requested.into_iter().map(text).collect::<Result<_, _>>()
+    };
+    texts().map_err(|failure: Failure| failure.status())
 }
 
 /// Answers as `FusionService.Plan` does.
@@ -80,6 +78,6 @@ pub fn explain(message: pb::ExplainRequest, budget: &Budget) -> Result<pb::Expla
 }
 
 #[allow(clippy::result_large_err, reason = "as in tonic")]
-fn answer<T>(work: Result<impl Work<T>, Failure>, budget: &Budget) -> Result<T, Status> {
-    work.and_then(|work| work(budget)).map_err(|failure| failure.status())
+fn answer<P: Prepared<Library>>(prepared: Result<P, Failure>, budget: &Budget) -> Result<P::Answer, Status> {
+    prepared.and_then(|prepared| prepared.compute(&METHODS, budget)).map_err(|failure| failure.status())
 }

@@ -91,6 +91,25 @@ impl Failure {
         Self::Malformed(Malformed { violations: vec![(field.into(), description.into())], more: 0 })
     }
 
+    /// The same failure for another call, if every call with this request would get it: it says something about the
+    /// request, and nothing about when and where it was worked on.
+    pub(crate) fn of_every_such_request(&self) -> Option<Self> {
+        match self {
+            Self::Compiler(error @ Error::Rejected(_)) => Some(Self::Compiler(error.clone())),
+            Self::LayoutRejected(message) => Some(Self::LayoutRejected(message.clone())),
+            Self::Compiler(Error::DeadlineExceeded | Error::Cancelled)
+            // What is wrong with a message, or missing, is found before anything is computed.
+            | Self::Malformed(_)
+            | Self::InputMissing(_)
+            | Self::OtherCompiler { .. }
+            | Self::Overloaded(_)
+            | Self::SlowRequest
+            | Self::UnreadAnswer
+            | Self::ShuttingDown
+            | Self::Defect(_) => None,
+        }
+    }
+
     /// The status that the caller sees.
     pub(crate) fn status(&self) -> Status {
         match self {
@@ -154,8 +173,12 @@ impl Malformed {
     fn status(&self) -> Status {
         let mut details = reason("APPLICATION_REJECTED", [("stage", "request".to_owned())]);
         add_violations(&mut details, self.violations.iter().cloned(), self.more);
-        let (field, text) = self.violations.first().map_or(("", "malformed"), |(field, text)| (field, text));
-        let message = cut(&format!("{field}: {text}"), TEXT / 3);
+        let message = match self.violations.first() {
+            None => "malformed".to_owned(),
+            Some((field, text)) if field.is_empty() => format!("the request {text}"),
+            Some((field, text)) => format!("{field}: {text}"),
+        };
+        let message = cut(&message, TEXT / 3);
         Status::with_error_details(Code::InvalidArgument, message, details)
     }
 }
@@ -232,6 +255,13 @@ fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
     use streams_compiler::error::{Place, Stage, code};
+
+    #[test]
+    fn what_is_wrong_with_a_whole_message_has_no_path() {
+        for (field, expected) in [("", "the request is cut short"), ("layout", "layout: is cut short")] {
+            assert_eq!(Failure::malformed(field, "is cut short").status().message(), expected);
+        }
+    }
 
     #[test]
     fn a_rejected_application_says_where_and_why() {

@@ -6,27 +6,35 @@
 //!
 //! * Up to a ceiling the memory is anybody's. Submissions and dry runs stop at three quarters, large resizes and
 //!   renderings at seven eighths; the rest is for small calls. So no number of large calls keeps a small one out.
-//! * A call that finds too little waits for [`WAIT`], in order of arrival among those with its ceiling, and is refused
-//!   then: another replica may have room.
-//! * A call that holds memory and needs more (nobody knows how large a compressed message is) waits before the others.
-//!   Of those only one waits and others are refused at once, so they never wait for each other.
+//! * A call that has nothing yet and finds too little waits for [`WAIT`], in order of arrival among those with its
+//!   ceiling, and is refused then: another replica may have room.
+//! * A large call that holds memory and needs more (what a message takes is known only when all of it is there) would
+//!   lose what was done for it. So it has a [`LinePlace`] in a line, and waits for [`LINE_WAIT`]. The line is short:
+//!   who waits has a ticket, and what it holds is of no use to others. Who finds no place is refused at once (rule
+//!   service-32).
+//! * Those in the line and those who have nothing yet are served in turns, so neither keeps the other out.
 //!
 //! Knows: bytes, classes. Must not know: what the memory is for.
 //!
-//! Invariants: shares together never have more than there is; a share that is dropped has given back everything.
+//! Invariants: shares together never have more than there is; a share that is dropped has given back everything. Each
+//! call that waits can be served when those that do not wait have given back what they have: nobody waits for a call
+//! that waits itself.
 
 use super::class::{CallClass, PerClass};
 use super::errors::Failure;
 use super::metrics::Metrics;
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time;
 
-/// How long a call waits for memory.
+/// How long a call waits for memory that has none yet.
 pub(crate) const WAIT: Duration = Duration::from_millis(500);
+/// How long a call with a place in the line waits for memory.
+pub(crate) const LINE_WAIT: Duration = Duration::from_secs(60);
 /// Bytes up to which a call counts as small.
 pub(crate) const SMALL: u64 = 8 << 20;
 
@@ -39,6 +47,8 @@ pub(crate) struct Memory {
 struct Pool {
     bytes: u64,
     metrics: Arc<Metrics>,
+    /// Places in the line, by ceiling. Who has one may not wait yet.
+    places: [Arc<Semaphore>; 3],
     state: Mutex<State>,
 }
 
@@ -49,17 +59,37 @@ struct State {
     /// The most that was ever taken.
     most: u64,
     /// By ceiling, the highest first.
-    waiting: [VecDeque<Waiter>; 3],
+    waiting: [Queue; 3],
     arrivals: u64,
+}
+
+/// Those who wait under one ceiling.
+#[derive(Default)]
+struct Queue {
+    /// Calls that hold memory, in the order of their places.
+    line: VecDeque<Waiter>,
+    /// Calls that have nothing yet, in order of arrival.
+    new: VecDeque<Waiter>,
+    /// The last one that was served came from the line.
+    turn_of_new: bool,
 }
 
 struct Waiter {
     number: u64,
     class: CallClass,
+    ceiling: Ceiling,
     bytes: u64,
-    /// It holds memory while it waits.
-    grows: bool,
+    /// What it has while it waits.
+    holds: u64,
     grant: oneshot::Sender<Grant>,
+}
+
+/// A place in the line of large calls that hold memory and need more. Dropping it gives it to another call.
+#[derive(Debug)]
+pub(crate) struct LinePlace {
+    _permit: OwnedSemaphorePermit,
+    ceiling: Ceiling,
+    number: u64,
 }
 
 /// Memory on its way to a share. Dropping it gives it back.
@@ -87,7 +117,7 @@ pub(crate) enum Denied {
 pub(crate) struct Share {
     pool: Arc<Pool>,
     class: CallClass,
-    bytes: u64,
+    bytes: AtomicU64,
 }
 
 /// Which part of the memory a call may take from.
@@ -99,12 +129,20 @@ enum Ceiling {
 }
 
 impl Ceiling {
+    /// The highest first.
+    const ALL: [Self; 3] = [Self::Small, Self::Urgent, Self::Long];
+
     fn of(class: CallClass, bytes: u64) -> Self {
         match class {
             _ if bytes <= SMALL => Self::Small,
             CallClass::Resize | CallClass::Render => Self::Urgent,
             CallClass::Submit | CallClass::DryRun => Self::Long,
         }
+    }
+
+    /// The ceiling of a call of this class that is not small.
+    fn of_large(class: CallClass) -> Self {
+        Self::of(class, u64::MAX)
     }
 
     fn bytes(self, all: u64) -> u64 {
@@ -114,17 +152,28 @@ impl Ceiling {
             Self::Long => all / 8 * 6,
         }
     }
+
+    /// Places in its line. A long call that waits keeps memory from urgent ones, so there are few. Small calls hold
+    /// little, and wait like those that have nothing.
+    fn places(self) -> usize {
+        match self {
+            Self::Small => 0,
+            Self::Urgent => 8,
+            Self::Long => 2,
+        }
+    }
 }
 
 impl Memory {
     pub(crate) fn new(bytes: u64, metrics: Arc<Metrics>) -> Self {
         metrics.memory_limit(bytes);
-        Self { pool: Arc::new(Pool { bytes, metrics, state: Mutex::default() }) }
+        let places = Ceiling::ALL.map(|ceiling| Arc::new(Semaphore::new(ceiling.places())));
+        Self { pool: Arc::new(Pool { bytes, metrics, places, state: Mutex::default() }) }
     }
 
     /// A share that has nothing yet.
     pub(crate) fn share(&self, class: CallClass) -> Share {
-        Share { pool: Arc::clone(&self.pool), class, bytes: 0 }
+        Share { pool: Arc::clone(&self.pool), class, bytes: AtomicU64::new(0) }
     }
 
     /// What all shares have, and the most that they ever had.
@@ -137,20 +186,42 @@ impl Memory {
     /// Calls that wait for memory.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.pool.lock().waiting.iter().map(VecDeque::len).sum()
+        self.pool.lock().waiting().count()
     }
 }
 
 impl Share {
+    /// A share of the same memory, for the same class, that has nothing yet.
+    pub(crate) fn empty(&self) -> Self {
+        Self { pool: Arc::clone(&self.pool), class: self.class, bytes: AtomicU64::new(0) }
+    }
+
     /// The most that a call of this class may have.
     pub(crate) fn most(&self) -> u64 {
-        Ceiling::of(self.class, u64::MAX).bytes(self.pool.bytes)
+        Ceiling::of_large(self.class).bytes(self.pool.bytes)
     }
 
     /// What it has.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Relaxed)
+    }
+
+    /// A place in the line, for a call that is going to be large and has not found out yet how large. It keeps its
+    /// place until it has taken what it needs. Waits for one, but not for long.
+    ///
+    /// # Errors
+    ///
+    /// Others have all of them.
+    pub(crate) async fn place(&self) -> Result<LinePlace, Denied> {
+        let ceiling = Ceiling::of_large(self.class);
+        let permit = Arc::clone(&self.pool.places[ceiling as usize]).acquire_owned();
+        let Ok(Ok(permit)) = time::timeout(WAIT, permit).await else {
+            self.pool.metrics.memory_refused(self.class.name());
+            return Err(Denied::Busy);
+        };
+        let mut state = self.pool.lock();
+        state.arrivals += 1;
+        Ok(LinePlace { _permit: permit, ceiling, number: state.arrivals })
     }
 
     /// Takes `more` bytes. Waits for them if others have them, but not for long. Dropping the future takes nothing.
@@ -158,7 +229,12 @@ impl Share {
     /// # Errors
     ///
     /// There was not so much in time, or there never will be. What the share has, it keeps.
-    pub(crate) async fn take(&mut self, more: u64) -> Result<(), Denied> {
+    pub(crate) async fn take(&self, more: u64) -> Result<(), Denied> {
+        self.take_at(more, None).await
+    }
+
+    /// The same for a call that has a place in the line, if it has one.
+    pub(crate) async fn take_at(&self, more: u64, place: Option<LinePlace>) -> Result<(), Denied> {
         struct Queued<'a> {
             pool: &'a Arc<Pool>,
             number: u64,
@@ -167,53 +243,47 @@ impl Share {
         impl Drop for Queued<'_> {
             fn drop(&mut self) {
                 let mut state = self.pool.lock();
-                for queue in &mut state.waiting {
-                    queue.retain(|waiter| waiter.number != self.number);
-                }
+                state.remove(self.number);
                 // Somebody behind it may need less.
                 self.pool.dispatch(&mut state);
             }
         }
 
-        let total = self.bytes.saturating_add(more);
+        let has = self.bytes();
+        let total = has.saturating_add(more);
         if total > SMALL.max(self.most()) || total > self.pool.bytes {
             return Err(Denied::TooMuch { most: self.most() });
         }
-        let (number, granted) = {
+        let ceiling = Ceiling::of(self.class, total);
+        let mut place = place.filter(|place| place.ceiling == ceiling);
+        let (grant, granted) = oneshot::channel();
+        let queued = {
             let mut state = self.pool.lock();
-            let ceiling = Ceiling::of(self.class, total);
-            let queue = &state.waiting[ceiling as usize];
-            let grows = self.bytes > 0;
-            // Who holds nothing waits behind those who came before, so that what is large has its turn.
-            let first = grows || queue.is_empty();
-            if first && state.fits(more, ceiling, self.pool.bytes) {
-                self.pool.grant(&mut state, self.class, more);
-                self.bytes = total;
-                return Ok(());
-            }
-            if grows && state.waiting.iter().flatten().any(|waiter| waiter.grows) {
-                self.pool.metrics.memory_refused(self.class.name());
-                return Err(Denied::Busy);
-            }
-            let (grant, granted) = oneshot::channel();
             state.arrivals += 1;
-            let waiter = Waiter { number: state.arrivals, class: self.class, bytes: more, grows, grant };
-            let number = waiter.number;
-            let queue = &mut state.waiting[ceiling as usize];
-            if grows {
-                queue.push_front(waiter);
-            } else {
-                queue.push_back(waiter);
+            let number = place.as_ref().map_or(state.arrivals, |place| place.number);
+            state.insert(Waiter { number, class: self.class, ceiling, bytes: more, holds: has, grant });
+            self.pool.dispatch(&mut state);
+            let waits = state.waiting().any(|waiter| waiter.number == number);
+            if waits && has > 0 {
+                if place.is_none() {
+                    let permit = Arc::clone(&self.pool.places[ceiling as usize]).try_acquire_owned();
+                    place = permit.ok().map(|permit| LinePlace { _permit: permit, ceiling, number });
+                }
+                let lacks_place = place.is_none() && ceiling != Ceiling::Small;
+                if lacks_place || state.taken > ceiling.bytes(self.pool.bytes) || !state.is_safe(self.pool.bytes) {
+                    state.remove(number);
+                    self.pool.dispatch(&mut state);
+                }
             }
             self.pool.show(&state, self.class);
-            (number, granted)
+            Queued { pool: &self.pool, number }
         };
-        let queued = Queued { pool: &self.pool, number };
-        match time::timeout(WAIT, granted).await {
+        let patience = if place.is_some() { LINE_WAIT } else { WAIT };
+        match time::timeout(patience, granted).await {
             Ok(Ok(mut grant)) => {
                 grant.pool = None;
                 drop(queued);
-                self.bytes = total;
+                self.bytes.fetch_add(more, Relaxed);
                 Ok(())
             }
             _ => {
@@ -225,16 +295,68 @@ impl Share {
     }
 
     /// Gives back all but `bytes`.
-    pub(crate) fn keep(&mut self, bytes: u64) {
-        let Some(less) = self.bytes.checked_sub(bytes).filter(|less| *less > 0) else { return };
-        self.bytes = bytes;
-        self.pool.give_back(self.class, less);
+    pub(crate) fn keep(&self, bytes: u64) {
+        let less = self.bytes.fetch_min(bytes, Relaxed).saturating_sub(bytes);
+        if less > 0 {
+            self.pool.give_back(self.class, less);
+        }
     }
 }
 
 impl State {
-    fn fits(&self, bytes: u64, ceiling: Ceiling, all: u64) -> bool {
-        self.taken.saturating_add(bytes) <= ceiling.bytes(all)
+    fn waiting(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiting.iter().flat_map(|queue| queue.line.iter().chain(&queue.new))
+    }
+
+    fn line(&self) -> impl Iterator<Item = &Waiter> {
+        self.waiting.iter().flat_map(|queue| &queue.line)
+    }
+
+    fn insert(&mut self, waiter: Waiter) {
+        let queue = &mut self.waiting[waiter.ceiling as usize];
+        if waiter.holds == 0 {
+            queue.new.push_back(waiter);
+        } else {
+            let position = queue.line.partition_point(|before| before.number < waiter.number);
+            queue.line.insert(position, waiter);
+        }
+    }
+
+    /// Takes a waiter out that leaves. If its turn has come, it has used it: otherwise those who have nothing and ask
+    /// for too much could keep the line waiting, one after the other.
+    fn remove(&mut self, number: u64) {
+        for queue in &mut self.waiting {
+            if queue.new.front().is_some_and(|waiter| waiter.number == number) {
+                queue.turn_of_new = false;
+            }
+            queue.line.retain(|waiter| waiter.number != number);
+            queue.new.retain(|waiter| waiter.number != number);
+        }
+    }
+
+    /// Whether everybody in a line can be served when nobody but them has anything, in whatever order.
+    fn is_safe(&self, all: u64) -> bool {
+        let held: u64 = self.line().map(|waiter| waiter.holds).sum();
+        self.line().all(|waiter| held.saturating_add(waiter.bytes) <= waiter.ceiling.bytes(all))
+    }
+
+    /// Takes out of a queue who is served now, if there is memory for the one whose turn it is.
+    fn next(&mut self, ceiling: Ceiling, all: u64) -> Option<Waiter> {
+        let held: u64 = self.line().map(|waiter| waiter.holds).sum();
+        let most = ceiling.bytes(all);
+        let queue = &mut self.waiting[ceiling as usize];
+        let turn_of_new = match (queue.line.front(), queue.new.front()) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            // Who finds too little as long as the line waits comes after the line.
+            (Some(_), Some(new)) => queue.turn_of_new && held.saturating_add(new.bytes) <= most,
+        };
+        let waiters = if turn_of_new { &mut queue.new } else { &mut queue.line };
+        if self.taken.saturating_add(waiters.front()?.bytes) > most {
+            return None;
+        }
+        queue.turn_of_new = !turn_of_new;
+        waiters.pop_front()
     }
 }
 
@@ -260,16 +382,10 @@ impl Pool {
         self.dispatch(&mut state);
     }
 
-    /// Serves who waits: those with the higher ceilings first, in order.
+    /// Serves who waits: those with the higher ceilings first.
     fn dispatch(self: &Arc<Self>, state: &mut State) {
-        for ceiling in [Ceiling::Small, Ceiling::Urgent, Ceiling::Long] {
-            while let Some(first) = state.waiting[ceiling as usize].front() {
-                if !state.fits(first.bytes, ceiling, self.bytes) {
-                    break;
-                }
-                let Some(Waiter { class, bytes, grant, .. }) = state.waiting[ceiling as usize].pop_front() else {
-                    break;
-                };
+        for ceiling in Ceiling::ALL {
+            while let Some(Waiter { class, bytes, grant, .. }) = state.next(ceiling, self.bytes) {
                 // If the waiter has just given up, nothing is taken.
                 if let Err(mut unused) = grant.send(Grant { pool: Some(Arc::clone(self)), class, bytes }) {
                     unused.pool = None;
@@ -283,7 +399,7 @@ impl Pool {
 
     fn show(&self, state: &State, class: CallClass) {
         self.metrics.memory_taken(class.name(), *state.by_class.of(class));
-        let waiting = state.waiting.iter().flatten().filter(|waiter| waiter.class == class).count();
+        let waiting = state.waiting().filter(|waiter| waiter.class == class).count();
         self.metrics.memory_waiting(class.name(), waiting);
     }
 }
@@ -308,7 +424,8 @@ impl Denied {
         match self {
             Self::Busy => busy(),
             Self::TooMuch { most } => {
-                Failure::malformed("", format!("{what} needs more memory than the {most} bytes that a call may have"))
+                let text = format!("needs more memory than the {most} bytes that a call may have, for {what}");
+                Failure::malformed("", text)
             }
         }
     }
@@ -324,13 +441,14 @@ impl fmt::Debug for Pool {
 mod tests {
     use super::*;
     use CallClass::{DryRun, Render, Resize, Submit};
+    use tokio::task::JoinHandle;
 
     fn memory(units: u64) -> Memory {
         Memory::new(units * SMALL, Arc::new(Metrics::new()))
     }
 
     async fn with(memory: &Memory, class: CallClass, units: u64) -> Result<Share, Denied> {
-        let mut share = memory.share(class);
+        let share = memory.share(class);
         share.take(units * SMALL).await.map(|()| share)
     }
 
@@ -364,7 +482,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_given_back_goes_to_those_who_wait_in_order() {
         let memory = memory(64);
-        let mut first = with(&memory, Resize, 50).await.unwrap();
+        let first = with(&memory, Resize, 50).await.unwrap();
         let wait = |class, bytes| {
             let memory = memory.clone();
             tokio::spawn(async move { with(&memory, class, bytes).await })
@@ -392,8 +510,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_who_hold_memory_do_not_wait_for_each_other() {
         let memory = memory(64);
-        let mut one = with(&memory, Resize, 25).await.unwrap();
-        let mut other = with(&memory, Resize, 25).await.unwrap();
+        let one = with(&memory, Resize, 25).await.unwrap();
+        let other = with(&memory, Resize, 25).await.unwrap();
         let waits = tokio::spawn(async move {
             one.take(20 * SMALL).await.unwrap();
             one.bytes()
@@ -407,6 +525,177 @@ mod tests {
         drop(other);
         assert_eq!(waits.await.unwrap(), 45 * SMALL);
         assert_eq!(memory.taken().0, 0);
+    }
+
+    /// A call that holds little and then takes so many units more; when it has them, it says so and gives them back.
+    fn grow(
+        memory: &Memory,
+        class: CallClass,
+        units: u64,
+        served: &Served,
+        name: &'static str,
+    ) -> JoinHandle<Result<(), Denied>> {
+        let (memory, served) = (memory.clone(), Arc::clone(served));
+        tokio::spawn(async move {
+            let share = memory.share(class);
+            share.take(LITTLE).await?;
+            share.take(units * SMALL).await?;
+            served.lock().unwrap().push(name);
+            Ok(())
+        })
+    }
+
+    /// The same for a call that has nothing before.
+    fn enter(memory: &Memory, class: CallClass, units: u64, served: &Served, name: &'static str) {
+        let (memory, served) = (memory.clone(), Arc::clone(served));
+        tokio::spawn(async move {
+            let _share = with(&memory, class, units).await.unwrap();
+            served.lock().unwrap().push(name);
+        });
+    }
+
+    type Served = Arc<Mutex<Vec<&'static str>>>;
+    const LITTLE: u64 = 1 << 10;
+
+    async fn until_waiting(memory: &Memory, count: usize) {
+        while memory.waiting() != count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_memory_waits_in_a_line_that_is_short() {
+        let (memory, served) = (memory(64), Served::default());
+        let first = with(&memory, Resize, 40).await.unwrap();
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let mut line = Vec::new();
+        for (count, name) in (1..).zip(names) {
+            line.push(grow(&memory, Resize, 30, &served, name));
+            until_waiting(&memory, count).await;
+        }
+        let began = time::Instant::now();
+        assert_eq!(grow(&memory, Resize, 30, &served, "one too many").await.unwrap(), Err(Denied::Busy));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        // Longer than those wait who have nothing to lose.
+        time::advance(LINE_WAIT - Duration::from_secs(1)).await;
+        drop(first);
+        for call in line {
+            assert_eq!(call.await.unwrap(), Ok(()));
+        }
+        assert_eq!(*served.lock().unwrap(), names);
+        assert_eq!(memory.taken().0, 0);
+        // Their places are free again.
+        let mut again = Vec::new();
+        for _ in names {
+            again.push(memory.share(Resize).place().await.unwrap());
+        }
+        let began = time::Instant::now();
+        memory.share(Resize).place().await.unwrap_err();
+        assert_eq!(began.elapsed(), WAIT);
+        drop(again);
+        memory.share(Resize).place().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let (memory, served) = (memory(64), Served::default());
+        let _first = with(&memory, Resize, 40).await.unwrap();
+        let began = time::Instant::now();
+        assert_eq!(grow(&memory, Resize, 30, &served, "line").await.unwrap(), Err(Denied::Busy));
+        assert_eq!(began.elapsed(), LINE_WAIT);
+        let began = time::Instant::now();
+        assert_eq!(with(&memory, Resize, 30).await.unwrap_err(), Denied::Busy);
+        assert_eq!(began.elapsed(), WAIT);
+        assert_eq!(memory.waiting(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_is_kept_by_who_does_not_know_yet_how_much_it_needs() {
+        let (memory, served) = (memory(64), Served::default());
+        let first = with(&memory, Resize, 40).await.unwrap();
+        let early = memory.share(Resize);
+        early.take(LITTLE).await.unwrap();
+        let place = early.place().await.unwrap();
+        let late = grow(&memory, Resize, 30, &served, "late");
+        until_waiting(&memory, 1).await;
+        let early = {
+            let served = Arc::clone(&served);
+            tokio::spawn(async move {
+                early.take_at(30 * SMALL, Some(place)).await.unwrap();
+                served.lock().unwrap().push("early");
+            })
+        };
+        until_waiting(&memory, 2).await;
+        drop(first);
+        early.await.unwrap();
+        late.await.unwrap().unwrap();
+        assert_eq!(*served.lock().unwrap(), ["early", "late"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_line_and_those_who_have_nothing_take_turns() {
+        let (memory, served) = (memory(64), Served::default());
+        let first = with(&memory, Resize, 40).await.unwrap();
+        for (count, name) in [(1, "line 1"), (2, "line 2"), (3, "line 3")] {
+            drop(grow(&memory, Resize, 30, &served, name));
+            until_waiting(&memory, count).await;
+        }
+        for (count, name) in [(4, "new 1"), (5, "new 2")] {
+            enter(&memory, Resize, 30, &served, name);
+            until_waiting(&memory, count).await;
+        }
+        drop(first);
+        until_waiting(&memory, 0).await;
+        while memory.taken().0 > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*served.lock().unwrap(), ["line 1", "new 1", "line 2", "new 2", "line 3"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_unserved_has_used_its_turn() {
+        let (memory, served) = (memory(64), Served::default());
+        let first = with(&memory, Resize, 40).await.unwrap();
+        let large = memory.share(Resize);
+        large.take(LITTLE).await.unwrap();
+        let large = tokio::spawn(async move { large.take(30 * SMALL).await.map(|()| large) });
+        until_waiting(&memory, 1).await;
+        let small = grow(&memory, Resize, 10, &served, "small");
+        until_waiting(&memory, 2).await;
+        let began = time::Instant::now();
+        // More than there is, as long as the large one works.
+        enter(&memory, Resize, 50, &served, "new 1");
+        until_waiting(&memory, 3).await;
+        time::sleep(WAIT / 2).await;
+        enter(&memory, Resize, 50, &served, "new 2");
+        until_waiting(&memory, 4).await;
+        drop(first);
+        let _large = large.await.unwrap().unwrap();
+        small.await.unwrap().unwrap();
+        assert_eq!(began.elapsed(), WAIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_calls_have_few_places_and_take_none_from_urgent_ones() {
+        let memory = memory(64);
+        let _submission = memory.share(Submit).place().await.unwrap();
+        let _dry_run = memory.share(DryRun).place().await.unwrap();
+        memory.share(Submit).place().await.unwrap_err();
+        let _resize = memory.share(Resize).place().await.unwrap();
+        let _rendering = memory.share(Render).place().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_with_memory_that_is_kept_for_small_calls() {
+        let (memory, served) = (memory(64), Served::default());
+        let _large = with(&memory, Resize, 50).await.unwrap();
+        let mut small = Vec::new();
+        for _ in 0..7 {
+            small.push(with(&memory, Submit, 1).await.unwrap());
+        }
+        let began = time::Instant::now();
+        assert_eq!(grow(&memory, Resize, 5, &served, "large").await.unwrap(), Err(Denied::Busy));
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     busy: Family<Labels<1>, Gauge>,
     refused: Family<Labels<1>, Counter>,
     lent: Counter,
+    rides: Family<Labels<1>, Counter>,
     defects: Counter,
     lookups: Family<Labels<2>, Counter>,
     cached_bytes: Family<Labels<1>, Gauge>,
@@ -60,6 +61,7 @@ impl Metrics {
             busy: Family::default(),
             refused: Family::default(),
             lent: Counter::default(),
+            rides: Family::default(),
             defects: Counter::default(),
             lookups: Family::default(),
             cached_bytes: Family::default(),
@@ -76,12 +78,14 @@ impl Metrics {
         let help = "Time from the head of a request to the end of its answer";
         r.register_with_unit("call_duration", help, Unit::Seconds, metrics.call_seconds.clone());
         r.register("calls_in_flight", "Calls not answered yet", metrics.calls_in_flight.clone());
-        let help = "Time spent waiting for a worker (queue) and in each kind of work";
+        let help = "Time of calls by what it went to: taking requests in, waiting, each kind of work";
         r.register_with_unit("stage_duration", help, Unit::Seconds, metrics.stage_seconds.clone());
         r.register("queue_depth", "Requests waiting for a worker", metrics.waiting.clone());
         r.register("workers_busy", "Workers by what they work on", metrics.busy.clone());
         r.register("refused_calls", "Calls refused because their queue was full", metrics.refused.clone());
         r.register("lent_cores", "Cores of idle workers that helped a resize", metrics.lent.clone());
+        let help = "Waits for a result that another call computed already, by what it was";
+        r.register("rides", help, metrics.rides.clone());
         r.register("defects", "Defects of the compiler that a request met", metrics.defects.clone());
         r.register("cache_lookups", "Look-ups by cache and result", metrics.lookups.clone());
         r.register_with_unit("cache", "Estimated size of the caches", Unit::Bytes, metrics.cached_bytes.clone());
@@ -133,6 +137,17 @@ impl Metrics {
 
     pub(crate) fn count_lent(&self, cores: usize) {
         self.lent.inc_by(cores as u64);
+    }
+
+    /// A call waits for what another one computes.
+    pub(crate) fn rode(&self, kind: &'static str) {
+        self.rides.get_or_create(&[("of", kind)]).inc();
+    }
+
+    /// How often that was so. Tests use it to see that a call waits.
+    #[cfg(test)]
+    pub(crate) fn rides(&self, kind: &'static str) -> u64 {
+        self.rides.get_or_create(&[("of", kind)]).get()
     }
 
     pub(crate) fn memory_limit(&self, bytes: u64) {

@@ -3,17 +3,20 @@
 //! ```text
 //! connection -> call (ticket from admission) -> intake (memory)
 //!            -> service -> methods (request, cache)
-//!                       -> worker (permit from admission) -> compiler
+//!                       -> steps (single_flight) -> worker (permit from admission) -> compiler
 //! ```
 //!
 //! * `connections` bounds the number of connections. `call` is a layer around every call: it reads how long the caller
 //!   waits (`deadline`), and gives the call a `budget`, which the compiler asks for the time that is left. `answer` is
 //!   the body of its answer, which a caller may read slowly.
 //! * `intake` reads what a call sends, and expands it; `memory` bounds what calls take for that.
-//! * `service` gives calls to workers, `methods` computes the answers there, `render` sends texts.
+//! * `service` has the methods of the contract: `methods` checks and computes, `steps` takes a call to workers for that
+//!   and has those who want the same share it (`single_flight`), `render` sends texts.
+//! * `encoded` is an answer as it is sent, so that those who share it share its bytes.
 //! * `request` refuses messages that break the contract; `errors` makes the status of a call that failed.
-//! * `admission` bounds the number of calls and puts resizes first, by their `class`; `cache` keeps results that the
-//!   next call is likely to need, by the `digest` of what they are made from.
+//! * `admission` bounds the number of calls and puts resizes first, by their `class` and then by the `place` in which
+//!   they arrived; `work` is what they have of the workers. `cache` keeps results that the next call is likely to need,
+//!   by the `digest` of what they are made from.
 //! * `compiler` is the trait that the server needs, `library` implements it with the crate `streams_compiler`. The
 //!   compiler runs on workers, never on the threads of the runtime.
 //! * `direct` answers messages without a server, for programs that test the contract.
@@ -39,6 +42,7 @@ mod compiler;
 mod connections;
 mod deadline;
 mod digest;
+mod encoded;
 mod errors;
 mod health;
 mod intake;
@@ -46,12 +50,16 @@ mod library;
 mod memory;
 mod methods;
 mod metrics;
+mod place;
 mod render;
 mod request;
 mod service;
 mod settings;
+mod single_flight;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use settings::Settings;
 
@@ -73,21 +81,25 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use steps::Steps;
 use streams_process::pages::{Pages, Readiness};
 use streams_process::tls::Acceptor;
-use streams_proto::fusion::v1::fusion_service_server::{FusionServiceServer, SERVICE_NAME};
+use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::codec::CompressionEncoding;
+use tonic::body::Body;
 use tonic::service::LayerExt;
 use tonic::transport::Server as Transport;
+use tower::util::MapRequestLayer;
 
 /// Bytes of the largest request: an ADL and a layout of the largest size each, and the other fields.
 const LARGEST_REQUEST: usize = 192 << 20;
+/// Bytes of the largest message to the services for health and reflection: names. No budget has them.
+const LARGEST_QUESTION: usize = 4 << 10;
 /// How long calls that were cancelled may take to notice.
 const NOTICE: Duration = Duration::from_secs(3);
 
@@ -163,27 +175,27 @@ impl Server {
             shutdown: CancellationToken::new(),
             in_flight: TaskTracker::new(),
         };
-        let service =
-            Service::new(Methods::new(compiler, Arc::clone(&caches), Arc::clone(&metrics)), calls.admission.clone());
-        let fusion = FusionServiceServer::new(service)
-            .accept_compressed(CompressionEncoding::Zstd)
-            .accept_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Zstd)
-            .send_compressed(CompressionEncoding::Gzip)
-            .max_decoding_message_size(LARGEST_REQUEST);
+        let methods = Methods::new(compiler, Arc::clone(&caches), Arc::clone(&metrics));
+        let steps = Arc::new(Steps::new(methods, calls.admission.clone(), settings.longest_call));
         let stop_accepting = CancellationToken::new();
         let incoming = connections::accept(listener, settings.max_clients.get());
+        // Health and reflection are in no budget: what they read is small, and may not come slowly.
+        let arrival = settings.arrival;
+        let prompt = MapRequestLayer::new(move |request: http::Request<Body>| intake::prompt(request, arrival));
         let router = transport(settings)
-            .add_service(CallLayer(calls.clone()).named_layer(fusion))
-            .add_service(health.service())
-            .add_service(reflection().build_v1()?)
+            .add_service(CallLayer(calls.clone()).named_layer(Service::new(steps)))
+            .add_service(prompt.named_layer(health.service().max_decoding_message_size(LARGEST_QUESTION)))
+            .add_service(prompt.named_layer(reflection().build_v1()?.max_decoding_message_size(LARGEST_QUESTION)))
             // grpcurl before 1.9.
-            .add_service(reflection().build_v1alpha()?);
+            .add_service(prompt.named_layer(reflection().build_v1alpha()?.max_decoding_message_size(LARGEST_QUESTION)));
         let stop = stop_accepting.clone().cancelled_owned();
         let grpc = tokio::spawn(async move {
             let served = match tls {
-                None => router.serve_with_incoming_shutdown(incoming, stop).await,
-                Some(tls) => router.serve_with_incoming_shutdown(tls.accept(incoming), stop).await,
+                None => router.serve_with_incoming_shutdown(connections::greeted(incoming), stop).await,
+                Some(tls) => {
+                    let incoming = connections::greeted(tls.accept(incoming));
+                    router.serve_with_incoming_shutdown(incoming, stop).await
+                }
             };
             served.context("gRPC")
         });

@@ -4,15 +4,15 @@
 //! worker --bytes--> TextSender --messages--> channel --> response stream
 //! ```
 //!
-//! A worker renders a batch of texts into a [`TextSender`] and is free again before the caller has read them. It waits
-//! for the caller only while more than [`BUFFERED`] bytes of one batch are unread.
+//! A worker renders a batch of texts into a [`TextSender`] and is free again before the caller has read them. While
+//! more than [`BUFFERED`] bytes of one batch are unread, rendering waits for the caller, without a worker.
 //!
 //! Knows: PEs, bytes of text, messages. Must not know: how a text is made.
 //!
 //! Invariants: a stream has at most [`BUFFERED`] bytes and a full channel in memory; a text is as long as announced, or
 //! the stream ends with an error.
 
-use super::admission::Admission;
+use super::admission::{Admission, Break};
 use super::budget::CallBudget;
 use super::class::CallClass;
 use super::compiler::{Compiler, Measure};
@@ -22,12 +22,12 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use streams_compiler::budget::Budget;
 use streams_compiler::error::Error;
 use streams_proto::fusion::v1 as pb;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 
 /// Most bytes of text in one message.
 const CHUNK: usize = 256 << 10;
@@ -74,21 +74,31 @@ pub(crate) async fn write<C: Compiler>(
     metrics: &Arc<Metrics>,
     budget: &CallBudget,
 ) -> Result<(), Failure> {
+    // Each batch waits behind what was there before it, so that a long stream does not keep a short one waiting.
+    let budget = &CallBudget { place: None, ..budget.clone() };
     for batch in batches(requested) {
         let (compiler, job, metrics) = (Arc::clone(compiler), Arc::clone(&job), Arc::clone(metrics));
-        let mut sender = TextSender::new(messages.clone(), budget.clone());
-        let render = move |budget: &Budget| {
+        let messages_of_batch = messages.clone();
+        let render = move |budget: &Budget, breaks: &Break| {
             let began = Instant::now();
+            let mut waited = Duration::ZERO;
+            let mut sender = TextSender::new(|unread| {
+                let from = Instant::now();
+                let sent = send_all(&messages_of_batch, unread, breaks);
+                waited += from.elapsed();
+                sent
+            });
             for requested in &batch {
                 sender.begin(requested)?;
                 let rendered = compiler.render(&job, requested.pe, &mut sender, budget);
                 sender.end(rendered)?;
                 metrics.rendered(requested.measure.size);
             }
-            metrics.stage("render", began.elapsed());
-            Ok(sender.buffered)
+            let buffered = sender.buffered;
+            metrics.stage("render", began.elapsed().saturating_sub(waited));
+            Ok(buffered)
         };
-        let buffered = admission.run(CallClass::Render, budget, render).await?;
+        let buffered = admission.run_with_breaks(CallClass::Render, budget, render).await?;
         for message in buffered {
             tokio::select! {
                 biased;
@@ -98,6 +108,34 @@ pub(crate) async fn write<C: Compiler>(
         }
     }
     Ok(())
+}
+
+/// Sends what is unread. Waits for the caller, without a worker, if there is no room for all of it.
+fn send_all(
+    messages: &mpsc::Sender<pb::RenderResponse>,
+    unread: &mut VecDeque<pb::RenderResponse>,
+    breaks: &Break,
+) -> Result<(), Error> {
+    while let Some(message) = unread.pop_front() {
+        match messages.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Closed(_)) => return Err(Error::Cancelled),
+            Err(TrySendError::Full(message)) => {
+                unread.push_front(message);
+                break;
+            }
+        }
+    }
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let sent = breaks.wait(async {
+        for message in unread.drain(..) {
+            messages.send(message).await?;
+        }
+        Ok::<_, SendError<_>>(())
+    });
+    sent?.map_err(|_| Error::Cancelled)
 }
 
 /// Pieces of work of about [`BATCH`] bytes, in order.
@@ -122,11 +160,10 @@ fn other_text() -> Failure {
     Failure::LayoutRejected("a text is not the one that the layout names".to_owned())
 }
 
-/// Cuts text into messages. It keeps them until the worker is done, or until they have more than [`BUFFERED`] bytes.
-struct TextSender {
-    messages: mpsc::Sender<pb::RenderResponse>,
-    budget: CallBudget,
-    runtime: Handle,
+/// Cuts text into messages. It keeps them until the worker is done, or until they have more than [`BUFFERED`] bytes:
+/// then `send` takes them all.
+struct TextSender<S> {
+    send: S,
     buffered: VecDeque<pb::RenderResponse>,
     buffered_bytes: usize,
     chunk: BytesMut,
@@ -136,11 +173,10 @@ struct TextSender {
     overrun: bool,
 }
 
-impl TextSender {
-    fn new(messages: mpsc::Sender<pb::RenderResponse>, budget: CallBudget) -> Self {
-        let runtime = Handle::current();
+impl<S: FnMut(&mut VecDeque<pb::RenderResponse>) -> Result<(), Error>> TextSender<S> {
+    fn new(send: S) -> Self {
         let (buffered, chunk) = (VecDeque::new(), BytesMut::new());
-        Self { messages, budget, runtime, buffered, buffered_bytes: 0, chunk, missing: 0, overrun: false }
+        Self { send, buffered, buffered_bytes: 0, chunk, missing: 0, overrun: false }
     }
 
     fn begin(&mut self, requested: &RequestedText) -> Result<(), Error> {
@@ -175,27 +211,15 @@ impl TextSender {
             self.buffered_bytes += chunk.len();
         }
         self.buffered.push_back(pb::RenderResponse { part: Some(part) });
-        if self.buffered_bytes > BUFFERED { self.flush_to_caller() } else { Ok(()) }
-    }
-
-    /// Sends the buffered messages. The worker waits here for the caller to read.
-    fn flush_to_caller(&mut self) -> Result<(), Error> {
+        if self.buffered_bytes <= BUFFERED {
+            return Ok(());
+        }
         self.buffered_bytes = 0;
-        let (buffered, messages, budget) = (&mut self.buffered, &self.messages, &self.budget);
-        self.runtime.block_on(async {
-            for message in buffered.drain(..) {
-                tokio::select! {
-                    biased;
-                    error = budget.ended() => return Err(error),
-                    sent = messages.send(message) => sent.map_err(|_| Error::Cancelled)?,
-                }
-            }
-            Ok(())
-        })
+        (self.send)(&mut self.buffered)
     }
 }
 
-impl Write for TextSender {
+impl<S: FnMut(&mut VecDeque<pb::RenderResponse>) -> Result<(), Error>> Write for TextSender<S> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let room = CHUNK - self.chunk.len();
         let taken = &piece[..piece.len().min(room)];
@@ -239,10 +263,9 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn texts_are_cut_into_messages() {
-        let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut sender = TextSender::new(messages, CallBudget::default());
+    #[test]
+    fn texts_are_cut_into_messages() {
+        let mut sender = TextSender::new(|_| panic!("nothing has to be sent yet"));
         let text: Vec<u8> = (0..2 * CHUNK + 3).map(|i| i as u8).collect();
         sender.begin(&requested(7, text.len() as u64)).unwrap();
         for piece in text.chunks(1000) {
@@ -266,10 +289,9 @@ mod tests {
         assert_eq!(all, text);
     }
 
-    #[tokio::test]
-    async fn a_text_of_another_size_than_announced_is_of_another_job() {
-        let (messages, _unread) = mpsc::channel(UNREAD);
-        let mut sender = TextSender::new(messages, CallBudget::default());
+    #[test]
+    fn a_text_of_another_size_than_announced_is_of_another_job() {
+        let mut sender = TextSender::new(|_| panic!("nothing has to be sent yet"));
         sender.begin(&requested(0, 3)).unwrap();
         sender.write_all(b"12").unwrap();
         assert!(matches!(sender.end(Ok(())), Err(Failure::LayoutRejected(_))));

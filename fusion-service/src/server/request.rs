@@ -13,6 +13,7 @@
 use super::digest::Digest;
 use super::errors::{Failure, Malformed};
 use bytes::Bytes;
+use prost::Message as _;
 use std::collections::HashSet;
 use std::hash::Hash;
 use streams_compiler::error::excerpt;
@@ -53,6 +54,17 @@ pub(crate) struct Resize {
     pub(crate) policy: pb::resize_request::Policy,
     pub(crate) pe_ids_in_use: Vec<u64>,
     pub(crate) ports_in_use: Vec<pb::resize_request::PortsInUse>,
+}
+
+impl Resize {
+    /// Covers all of it. What is said in another order has another digest.
+    pub(crate) fn digest(&self) -> Digest {
+        let Self { widths, policy, pe_ids_in_use, ports_in_use } = self.clone();
+        let policy = policy.into();
+        let message =
+            pb::ResizeRequest { compilation: None, layout: None, widths, policy, pe_ids_in_use, ports_in_use };
+        Digest::of(&message.encode_to_vec())
+    }
 }
 
 impl BlobInput {
@@ -441,6 +453,47 @@ mod tests {
         }
         let (_, _, change) = resize(resize_request()).unwrap();
         assert_eq!(change.policy, Policy::Sticky);
+    }
+
+    #[test]
+    fn the_digest_of_a_resize_covers_all_that_it_asks_for() {
+        let ports = |pe_id, input, output| PortsInUse { pe_id, input_port_ids: input, output_port_ids: output };
+        let base = Resize {
+            widths: vec![width("P", 3)],
+            policy: Policy::Sticky,
+            pe_ids_in_use: vec![7],
+            ports_in_use: vec![ports(7, vec![1], vec![2])],
+        };
+        type Change<'a> = &'a dyn Fn(&mut Resize);
+        let changes: [(&str, Change<'_>); 12] = [
+            ("nothing", &|_| {}),
+            ("another region", &|r| r.widths[0].region = "Q".into()),
+            ("another width", &|r| r.widths[0].width = 4),
+            ("one region more", &|r| r.widths.push(width("Q", 3))),
+            ("no region", &|r| r.widths.clear()),
+            ("policy", &|r| r.policy = Policy::Rebalance),
+            ("another id in use", &|r| r.pe_ids_in_use[0] = 8),
+            ("no id in use", &|r| r.pe_ids_in_use.clear()),
+            ("ports of another PE", &|r| r.ports_in_use[0].pe_id = 8),
+            ("another input port", &|r| r.ports_in_use[0].input_port_ids[0] = 2),
+            ("another output port", &|r| r.ports_in_use[0].output_port_ids[0] = 1),
+            ("no ports in use", &|r| r.ports_in_use.clear()),
+        ];
+        let digests = changes.map(|(name, change)| {
+            let mut resize = base.clone();
+            change(&mut resize);
+            (name, resize.digest())
+        });
+        for (i, (name, digest)) in digests.iter().enumerate() {
+            assert!(digests[..i].iter().all(|(_, other)| other != digest), "{name}");
+        }
+        // What is not said is the same as what it means.
+        let said = |policy: Policy| {
+            let request = pb::ResizeRequest { policy: policy.into(), ..resize_request() };
+            resize(request).unwrap().2.digest()
+        };
+        assert_eq!(said(Policy::Unspecified), said(Policy::Sticky));
+        assert_ne!(said(Policy::Sticky), said(Policy::Rebalance));
     }
 
     #[test]

@@ -1,113 +1,181 @@
-//! The gRPC service: gives the work of each call to a worker, and streams what is rendered.
+//! The gRPC service: takes each call through its steps, and streams what is rendered.
 //!
-//! Knows: calls, workers, streams, the methods. Must not know: HTTP, what a method does.
+//! It is written by hand and not generated, because the generated one takes answers as messages: each reader of an
+//! answer would need a copy of its own. Large answers are sent beside tonic for the same reason (`encoded`).
+//!
+//! Knows: calls, steps, streams, how messages travel. Must not know: what a method does.
 //!
 //! Invariants: a stream that ends without an error is complete.
 
-use super::admission::Admission;
-use super::call::Call;
+use super::LARGEST_REQUEST;
+use super::call::{Call, method};
 use super::compiler::Compiler;
+use super::encoded::{self, Encoded, EncodedAnswers};
 use super::errors::Failure;
-use super::methods::{Methods, Work};
+use super::methods::{Methods, Rendering};
 use super::render;
+use super::steps::Steps;
 use futures::{Stream, StreamExt, stream};
+use prost::Message;
+use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use streams_compiler::budget::Budget;
+use std::task::{Context, Poll};
 use streams_proto::fusion::v1 as pb;
+use streams_proto::fusion::v1::fusion_service_server::SERVICE_NAME;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::codec::{Codec, CompressionEncoding};
+use tonic::codegen::BoxFuture;
+use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
 use tracing::{Instrument, Span};
 
 /// Answers with what `C` compiles.
 pub(crate) struct Service<C: Compiler> {
-    methods: Arc<Methods<C>>,
-    admission: Admission,
+    steps: Arc<Steps<C>>,
 }
 
 type RenderStream = Pin<Box<dyn Stream<Item = Result<pb::RenderResponse, Status>> + Send>>;
 
 impl<C: Compiler> Service<C> {
-    pub(crate) fn new(methods: Methods<C>, admission: Admission) -> Self {
-        Self { methods: Arc::new(methods), admission }
-    }
-
-    /// Has a worker do the work of a call.
-    async fn answer<T: Send + 'static>(
-        &self,
-        call: &Call,
-        work: Result<impl Work<T>, Failure>,
-    ) -> Result<Response<T>, Status> {
-        let answer = async { self.admission.run(call.class, &call.budget, work?).await };
-        answer.await.map(Response::new).map_err(|failure| call.status(&failure))
-    }
-
-    async fn stream(&self, call: &Call, message: pb::RenderRequest) -> Result<RenderStream, Failure> {
-        let rendering = self.methods.render(message)?;
-        let pe_ids = rendering.pe_ids.clone();
-        let job = match rendering.ready() {
-            Some(job) => job,
-            None => {
-                let work = move |budget: &Budget| rendering.job(budget);
-                self.admission.run(call.class, &call.budget, work).await?
-            }
-        };
-        let requested = render::requested_texts(&*self.methods.compiler, &job, &pe_ids)?;
-
-        let (messages, unread) = mpsc::channel(render::UNREAD);
-        let (outcome, end) = oneshot::channel();
-        let (methods, admission, call) = (Arc::clone(&self.methods), self.admission.clone(), call.clone());
-        let writing = async move {
-            let Methods { compiler, metrics, .. } = &*methods;
-            let write = render::write(compiler, job, requested, messages, &admission, metrics, &call.budget);
-            let result = tokio::select! {
-                biased;
-                failure = call.ended() => Err(failure),
-                result = write => result,
-            };
-            // If the caller has gone, nobody receives the result.
-            let _ = outcome.send(result.map_err(|failure| call.status(&failure)));
-        };
-        tokio::spawn(writing.instrument(Span::current()));
-        // A channel ends without a result. The result is sent separately, so that no incomplete stream looks complete.
-        let end = stream::once(end).filter_map(async |end| match end {
-            Ok(Ok(())) => None,
-            Ok(Err(status)) => Some(Err(status)),
-            Err(_) => Some(Err(Failure::ShuttingDown.status())),
-        });
-        Ok(Box::pin(ReceiverStream::new(unread).map(Ok).chain(end)))
+    pub(crate) fn new(steps: Arc<Steps<C>>) -> Self {
+        Self { steps }
     }
 }
 
-#[tonic::async_trait]
-impl<C: Compiler> pb::fusion_service_server::FusionService for Service<C> {
-    async fn submit(&self, request: Request<pb::SubmitRequest>) -> Result<Response<pb::SubmitResponse>, Status> {
-        let (call, message) = open(request)?;
-        self.answer(&call, self.methods.submit(message)).await
+impl<C: Compiler> tower::Service<http::Request<Body>> for Service<C> {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<http::Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
     }
 
-    async fn resize(&self, request: Request<pb::ResizeRequest>) -> Result<Response<pb::ResizeResponse>, Status> {
-        let (call, message) = open(request)?;
-        self.answer(&call, self.methods.resize(message)).await
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let steps = Arc::clone(&self.steps);
+        match method(request.uri().path()) {
+            Some("Submit") => unary(steps, request, Steps::submit),
+            Some("Resize") => unary(steps, request, Steps::resize),
+            Some("Plan") => unary(steps, request, Steps::plan),
+            Some("Explain") => unary(steps, request, Steps::explain),
+            Some("Render") => Box::pin(async move {
+                let answer = service_fn(move |request| texts(Arc::clone(&steps), request));
+                Ok(grpc(ProstCodec::default()).server_streaming(answer, request).await)
+            }),
+            _ => Box::pin(async { Ok(Status::unimplemented("").into_http()) }),
+        }
     }
+}
 
-    type RenderStream = RenderStream;
+impl<C: Compiler> NamedService for Service<C> {
+    const NAME: &'static str = SERVICE_NAME;
+}
 
-    async fn render(&self, request: Request<pb::RenderRequest>) -> Result<Response<Self::RenderStream>, Status> {
-        let (call, message) = open(request)?;
-        self.stream(&call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
+impl<C: Compiler> Clone for Service<C> {
+    fn clone(&self) -> Self {
+        Self { steps: Arc::clone(&self.steps) }
     }
+}
 
-    async fn plan(&self, request: Request<pb::PlanRequest>) -> Result<Response<pb::PlanResponse>, Status> {
-        let (call, message) = open(request)?;
-        self.answer(&call, self.methods.plan(message)).await
-    }
+/// How messages are read and answers are sent (rule service-16).
+fn grpc<T: Codec>(codec: T) -> Grpc<T> {
+    Grpc::new(codec)
+        .accept_compressed(CompressionEncoding::Zstd)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Zstd)
+        .send_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(LARGEST_REQUEST)
+}
 
-    async fn explain(&self, request: Request<pb::ExplainRequest>) -> Result<Response<pb::ExplainResponse>, Status> {
-        let (call, message) = open(request)?;
-        self.answer(&call, self.methods.explain(message)).await
+/// Answers a call with one message.
+fn unary<C, M, F>(
+    steps: Arc<Steps<C>>,
+    request: http::Request<Body>,
+    answer: fn(Arc<Steps<C>>, Call, M) -> F,
+) -> BoxFuture<http::Response<Body>, Infallible>
+where
+    C: Compiler,
+    M: Message + Default + 'static,
+    F: Future<Output = Result<Encoded, Failure>> + Send + 'static,
+{
+    let answer = service_fn(move |request: Request<M>| {
+        let steps = Arc::clone(&steps);
+        async move {
+            let (call, message) = open(request)?;
+            let answered = answer(Arc::clone(&steps), call.clone(), message).await;
+            let answered = match answered {
+                Ok(encoded) => held(&steps, &call, encoded).await,
+                Err(failure) => Err(failure),
+            };
+            answered.map(Encoded::response).map_err(|failure| call.status(&failure))
+        }
+    });
+    Box::pin(async move { Ok(encoded::shared(grpc(EncodedAnswers::new()).unary(answer, request).await)) })
+}
+
+/// The answer with the memory that it needs until it is read.
+async fn held<C: Compiler>(steps: &Steps<C>, call: &Call, encoded: Encoded) -> Result<Encoded, Failure> {
+    if let Some(share) = &call.budget.memory {
+        let busy = || steps.admission.overloaded(call.class).into();
+        encoded.take_memory(share).await.map_err(|denied| denied.failure("the answer", busy))?;
     }
+    Ok(encoded)
+}
+
+/// Answers a call with a stream of texts.
+async fn texts<C: Compiler>(
+    steps: Arc<Steps<C>>,
+    request: Request<pb::RenderRequest>,
+) -> Result<Response<RenderStream>, Status> {
+    let (call, message) = open(request)?;
+    rendered(&steps, &call, message).await.map(Response::new).map_err(|failure| call.status(&failure))
+}
+
+/// The texts that a caller asks for, as workers render them.
+async fn rendered<C: Compiler>(
+    steps: &Arc<Steps<C>>,
+    call: &Call,
+    message: pb::RenderRequest,
+) -> Result<RenderStream, Failure> {
+    let Steps { methods, admission, .. } = &**steps;
+    let Rendering { compilation, prior, pe_ids } = methods.render(message)?;
+    let job = steps.job(call.class, &call.budget, &prior, &compilation).await?;
+    // What it was restored from is not needed any more.
+    drop((prior, compilation));
+    let requested = render::requested_texts(&*methods.compiler, &job, &pe_ids)?;
+
+    let (messages, unread) = mpsc::channel(render::UNREAD);
+    let (outcome, end) = oneshot::channel();
+    let lost = call.clone();
+    let (methods, admission, call) = (Arc::clone(methods), admission.clone(), call.clone());
+    let writing = async move {
+        let Methods { compiler, metrics, .. } = &*methods;
+        let write = render::write(compiler, job, requested, messages, &admission, metrics, &call.budget);
+        let result = tokio::select! {
+            biased;
+            failure = call.ended() => Err(failure),
+            result = write => result,
+        };
+        // If the caller has gone, nobody receives the result.
+        let _ = outcome.send(result.map_err(|failure| call.status(&failure)));
+    };
+    tokio::spawn(writing.instrument(Span::current()));
+    // A channel ends without a result. The result is sent separately, so that no incomplete stream looks complete.
+    let end = stream::once(end).filter_map(move |end| {
+        let end = match end {
+            Ok(Ok(())) => None,
+            Ok(Err(status)) => Some(Err(status)),
+            Err(_) => Some(Err(lost.status(&lost.lost()))),
+        };
+        async { end }
+    });
+    Ok(Box::pin(ReceiverStream::new(unread).map(Ok).chain(end)))
 }
 
 /// The call that the layer put into a request, and its message.

@@ -89,6 +89,10 @@ async fn wait<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
 
 /// A submission, as part of a trace.
 fn submit() -> Request<pb::SubmitRequest> {
+    submit_in(TRACE)
+}
+
+fn submit_in(trace: &str) -> Request<pb::SubmitRequest> {
     let sha256 = Sha256::digest(ADL).to_vec().into();
     let compilation = pb::Compilation {
         adl: Some(pb::Blob { sha256, content: Some(ADL.into()) }),
@@ -97,7 +101,7 @@ fn submit() -> Request<pb::SubmitRequest> {
         ..Default::default()
     };
     let mut request = Request::new(pb::SubmitRequest { compilation: Some(compilation) });
-    let parent = format!("00-{TRACE}-{PARENT}-01");
+    let parent = format!("00-{trace}-{PARENT}-01");
     request.metadata_mut().insert("traceparent", parent.parse().unwrap());
     request
 }
@@ -203,8 +207,8 @@ impl TraceService for Collector {
     }
 }
 
-#[tokio::test]
-async fn a_trace_crosses_the_service() {
+/// Has a server that sends its traces take calls, and returns all its spans.
+async fn traced(calls: impl AsyncFnOnce(FusionServiceClient<tonic::transport::Channel>)) -> Vec<Span> {
     let collector = Collector::default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -214,19 +218,55 @@ async fn a_trace_crosses_the_service() {
     tokio::spawn(serving);
 
     let mut served = Served::start(&[], &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]);
-    served.client().await.submit(submit()).await.unwrap();
+    calls(served.client().await).await;
     // Ends only when the last spans are sent.
     assert!(served.end(signal::Signal::SIGTERM).await.success(), "{}", served.log());
+    collector.spans.lock().unwrap().drain(..).collect()
+}
 
-    let spans = collector.spans.lock().unwrap();
+const SUBMIT: &str = "streams.fusion.v1.FusionService/Submit";
+
+#[tokio::test]
+async fn a_trace_crosses_the_service() {
+    let spans = traced(async |mut client| drop(client.submit(submit()).await.unwrap())).await;
     let find =
         |name: &str| spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no span {name}: {spans:?}"));
-    let call = find("streams.fusion.v1.FusionService/Submit");
+    let call = find(SUBMIT);
     assert_eq!((hex::encode(&call.trace_id), hex::encode(&call.parent_span_id)), (TRACE.into(), PARENT.into()));
-    for stage in ["parse", "submit"] {
-        let stage = find(stage);
-        assert_eq!((&stage.trace_id, &stage.parent_span_id), (&call.trace_id, &call.span_id));
+    for (name, around) in [
+        ("shared submit", SUBMIT),
+        ("shared application", "shared submit"),
+        ("parse", "shared application"),
+        ("submit", "shared submit"),
+    ] {
+        let (span, around) = (find(name), find(around));
+        assert_eq!((&span.trace_id, &span.parent_span_id), (&call.trace_id, &around.span_id), "{name}");
     }
     // Sending them is not traced.
-    assert_eq!(spans.len(), 3, "{spans:?}");
+    assert_eq!(spans.len(), 5, "{spans:?}");
+}
+
+#[tokio::test]
+async fn who_rides_along_points_to_what_it_waits_for() {
+    let spans = traced(async |client| {
+        // So often that some of them are at the same time.
+        for round in 0..16 {
+            let calls = (0..4).map(|number| {
+                let (mut client, trace) = (client.clone(), format!("{:032x}", 16 * round + number + 1));
+                async move { client.submit(submit_in(&trace)).await }
+            });
+            futures::future::try_join_all(calls).await.unwrap();
+        }
+    })
+    .await;
+    let rides: Vec<&Span> = spans.iter().filter(|span| span.name == "ride").collect();
+    assert!(!rides.is_empty(), "{spans:?}");
+    for ride in rides {
+        let [link] = &ride.links[..] else { panic!("{ride:?}") };
+        let shared = spans.iter().find(|span| span.span_id == link.span_id).unwrap();
+        assert!(shared.name.starts_with("shared ") && shared.trace_id == link.trace_id, "{shared:?}");
+        assert_ne!(shared.trace_id, ride.trace_id);
+        let call = spans.iter().find(|span| span.span_id == ride.parent_span_id).unwrap();
+        assert!(call.trace_id == ride.trace_id, "{call:?}");
+    }
 }

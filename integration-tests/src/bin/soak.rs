@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use integration_tests::soak::crash_points::{self, Blow, Operation, Watches};
+use integration_tests::soak::large_resizes::{self, Round};
 use integration_tests::soak::load::{self, Shape};
 use integration_tests::soak::{declarations, elasticity, report, resizes};
 use integration_tests::system::Programs;
@@ -35,7 +36,11 @@ use streams_control_plane::stop;
   cargo soak load --jobs 0 --pes 10000 --resizes 0 one job of 10,000 PEs only
   cargo soak elasticity                            latencies, then 10 requests a second for 100 jobs, for 10 minutes
   cargo soak elasticity --jobs 0 --large-requests 0
-                                                   only the latencies of the sample job")]
+                                                   only the latencies of the sample job
+  cargo soak large-resizes                         64 resizes of 192 MiB at once, plain, broken and compressed
+  cargo soak large-resizes --callers 8 --mib 24 --report /tmp/small.md
+                                                   a small one
+  cargo soak large-resizes --round gzip            one kind of message only")]
 struct Arguments {
     #[command(subcommand)]
     name: Name,
@@ -58,6 +63,9 @@ enum Name {
     /// Requests to the elasticity API: alone, beside submissions, to a large job; then many for many jobs, while
     /// callers leave and replicas die
     Elasticity(Elasticity),
+    /// Many of the largest resizes at once to one replica of the fusion service, which must stay within the memory of
+    /// its pod and answer all of them
+    LargeResizes(LargeResizes),
 }
 
 #[derive(clap::Args, Debug)]
@@ -233,6 +241,28 @@ struct Elasticity {
     report: PathBuf,
 }
 
+#[derive(clap::Args, Debug)]
+struct LargeResizes {
+    /// Callers at once.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    callers: u16,
+    /// Size of each message, expanded.
+    #[arg(long, default_value_t = 192, value_name = "MIB", value_parser = clap::value_parser!(u16).range(1..=192))]
+    mib: u16,
+    /// Only this round; can be given several times.
+    #[arg(long = "round", value_enum, value_name = "NAME")]
+    rounds: Vec<Round>,
+    /// Longest time until all callers of a round are answered.
+    #[arg(long, default_value_t = 5.0, value_name = "MINUTES", value_parser = positive)]
+    within: f64,
+    /// What else the machine does, for the report.
+    #[arg(long, default_value = "nothing", value_name = "TEXT")]
+    beside: String,
+    /// Where the report is written.
+    #[arg(long, default_value = "docs/measurements/large-resizes.md", value_name = "PATH")]
+    report: PathBuf,
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(number) if number > 0.0 && number < 1e6 => Ok(number),
@@ -250,6 +280,7 @@ fn main() -> ExitCode {
         Name::CrashPoints(arguments) => soak_crash_points(&arguments),
         Name::Load(arguments) => soak_load(&arguments),
         Name::Elasticity(arguments) => soak_elasticity(&arguments),
+        Name::LargeResizes(arguments) => soak_large_resizes(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -381,6 +412,25 @@ async fn soak_elasticity(arguments: &Elasticity) -> Result<()> {
     };
     let outcome = elasticity::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
     let page = elasticity::report::page(&given(), &options, &outcome)?;
+    report::write(&page, &arguments.report)?;
+    println!("{page}\nWritten to {}.", arguments.report.display());
+    match outcome.failures.as_slice() {
+        [] => Ok(()),
+        failures => bail!("{}", failures.join("; ")),
+    }
+}
+
+#[tokio::main]
+async fn soak_large_resizes(arguments: &LargeResizes) -> Result<()> {
+    let options = large_resizes::LargeResizeOptions {
+        callers: arguments.callers.into(),
+        bytes: usize::from(arguments.mib) << 20,
+        rounds: if arguments.rounds.is_empty() { Round::ALL.into() } else { arguments.rounds.clone() },
+        within: Duration::from_secs_f64(arguments.within * 60.0),
+        beside: arguments.beside.clone(),
+    };
+    let outcome = large_resizes::run(&Supervisor::this_program()?, &options, stop::asked()?).await?;
+    let page = large_resizes::report::page(&given(), &options, &outcome)?;
     report::write(&page, &arguments.report)?;
     println!("{page}\nWritten to {}.", arguments.report.display());
     match outcome.failures.as_slice() {

@@ -53,16 +53,25 @@ impl Memory {
     }
 }
 
-/// `VmRSS` of a process, where the system says so.
+/// `VmRSS` of a process in KiB, where the system says so.
 pub(super) fn resident(id: u32) -> Option<u64> {
+    status(id, "VmRSS:")
+}
+
+/// `VmHWM` of a process in KiB, where the system says so: the most that was ever resident.
+pub(super) fn most_resident(id: u32) -> Option<u64> {
+    status(id, "VmHWM:")
+}
+
+fn status(id: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Memory, resident};
+    use super::{Memory, most_resident, resident};
 
     #[test]
     fn first_last_most_and_starts_are_kept_apart() {
@@ -76,6 +85,8 @@ mod tests {
 
     #[test]
     fn the_system_says_how_much_this_process_takes() {
-        assert!(resident(std::process::id()).is_some_and(|kib| kib > 100));
+        let now = resident(std::process::id()).unwrap();
+        let most = most_resident(std::process::id()).unwrap();
+        assert!(now > 100 && most > 100, "{now} {most}");
     }
 }

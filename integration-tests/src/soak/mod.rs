@@ -7,6 +7,7 @@
 //! * [`elasticity`] — requests to the elasticity API: how long they take, and what becomes of many of them;
 //! * [`faults`] — the faults that `resizes` injects;
 //! * [`figures`] — durations and percentiles;
+//! * [`large_resizes`] — the largest resizes from many callers, and the memory that the service takes for them;
 //! * [`load`] — many jobs and large ones at once beside a bare client, and tenants beside each other;
 //! * [`memory`] — the memory that the services take;
 //! * `commit` — which commit a report is about;
@@ -21,6 +22,7 @@ mod deployed;
 pub mod elasticity;
 pub mod faults;
 pub mod figures;
+pub mod large_resizes;
 pub mod load;
 pub mod memory;
 pub mod report;

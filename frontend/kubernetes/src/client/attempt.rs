@@ -1,16 +1,17 @@
-//! One try of a call: a time-out that includes reading the answer, and its metrics.
+//! One try of a call: a time-out that includes reading the answer, its metrics, and its span.
 
-use super::{Deadline, is_watch, named};
+use super::{Deadline, Retry, is_watch, named, template};
 use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use kube::client::Body;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tower::{BoxError, Layer, Service};
+use tracing::{Span, field};
 
 /// Largest answer that is read; lists are paged, an object has 1.5 MiB at most.
 const ANSWER_MAX: usize = 512 << 20;
@@ -72,8 +73,11 @@ where
         let attempt_ends = start + self.layer.time_out;
         let ends = Deadline::of(&request).map_or(attempt_ends, |deadline| deadline.min(attempt_ends));
         let metrics = self.layer.metrics.clone();
+        let (method, retry) = (request.method().clone(), request.extensions().get::<Retry>().copied());
         let answer = self.inner.call(request);
         Box::pin(async move {
+            // Here, because the call itself is made by a task that works for everybody.
+            let span = if watch { Span::none() } else { span_of(&method, &path, retry) };
             let result = if watch {
                 answer.await.map(|response| response.map(AnyBody::new)).map_err(Into::into)
             } else {
@@ -87,12 +91,41 @@ where
                 Err(error) if error.is::<TimedOut>() => "timeout".to_owned(),
                 Err(_) => "transport".to_owned(),
             };
+            note(&span, &result, &code);
             tracing::debug!(verb, path, code, took = ?start.elapsed(), "called");
             let call = CallLabels { verb, resource };
             metrics.call_seconds.get_or_create(&call).observe(as_seconds(start.elapsed()));
             metrics.calls.get_or_create(&AnswerLabels { verb, resource: call.resource, code }).inc();
             result
         })
+    }
+}
+
+/// The span of a try, by OpenTelemetry's conventions for clients of HTTP (rule name-11).
+fn span_of(method: &Method, path: &str, retry: Option<Retry>) -> Span {
+    tracing::debug_span!(
+        "call",
+        otel.name = format!("{method} {}", template(path)),
+        otel.kind = "client",
+        otel.status_code = field::Empty,
+        http.request.method = method.as_str(),
+        http.request.resend_count = retry.map(|Retry(number)| number),
+        http.response.status_code = field::Empty,
+        url.template = template(path),
+        url.path = path,
+        "error.type" = field::Empty,
+    )
+}
+
+/// Notes in the span what came of the try.
+fn note<B>(span: &Span, result: &Result<Response<B>, BoxError>, code: &str) {
+    let status = result.as_ref().ok().map(Response::status);
+    if let Some(status) = status {
+        span.record("http.response.status_code", status.as_u16());
+    }
+    if status.is_none_or(|status| status.is_client_error() || status.is_server_error()) {
+        span.record("otel.status_code", "ERROR");
+        span.record("error.type", code);
     }
 }
 

@@ -5,7 +5,8 @@
 //! 2. *retry* (tower): 429, 500, 503, 504, time-outs and broken connections, with jittered exponential back-off,
 //!    honouring `Retry-After`, never past the deadline. Everything else, 409 above all, goes to the caller, who must
 //!    read again;
-//! 3. *attempt*: one try with a time-out that includes reading the answer; counts it;
+//! 3. *attempt*: one try with a time-out that includes reading the answer; counts it, and shows it in the trace that it
+//!    is made for;
 //! 4. kube's client with its own retry switched off, because it would multiply ours and knows no deadline.
 //!
 //! Watches pass through all of it: they have no deadline and are made again by who watches, which gives up those that
@@ -102,6 +103,10 @@ impl Deadline {
     }
 }
 
+/// Which retry of a call this is, from 1; travels with the request.
+#[derive(Clone, Copy, Debug)]
+struct Retry(u64);
+
 /// Puts the layers around a service, which may be kube's or a test's.
 fn stack<S, B>(builder: ClientBuilder<S>, options: CallOptions, metrics: &Metrics) -> Client
 where
@@ -159,6 +164,23 @@ fn named(request: &Request<Body>) -> (&'static str, String) {
     (verb, resource)
 }
 
+/// The path of a call without the names in it: there are few such templates.
+fn template(path: &str) -> String {
+    let mut segments: Vec<&str> = path.split('/').collect();
+    // `/api/VERSION/...` or `/apis/GROUP/VERSION/...`
+    let mut at = if segments.get(1) == Some(&"apis") { 4 } else { 3 };
+    if segments.len() > at + 2 && segments.get(at) == Some(&"namespaces") {
+        if let Some(namespace) = segments.get_mut(at + 1) {
+            *namespace = "{namespace}";
+        }
+        at += 2;
+    }
+    if let Some(name) = segments.get_mut(at + 1) {
+        *name = "{name}";
+    }
+    segments.join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,6 +189,8 @@ mod tests {
     use kube::api::PostParams;
     use std::collections::VecDeque;
     use std::sync::{Arc, Mutex};
+    use streams_process::telemetry::testing;
+    use tracing::Instrument;
 
     /// How the server behaves at one try.
     #[derive(Clone, Copy, Debug)]
@@ -246,6 +270,51 @@ mod tests {
             let took = took.as_secs_f32();
             assert!(took >= least - 0.01 && took <= most + 0.01, "{tries:?} took {took} s");
         }
+    }
+
+    #[test]
+    fn calls_to_objects_of_one_kind_have_one_template() {
+        let group = "/apis/streams.ibm.com/v1";
+        let table = [
+            ("/api/v1/namespaces/n/pods/p".to_owned(), "/api/v1/namespaces/{namespace}/pods/{name}".to_owned()),
+            ("/api/v1/namespaces/n/pods".to_owned(), "/api/v1/namespaces/{namespace}/pods".to_owned()),
+            ("/api/v1/pods".to_owned(), "/api/v1/pods".to_owned()),
+            ("/api/v1/nodes/m".to_owned(), "/api/v1/nodes/{name}".to_owned()),
+            ("/api/v1/namespaces/n".to_owned(), "/api/v1/namespaces/{name}".to_owned()),
+            ("/api/v1/namespaces".to_owned(), "/api/v1/namespaces".to_owned()),
+            (
+                format!("{group}/namespaces/n/streamsjobs/j/status"),
+                format!("{group}/namespaces/{{namespace}}/streamsjobs/{{name}}/status"),
+            ),
+            ("/version".to_owned(), "/version".to_owned()),
+            ("/".to_owned(), "/".to_owned()),
+        ];
+        for (path, expected) in table {
+            assert_eq!(template(&path), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_try_of_a_call_is_a_span_of_the_trace_that_it_is_made_for_and_of_no_other() {
+        use Try::*;
+        let collected = testing::collect(&["streams_kubernetes"]);
+        call(&[Answer(201)]).await;
+        assert!(collected.spans().is_empty(), "nothing is traced");
+        call(&[Answer(503), BreakOff, Answer(201)]).instrument(tracing::info_span!("act")).await;
+        let spans = collected.spans();
+        let seen = spans.iter().map(|span| {
+            let attributes =
+                ["http.request.resend_count", "http.response.status_code", "error.type"].map(|key| span.attribute(key));
+            (span.name.as_str(), span.kind.as_str(), span.parent.as_deref(), attributes)
+        });
+        let (name, act) = ("POST /api/v1/namespaces/{namespace}/configmaps", Some("act"));
+        let expected = [
+            (name, "Client", act, [None, Some("503"), Some("503")]),
+            (name, "Client", act, [Some("1"), None, Some("transport")]),
+            (name, "Client", act, [Some("2"), Some("201"), None]),
+            ("act", "Internal", None, [None; 3]),
+        ];
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which calls are tried again, and when (rule call-2).
 
 use super::attempt::TimedOut;
-use super::{CallOptions, Deadline, named};
+use super::{CallOptions, Deadline, Retry, named};
 use crate::metrics::{AnswerLabels, Metrics};
 use axum::body::Body as AnyBody;
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -62,6 +62,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
         if Instant::now() + delay >= deadline {
             return None;
         }
+        request.extensions_mut().insert(Retry(self.made as u64));
         let (verb, resource) = named(request);
         tracing::debug!(verb, resource, code, ?delay, "call will be tried again");
         self.metrics.retries.get_or_create(&AnswerLabels { verb, resource, code }).inc();

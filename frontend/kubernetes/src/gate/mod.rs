@@ -19,6 +19,7 @@ mod state;
 use self::state::State;
 pub use self::state::{Limits, Priority};
 use crate::metrics::{Metrics, PriorityLabels, as_seconds};
+use crate::wait;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -97,7 +98,11 @@ impl Gate {
         // The sender is dropped only when nobody waits any more.
         let pass = woken.await.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun });
         let label = PriorityLabels { priority: priority.name() };
-        self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(begun.elapsed()));
+        let took = begun.elapsed();
+        self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(took));
+        if let Some(took_ns) = wait::nanoseconds(took) {
+            drop(tracing::debug_span!("wait at gate", took_ns, priority = priority.name()));
+        }
         pass
     }
 
@@ -140,8 +145,10 @@ impl Drop for Pass {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use streams_process::telemetry::testing;
     use tokio::task::yield_now;
     use tokio::time::timeout;
+    use tracing::Instrument;
 
     fn gate(calls: usize) -> Gate {
         Gate::new(Limits::of(calls), &Metrics::new("test"))
@@ -174,6 +181,30 @@ mod tests {
             assert_eq!(found, Some(expected));
         }
         assert_eq!(Priority::around(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_for_others_shows_the_wait_and_one_that_does_not_shows_nothing() {
+        let collected = testing::collect(&["streams_kubernetes"]);
+        let gate = gate(1);
+        let act = tracing::info_span!("act");
+        let first = gate.pass("a").instrument(act.clone()).await;
+        let second = tokio::spawn({
+            let gate = gate.clone();
+            let second = async move { drop(gate.pass("a").await) };
+            Priority::Urgent.of(second).instrument(act)
+        });
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        drop(first);
+        second.await.unwrap();
+        let spans = collected.spans();
+        let [wait, act] = spans.as_slice() else { panic!("{spans:#?}") };
+        assert_eq!(
+            (wait.name.as_str(), wait.parent.as_deref(), act.name.as_str()),
+            ("wait at gate", Some("act"), "act")
+        );
+        assert_eq!(wait.attribute("priority"), Some("urgent"));
+        assert!(wait.took >= Duration::from_millis(250), "{wait:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -31,6 +31,11 @@ impl Pace {
         self.usual = self.lately.min(self.usual * (1.0 + 1.0 / FORGOTTEN));
     }
 
+    /// There was a pause: how long the calls before it took is no sign any more.
+    pub(super) fn pause(&mut self) {
+        self.lately = self.usual;
+    }
+
     /// Calls take longer than usual.
     pub(super) fn is_slow(self) -> bool {
         self.lately > SLOW * self.usual
@@ -64,5 +69,8 @@ mod tests {
             }
             assert_eq!(pace.is_slow(), expected, "{times} of {milliseconds} ms: {pace:?}");
         }
+        (0..10).for_each(|_| pace.note(Duration::from_millis(60_000)));
+        pace.pause();
+        assert!(!pace.is_slow(), "{pace:?}");
     }
 }

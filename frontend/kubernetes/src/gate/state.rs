@@ -2,7 +2,8 @@
 
 use super::pace::Pace;
 use crate::queue::turns::{Owner, Turns};
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -11,11 +12,15 @@ use tokio::time::Instant;
 const IN_A_ROW: u32 = 8;
 /// How long somebody who makes no call counts as going on: a moment later the next one may come.
 const GOING_ON: Duration = Duration::from_secs(1);
+/// An urgent call that has waited so long does not make way for awaited ones any more.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 /// What a call is for. The first goes first (rule call-22).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody waits for it.
+    /// Somebody waits for what is wanted to come into force.
+    Awaited,
+    /// Somebody waits for what is in force to run.
     Urgent,
     /// It ends something, so that others can go on.
     Freeing,
@@ -27,10 +32,16 @@ pub enum Priority {
 }
 
 impl Priority {
-    const ALL: [Self; 4] = [Self::Urgent, Self::Freeing, Self::Normal, Self::Telling];
+    const ALL: [Self; 5] = [Self::Awaited, Self::Urgent, Self::Freeing, Self::Normal, Self::Telling];
+
+    /// It is not somebody that waits for it.
+    fn is_patient(self) -> bool {
+        self > Self::Urgent
+    }
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Awaited => "awaited",
             Self::Urgent => "urgent",
             Self::Freeing => "freeing",
             Self::Normal => "normal",
@@ -48,15 +59,18 @@ pub struct Limits {
     pub alone: usize,
     /// Of a namespace while others make calls, too.
     pub beside_others: usize,
-    /// That are not urgent while urgent ones are going on and take no longer than usual. If they do: one.
+    /// That nobody waits for while others are going on and take no longer than usual. If they do: one. So many urgent
+    /// ones are there while awaited ones are going on and take longer than usual, unless they wait for long.
     pub patient: usize,
+    /// Awaited ones, while urgent ones wait; not more than half of what a namespace may have that is alone.
+    pub awaited: usize,
 }
 
 impl Limits {
     /// The parts of this number of calls.
     pub fn of(all: usize) -> Self {
         let part = |parts: usize, of: usize| (all * parts / of).max(1);
-        Self { all: all.max(1), alone: part(2, 3), beside_others: part(1, 4), patient: part(1, 6) }
+        Self { all: all.max(1), alone: part(2, 3), beside_others: part(1, 4), patient: part(1, 6), awaited: part(1, 2) }
     }
 }
 
@@ -64,18 +78,24 @@ impl Limits {
 pub(super) struct State<W> {
     limits: Limits,
     /// By priority.
-    waiting: [Turns<W>; 4],
+    waiting: [Turns<W>; 5],
     /// Namespaces that make calls, or did a moment ago.
     namespaces: HashMap<Arc<str>, Calls>,
     under_way: usize,
     patient: usize,
+    urgent: usize,
+    /// Since when urgent calls wait, about: as if the first that came were the first that is let in.
+    urgent_since: VecDeque<Instant>,
+    /// Until when calls count as going on that somebody waits for, and awaited ones.
     urgent_until: Option<Instant>,
-    /// Of urgent calls.
+    awaited_until: Option<Instant>,
+    /// Of calls that somebody waits for, and of awaited ones.
     pace: Pace,
-    /// Calls that were let in while one of a lower priority waited.
+    awaited_pace: Pace,
+    /// Calls that were let in while one of a lower priority waited, since one of those had its turn.
     in_a_row: u32,
-    /// The lower priority whose turn it is then.
-    lower: usize,
+    /// By priority: calls of higher ones that were let in while one of it waited, since one of it was.
+    passed_over: [u32; 5],
 }
 
 /// The calls of a namespace.
@@ -93,10 +113,14 @@ impl<W> State<W> {
             namespaces: HashMap::new(),
             under_way: 0,
             patient: 0,
+            urgent: 0,
+            urgent_since: VecDeque::new(),
             urgent_until: None,
+            awaited_until: None,
             pace: Pace::default(),
+            awaited_pace: Pace::default(),
             in_a_row: 0,
-            lower: 0,
+            passed_over: [0; 5],
         }
     }
 
@@ -104,6 +128,9 @@ impl<W> State<W> {
     pub(super) fn ask(&mut self, namespace: Arc<str>, priority: Priority, waiter: W, now: Instant) {
         self.calls(&namespace, now).waiting += 1;
         self.note_urgent(priority, now);
+        if priority == Priority::Urgent {
+            self.urgent_since.push_back(now);
+        }
         if let Some(turns) = self.waiting.get_mut(priority as usize) {
             turns.push(Owner { namespace, object: Arc::default() }, waiter);
         }
@@ -115,42 +142,70 @@ impl<W> State<W> {
         if self.under_way >= self.limits.all {
             return None;
         }
-        for priority in self.order() {
+        let mut is_due_blocked = false;
+        for priority in self.due() {
             if let Some(waiter) = self.next_of(priority, now, &counts) {
-                let lower_waits = self.waiting.iter().skip(priority as usize + 1).any(|turns| !turns.is_empty());
-                if self.in_a_row >= IN_A_ROW && priority != Priority::Urgent {
-                    self.lower += 1;
-                    self.in_a_row = 0;
-                } else if lower_waits {
-                    self.in_a_row += 1;
-                } else {
-                    self.in_a_row = 0;
-                }
+                // One that has been passed over more often stays due: whoever goes instead does not take its turn.
+                self.note_let_in(priority);
+                self.in_a_row = if is_due_blocked { IN_A_ROW } else { 0 };
+                return Some(waiter);
+            }
+            is_due_blocked = true;
+        }
+        for priority in Priority::ALL {
+            if let Some(waiter) = self.next_of(priority, now, &counts) {
+                let does_pass_over = self.note_let_in(priority);
+                self.in_a_row = if does_pass_over { self.in_a_row.saturating_add(1) } else { 0 };
                 return Some(waiter);
             }
         }
         None
     }
 
-    /// The priorities in the order in which they are asked: from the first to the last, but now and then a lower one
-    /// before all, each in its turn.
-    fn order(&self) -> [Priority; 4] {
-        let mut order = Priority::ALL;
-        if self.in_a_row >= IN_A_ROW {
-            let [_, lower @ ..] = &mut order;
-            lower.rotate_left(self.lower % 3);
-            order.rotate_left(1);
+    /// The priorities whose turn it is before higher ones; that which was passed over most often is the first.
+    fn due(&self) -> Vec<Priority> {
+        if self.in_a_row < IN_A_ROW {
+            return Vec::new();
         }
-        order
+        let passed_over = |priority: Priority| self.passed_over.get(priority as usize).copied().unwrap_or_default();
+        let mut due: Vec<_> = Priority::ALL.into_iter().filter(|&priority| passed_over(priority) >= IN_A_ROW).collect();
+        due.sort_by_key(|&priority| Reverse(passed_over(priority)));
+        due
+    }
+
+    /// A call of this priority was let in. Returns whether it went before one of a lower priority.
+    fn note_let_in(&mut self, priority: Priority) -> bool {
+        let mut does_pass_over = false;
+        for ((other, turns), passed_over) in Priority::ALL.into_iter().zip(&self.waiting).zip(&mut self.passed_over) {
+            if other == priority || turns.is_empty() {
+                *passed_over = 0;
+            } else if other > priority {
+                *passed_over = passed_over.saturating_add(1);
+                does_pass_over = true;
+            }
+        }
+        does_pass_over
     }
 
     fn next_of(&mut self, priority: Priority, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
-        let is_patient = priority != Priority::Urgent;
         let patient = if self.pace.is_slow() { 1 } else { self.limits.patient };
-        if is_patient && self.urgent_until.is_some() && self.patient >= patient {
+        let is_alone = self.namespaces.len() <= 1;
+        let awaited = if is_alone { self.limits.awaited.min(self.limits.alone / 2) } else { self.limits.awaited };
+        let is_overdue = self.urgent_since.front().is_some_and(|since| now.duration_since(*since) >= OVERDUE);
+        let yields = match priority {
+            Priority::Awaited => self.awaited() >= awaited.max(1) && self.waits(Priority::Urgent),
+            Priority::Urgent => {
+                let is_held_up = self.awaited_until.is_some() && self.awaited_pace.is_slow();
+                is_held_up && !is_overdue && self.urgent >= self.limits.patient
+            }
+            Priority::Freeing | Priority::Normal | Priority::Telling => {
+                self.urgent_until.is_some() && self.patient >= patient
+            }
+        };
+        if yields {
             return None;
         }
-        let most = if self.namespaces.len() > 1 { self.limits.beside_others } else { self.limits.alone };
+        let most = if is_alone { self.limits.alone } else { self.limits.beside_others };
         let namespaces = &mut self.namespaces;
         let mut popped = None;
         let mut gone = Vec::new();
@@ -167,6 +222,10 @@ impl<W> State<W> {
                 is_wanted
             },
         );
+        if priority == Priority::Urgent {
+            let left = (gone.len() + usize::from(waiter.is_some())).min(self.urgent_since.len());
+            drop(self.urgent_since.drain(..left));
+        }
         for namespace in gone {
             self.calls(&namespace, now).waiting -= 1;
         }
@@ -175,7 +234,8 @@ impl<W> State<W> {
         calls.waiting -= 1;
         calls.under_way += 1;
         self.under_way += 1;
-        self.patient += usize::from(is_patient);
+        self.patient += usize::from(priority.is_patient());
+        self.urgent += usize::from(priority == Priority::Urgent);
         Some(waiter)
     }
 
@@ -186,18 +246,25 @@ impl<W> State<W> {
 
     /// A call that was let in has ended, and took so long if it was made.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
-        if let Some(took) = took.filter(|_| priority == Priority::Urgent) {
+        if let Some(took) = took.filter(|_| !priority.is_patient()) {
             self.pace.note(took);
+            if priority == Priority::Awaited {
+                self.awaited_pace.note(took);
+            }
         }
         self.calls(namespace, now).under_way -= 1;
         self.under_way -= 1;
-        self.patient -= usize::from(priority != Priority::Urgent);
+        self.patient -= usize::from(priority.is_patient());
+        self.urgent -= usize::from(priority == Priority::Urgent);
         self.note_urgent(priority, now);
     }
 
     fn note_urgent(&mut self, priority: Priority, now: Instant) {
-        if priority == Priority::Urgent {
+        if !priority.is_patient() {
             self.urgent_until = Some(now + GOING_ON);
+        }
+        if priority == Priority::Awaited {
+            self.awaited_until = Some(now + GOING_ON);
         }
     }
 
@@ -211,9 +278,26 @@ impl<W> State<W> {
 
     fn forget_who_is_gone(&mut self, now: Instant) {
         self.namespaces.retain(|_, calls| calls.waiting + calls.under_way > 0 || now < calls.until);
-        let urgent = self.under_way - self.patient;
-        let waits = self.waiting.first().is_some_and(|turns| !turns.is_empty());
-        self.urgent_until = self.urgent_until.filter(|until| now < *until || urgent > 0 || waits);
+        let awaited = self.awaited() > 0 || self.waits(Priority::Awaited);
+        let urgent = awaited || self.urgent > 0 || self.waits(Priority::Urgent);
+        self.urgent_until = self.urgent_until.filter(|until| now < *until || urgent);
+        self.awaited_until = self.awaited_until.filter(|until| now < *until || awaited);
+        // What took long says nothing about calls that come after a pause.
+        if self.urgent_until.is_none() {
+            self.pace.pause();
+        }
+        if self.awaited_until.is_none() {
+            self.awaited_pace.pause();
+        }
+    }
+
+    /// Awaited calls that are under way.
+    fn awaited(&self) -> usize {
+        self.under_way - self.patient - self.urgent
+    }
+
+    fn waits(&self, priority: Priority) -> bool {
+        self.waiting.get(priority as usize).is_some_and(|turns| !turns.is_empty())
     }
 }
 
@@ -222,7 +306,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LIMITS: Limits = Limits { all: 6, alone: 4, beside_others: 2, patient: 1 };
+    const LIMITS: Limits = Limits { all: 6, alone: 4, beside_others: 2, patient: 1, awaited: 3 };
 
     /// Calls that wait, as `namespace priority`; the names of those that were let in, in order.
     fn let_in(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
@@ -250,6 +334,49 @@ mod tests {
         let mut state = State::new(Limits { alone: 6, ..LIMITS });
         ask(&mut state, &["a-telling", "a-normal-1", "a-freeing", "a-normal-2"], now);
         assert_eq!(let_in(&mut state, now), ["a-freeing", "a-normal-1", "a-normal-2", "a-telling"]);
+        let mut state = State::new(Limits { alone: 6, ..LIMITS });
+        ask(&mut state, &["a-freeing", "a-urgent", "a-awaited"], now);
+        assert_eq!(let_in(&mut state, now), ["a-awaited", "a-urgent", "a-freeing"]);
+    }
+
+    #[test]
+    fn while_awaited_calls_take_longer_than_usual_fewer_urgent_ones_go_on() {
+        let now = Instant::now();
+        let limits = Limits { all: 9, alone: 6, beside_others: 6, patient: 2, awaited: 9 };
+        // milliseconds of the last awaited calls, seconds since then -> urgent ones that go on
+        for (milliseconds, seconds, expected) in [(10, 0, 6), (20, 0, 2), (20, 1, 6)] {
+            let mut state = State::new(limits);
+            for took in [10, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds] {
+                ask(&mut state, &["b-awaited"], now);
+                let_in(&mut state, now);
+                state.leave(&"b".into(), Priority::Awaited, now, Some(Duration::from_millis(took)));
+            }
+            let now = now + seconds * GOING_ON;
+            ask(&mut state, &["a-urgent"; 9], now);
+            assert_eq!(let_in(&mut state, now).len(), expected, "{milliseconds} ms, {seconds} s");
+        }
+    }
+
+    #[test]
+    fn an_urgent_call_that_waits_for_long_makes_way_for_nobody() {
+        let start = Instant::now();
+        let limits = Limits { all: 12, alone: 8, beside_others: 8, patient: 1, awaited: 8 };
+        // milliseconds that urgent calls wait -> awaited and urgent ones that go on, of a namespace that is alone
+        for (waited, expected) in [(0, (4, 1)), (999, (4, 1)), (1_000, (4, 4))] {
+            let mut state = State::new(limits);
+            for took in [10, 20, 20, 20, 20, 20, 20] {
+                ask(&mut state, &["a-awaited"], start);
+                let_in(&mut state, start);
+                state.leave(&"a".into(), Priority::Awaited, start, Some(Duration::from_millis(took)));
+            }
+            ask(&mut state, &["a-urgent"; 9], start);
+            let now = start + Duration::from_millis(waited);
+            ask(&mut state, &["a-awaited"; 9], now);
+            let all = let_in(&mut state, now);
+            let count = |call: &str| all.iter().filter(|other| **other == call).count();
+            assert_eq!((count("a-awaited"), count("a-urgent")), expected, "{waited} ms: {all:?}");
+            assert_eq!(state.urgent_since.len(), 9 - expected.1);
+        }
     }
 
     #[test]
@@ -285,7 +412,7 @@ mod tests {
     #[test]
     fn while_urgent_calls_take_longer_than_usual_one_other_goes_on_at_a_time() {
         let now = Instant::now();
-        let limits = Limits { all: 6, alone: 4, beside_others: 4, patient: 3 };
+        let limits = Limits { all: 6, alone: 4, beside_others: 4, patient: 3, awaited: 6 };
         // milliseconds of the last urgent calls -> others beside the next
         for (milliseconds, expected) in [(10, 3), (20, 1)] {
             let mut state = State::new(limits);
@@ -300,28 +427,69 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_urgent_calls_lets_every_other_priority_through() {
+    fn a_flood_lets_every_lower_priority_through() {
         let now = Instant::now();
-        let mut state = State::new(Limits { all: 1, alone: 1, beside_others: 1, patient: 1 });
-        ask(&mut state, &["a-urgent"; 100], now);
-        ask(&mut state, &["a-freeing", "a-normal", "a-telling"], now);
-        let mut order = Vec::new();
-        while let Some(call) = state.next(now, |_| true) {
-            order.push(call);
+        let table: [(&'static str, &[(&'static str, usize)]); 2] = [
+            ("a-urgent", &[("a-freeing", 9), ("a-normal", 19), ("a-telling", 29)]),
+            ("a-awaited", &[("a-urgent", 9), ("a-freeing", 19), ("a-normal", 29), ("a-telling", 39)]),
+        ];
+        for (flood, others) in table {
+            let mut state = State::new(Limits { all: 1, alone: 1, beside_others: 1, patient: 1, awaited: 1 });
+            ask(&mut state, &[flood; 100], now);
+            others.iter().for_each(|(other, _)| ask(&mut state, &[other], now));
+            let mut order = Vec::new();
+            while let Some(call) = state.next(now, |_| true) {
+                order.push(call);
+                let (namespace, priority) = of(call);
+                state.leave(&namespace, priority, now, None);
+            }
+            assert_eq!(order.len(), 100 + others.len());
+            for (call, most) in others {
+                let at = order.iter().position(|other| other == call).unwrap();
+                assert!(at <= *most, "{call} is number {at} in a flood of {flood}");
+            }
+        }
+    }
+
+    #[test]
+    fn while_urgent_calls_wait_only_a_part_of_those_under_way_are_awaited() {
+        let now = Instant::now();
+        // urgent calls that wait -> awaited ones and urgent ones that are let in
+        for (urgent, expected) in [(0, (6, 0)), (1, (5, 1)), (2, (4, 2)), (9, (3, 3))] {
+            let mut state = State::new(Limits { alone: 6, beside_others: 6, ..LIMITS });
+            ask(&mut state, &["a-awaited"; 9], now);
+            ask(&mut state, &["b-urgent"; 9][..urgent], now);
+            let all = let_in(&mut state, now);
+            let count = |call: &str| all.iter().filter(|other| **other == call).count();
+            assert_eq!((count("a-awaited"), count("b-urgent")), expected, "{urgent}: {all:?}");
+        }
+    }
+
+    /// A lower priority whose turn it is, but which has to wait for its own kind, keeps its turn.
+    #[test]
+    fn nobody_takes_the_turn_of_a_priority_that_is_held_up() {
+        let now = Instant::now();
+        let mut state = State::new(Limits { all: 2, alone: 2, beside_others: 2, patient: 1, awaited: 2 });
+        ask(&mut state, &["b-freeing-1"], now);
+        assert_eq!(let_in(&mut state, now), ["b-freeing-1"]);
+        ask(&mut state, &["a-awaited"; 40], now);
+        ask(&mut state, &["a-urgent"; 20], now);
+        ask(&mut state, &["b-freeing-2"], now);
+        // The first freeing call takes as long as thirty others.
+        for number in 0..30 {
+            let call = state.next(now, |_| true).unwrap();
+            assert_ne!(call, "b-freeing-2", "{number}");
             let (namespace, priority) = of(call);
             state.leave(&namespace, priority, now, None);
         }
-        let at = |call: &str| order.iter().position(|other| *other == call).unwrap();
-        assert_eq!(order.len(), 103);
-        for (call, most) in [("a-freeing", 9), ("a-normal", 19), ("a-telling", 29)] {
-            assert!(at(call) <= most, "{call} is number {}", at(call));
-        }
+        state.leave(&"b".into(), Priority::Freeing, now, None);
+        assert_eq!(state.next(now, |_| true), Some("b-freeing-2"));
     }
 
     #[test]
     fn it_is_crowded_while_calls_wait_or_most_places_are_taken() {
         let now = Instant::now();
-        let limits = Limits { all: 4, alone: 4, beside_others: 4, patient: 4 };
+        let limits = Limits { all: 4, alone: 4, beside_others: 4, patient: 4, awaited: 4 };
         // calls, at most so many of a namespace -> is it crowded
         let table = [(0, 4, false), (2, 4, false), (3, 4, true), (4, 4, true), (1, 1, false), (2, 1, true)];
         for (calls, alone, expected) in table {
@@ -335,7 +503,7 @@ mod tests {
     #[test]
     fn namespaces_take_turns_whatever_they_ask_for() {
         let now = Instant::now();
-        let mut state = State::new(Limits { all: 4, alone: 4, beside_others: 4, patient: 4 });
+        let mut state = State::new(Limits { all: 4, alone: 4, beside_others: 4, patient: 4, awaited: 4 });
         ask(&mut state, &["a-normal-1", "a-normal-2", "a-normal-3", "b-normal-1", "c-normal-1"], now);
         assert_eq!(let_in(&mut state, now), ["a-normal-1", "b-normal-1", "c-normal-1", "a-normal-2"]);
     }
@@ -343,15 +511,15 @@ mod tests {
     proptest! {
         #[test]
         fn limits_hold_and_whoever_waits_waits_for_somebody(
-            steps in prop::collection::vec((0..3u8, 0..4usize, any::<bool>(), 0..1500u64), 1..120),
+            steps in prop::collection::vec((0..3u8, 0..5usize, any::<bool>(), 0..1500u64, 1..100u64), 1..120),
         ) {
             let mut now = Instant::now();
             let mut state = State::new(LIMITS);
             let (mut under_way, mut waiting): (Vec<(Arc<str>, Priority)>, usize) = (Vec::new(), 0);
-            for (namespace, priority, leaves, millis) in steps {
+            for (namespace, priority, leaves, millis, took) in steps {
                 if leaves && !under_way.is_empty() {
                     let (namespace, priority) = under_way.remove(usize::from(namespace) % under_way.len());
-                    state.leave(&namespace, priority, now, None);
+                    state.leave(&namespace, priority, now, Some(Duration::from_millis(took)));
                 } else {
                     let call = (Arc::from(namespace.to_string()), Priority::ALL[priority]);
                     state.ask(Arc::clone(&call.0), call.1, call, now);
@@ -374,7 +542,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(waiting, 0);
-            prop_assert_eq!(state.patient, 0);
+            prop_assert_eq!((state.patient, state.urgent), (0, 0));
             state.forget_who_is_gone(now + GOING_ON);
             prop_assert!(state.namespaces.is_empty());
         }

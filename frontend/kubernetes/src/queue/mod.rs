@@ -125,6 +125,11 @@ impl<K: QueueKey> Queue<K> {
         self.change(|state, now| state.add_at(key, now + delay, now));
     }
 
+    /// The same, after urgent ones, whatever the key is in progress as.
+    pub fn add_later(&self, key: K, delay: Duration) {
+        self.change(|state, now| state.delay(key, now + delay, false));
+    }
+
     /// Looks at the key after a delay that grows with every call until [`Queue::forget`].
     pub fn add_rate_limited(&self, key: K) {
         let failures = {
@@ -184,7 +189,7 @@ impl<K: QueueKey> Queue<K> {
                         // Somebody else must look after the other keys, or after the earliest delay.
                         self.shared.wake.notify_one();
                     }
-                    return Some(InProgress { queue: self.clone(), key: Some(key) });
+                    return Some(InProgress { queue: self.clone(), key: Some(key), waited });
                 }
                 if state.is_closed() {
                     self.shared.wake.notify_one();
@@ -239,6 +244,7 @@ impl<K: QueueKey> Queue<K> {
 pub struct InProgress<K: QueueKey> {
     queue: Queue<K>,
     key: Option<K>,
+    waited: Duration,
 }
 
 impl<K: QueueKey> InProgress<K> {
@@ -246,6 +252,11 @@ impl<K: QueueKey> InProgress<K> {
     pub fn key(&self) -> &K {
         #[allow(clippy::expect_used, reason = "taken by drop only")]
         self.key.as_ref().expect("the key is there until drop")
+    }
+
+    /// How long the key waited for this.
+    pub fn waited(&self) -> Duration {
+        self.waited
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Sharing<K> {
     pub per_namespace: usize,
     /// Keys that are not urgent and are in progress at the same time, at most.
     pub not_urgent: usize,
+    /// Such keys of one namespace.
+    pub not_urgent_per_namespace: usize,
 }
 
 // Derived, they would ask for a key that can be copied.
@@ -34,16 +36,19 @@ impl<K> Clone for Sharing<K> {
 impl<K> Copy for Sharing<K> {}
 
 impl<K> Sharing<K> {
-    /// A namespace may have three of four workers, so that others find one however slow its work is; and so may what is
-    /// not urgent, of all namespaces together.
+    /// A namespace may have three of four workers, so that others find one however slow its work is. What is not urgent
+    /// may have half of them, of all namespaces together, and of one three quarters of that: what is urgent finds one
+    /// in its own namespace, too, and what is not finds one beside a namespace whose work is slow.
     pub fn among(workers: u16, owner: fn(&K) -> Owner) -> Self {
-        let most = usize::from(workers - workers / 4).max(1);
-        Self { owner, per_namespace: most, not_urgent: most }
+        let per_namespace = usize::from(workers - workers / 4).max(1);
+        let not_urgent = usize::from(workers.div_ceil(2)).max(1);
+        Self { owner, per_namespace, not_urgent, not_urgent_per_namespace: (3 * not_urgent / 4).max(1) }
     }
 
     /// All keys belong together, and any of them may have all workers.
     pub fn none() -> Self {
-        Self { owner: |_| Owner::default(), per_namespace: usize::MAX, not_urgent: usize::MAX }
+        let most = usize::MAX;
+        Self { owner: |_| Owner::default(), per_namespace: most, not_urgent: most, not_urgent_per_namespace: most }
     }
 }
 
@@ -56,7 +61,7 @@ pub(super) struct State<K> {
     queued: HashMap<K, Place>,
     /// Whether it was handed out as an urgent one.
     in_progress: HashMap<K, bool>,
-    in_progress_of: HashMap<Arc<str>, usize>,
+    in_progress_of: HashMap<Arc<str>, InProgress>,
     not_urgent_in_progress: usize,
     urgent_in_a_row: u32,
     /// Added while in progress; whether urgent.
@@ -65,6 +70,13 @@ pub(super) struct State<K> {
     delayed: HashMap<K, Delayed>,
     next_ticket: u64,
     closed: bool,
+}
+
+/// Keys of a namespace that are in progress.
+#[derive(Clone, Copy, Default)]
+struct InProgress {
+    all: usize,
+    not_urgent: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -119,7 +131,12 @@ impl<K: Clone + Ord + Hash> State<K> {
     /// Adds the key at this time. If it is in progress as an urgent one, it comes back as an urgent one.
     pub(super) fn add_at(&mut self, key: K, due: Instant, now: Instant) {
         let in_progress = self.in_progress.get(&key).copied().unwrap_or(false);
-        let mut urgent = in_progress && due.saturating_duration_since(now) <= URGENT_FOR;
+        self.delay(key, due, in_progress && due.saturating_duration_since(now) <= URGENT_FOR);
+    }
+
+    /// Adds the key at this time; it is not urgent then, unless somebody says so meanwhile.
+    pub(super) fn delay(&mut self, key: K, due: Instant, urgent: bool) {
+        let mut urgent = urgent;
         if let Some(earlier) = self.delayed.get_mut(&key) {
             if earlier.due <= due {
                 return;
@@ -145,7 +162,9 @@ impl<K: Clone + Ord + Hash> State<K> {
         }?;
         self.urgent_in_a_row = if urgent { self.urgent_in_a_row.saturating_add(1) } else { 0 };
         let since = self.queued.remove(&key).map_or(now, |place| place.since);
-        *self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_insert(0) += 1;
+        let of_namespace = self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_default();
+        of_namespace.all += 1;
+        of_namespace.not_urgent += usize::from(!urgent);
         self.not_urgent_in_progress += usize::from(!urgent);
         self.in_progress.insert(key.clone(), urgent);
         Some((key, now.saturating_duration_since(since)))
@@ -155,11 +174,15 @@ impl<K: Clone + Ord + Hash> State<K> {
         if !urgent && self.not_urgent_in_progress >= self.sharing.not_urgent {
             return None;
         }
-        let (busy, most) = (&self.in_progress_of, self.sharing.per_namespace);
+        let Sharing { per_namespace, not_urgent_per_namespace, .. } = self.sharing;
+        let in_progress_of = &self.in_progress_of;
         let queued = &self.queued;
         let turns = if urgent { &mut self.urgent } else { &mut self.normal };
         let popped = turns.pop(
-            |namespace| busy.get(namespace).is_none_or(|count| *count < most),
+            |namespace| {
+                let InProgress { all, not_urgent } = in_progress_of.get(namespace).copied().unwrap_or_default();
+                all < per_namespace && (urgent || not_urgent < not_urgent_per_namespace)
+            },
             |(ticket, key)| queued.get(key).is_some_and(|place| place.ticket == *ticket),
         );
         popped.map(|(_, key)| (key, urgent))
@@ -169,9 +192,10 @@ impl<K: Clone + Ord + Hash> State<K> {
         if let Some(urgent) = self.in_progress.remove(&key) {
             self.not_urgent_in_progress -= usize::from(!urgent);
             let namespace = (self.sharing.owner)(&key).namespace;
-            if let Some(count) = self.in_progress_of.get_mut(&namespace) {
-                *count -= 1;
-                if *count == 0 {
+            if let Some(of_namespace) = self.in_progress_of.get_mut(&namespace) {
+                of_namespace.all -= 1;
+                of_namespace.not_urgent -= usize::from(!urgent);
+                if of_namespace.all == 0 {
                     self.in_progress_of.remove(&namespace);
                 }
             }
@@ -355,7 +379,7 @@ mod tests {
     /// Keys of namespaces: the first letter is the namespace, the second the object.
     fn shared(per_namespace: usize, not_urgent: usize) -> State<&'static str> {
         let owner = |key: &&str| Owner { namespace: key[..1].into(), object: key[1..2].into() };
-        State::new(Sharing { owner, per_namespace, not_urgent })
+        State::new(Sharing { owner, per_namespace, not_urgent, not_urgent_per_namespace: not_urgent })
     }
 
     fn take_all(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
@@ -400,6 +424,46 @@ mod tests {
         assert_eq!(take_all(&mut state, now), [""; 0]);
         state.finish("ax1", now);
         assert_eq!(take_all(&mut state, now), ["cx1"]);
+    }
+
+    #[test]
+    fn a_namespace_leaves_workers_to_others_where_there_are_several() {
+        let now = Instant::now();
+        let owner = |key: &String| Owner { namespace: key[..1].into(), object: key[1..].into() };
+        // workers; whether what one namespace wants is urgent -> workers that it has; that another one has then for
+        // what is not urgent, and for what is
+        for (workers, urgent, expected) in [
+            (24, false, [9, 3, 12]),
+            (24, true, [18, 6, 0]),
+            (4, false, [1, 1, 2]),
+            (4, true, [3, 1, 0]),
+            (2, false, [1, 0, 1]),
+            (1, true, [1, 0, 0]),
+        ] {
+            let mut state = State::new(Sharing::among(workers, owner));
+            let given = [("a", urgent), ("b", false), ("b", true)].map(|(namespace, urgent)| {
+                (0..100).for_each(|number| state.add(format!("{namespace}{number}-{urgent}"), urgent, now));
+                let before = state.in_progress.len();
+                while state.in_progress.len() < usize::from(workers) && state.take(now).is_some() {}
+                state.in_progress.len() - before
+            });
+            assert_eq!(given, expected, "{workers} {urgent}");
+        }
+    }
+
+    /// Whoever waits for something short is urgent, but lets others go first.
+    #[test]
+    fn what_comes_back_later_comes_after_what_is_urgent() {
+        let now = Instant::now();
+        let mut state = State::new(Sharing::none());
+        state.delay("later", now + Duration::from_millis(20), false);
+        state.add("urgent", true, now);
+        assert_eq!(take_all(&mut state, now), ["urgent"]);
+        state.add("another", true, now);
+        state.finish("urgent", now);
+        let due = now + Duration::from_millis(20);
+        assert_eq!(state.next_due(), Some(due));
+        assert_eq!(take_all(&mut state, due), ["another", "later"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Queue, QueueKey};
 use crate::metrics::{QueueLabels, WorkLabels, as_seconds};
+use crate::wait::{self, Wait};
 use futures::FutureExt;
 use std::fmt;
 use std::future::Future;
@@ -19,6 +20,8 @@ pub enum Outcome {
     Done,
     /// Look again after this time, or earlier if somebody adds the key.
     Again(Duration),
+    /// The same, after urgent ones: what others wait for goes first.
+    Later(Duration),
     /// Somebody else was faster: look again soon, and later each time that this happens in a row.
     Conflict,
 }
@@ -39,11 +42,12 @@ where
     let mut tasks = JoinSet::new();
     for _ in 0..workers.max(1) {
         let (queue, handle) = (queue.clone(), Arc::clone(&handle));
-        tasks.spawn(async move {
+        tasks.spawn(wait::worker(async move {
             while let Some(taken) = queue.next().await {
+                Wait::before(Wait::in_queue(queue.name(), taken.waited()));
                 work(&queue, taken.key(), &*handle).await;
             }
-        });
+        }));
     }
     while tasks.join_next().await.is_some() {}
 }
@@ -59,6 +63,8 @@ where
     let span = tracing::info_span!("work", queue = name, key = %key);
     let start = Instant::now();
     let result = AssertUnwindSafe(async { handle(key.clone()).await }).catch_unwind().instrument(span.clone()).await;
+    // Untaken, the work was for no trace but its own.
+    span.in_scope(|| drop(Wait::take().map(Wait::span)));
     let metrics = &queue.shared.metrics;
     metrics.work_seconds.get_or_create(&QueueLabels { queue: name }).observe(as_seconds(start.elapsed()));
     let outcome = span.in_scope(|| match result {
@@ -70,6 +76,11 @@ where
             queue.forget(key);
             queue.add_after(key.clone(), delay);
             "again"
+        }
+        Ok(Ok(Outcome::Later(delay))) => {
+            queue.forget(key);
+            queue.add_later(key.clone(), delay);
+            "later"
         }
         Ok(Ok(Outcome::Conflict)) => {
             tracing::debug!("somebody else was faster; will look again");
@@ -97,6 +108,7 @@ mod tests {
     use crate::queue::{BackOff, Sharing};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use streams_process::telemetry::testing;
 
     #[tokio::test(start_paused = true)]
     async fn failures_and_panics_come_back_and_the_rest_does_not() {
@@ -132,6 +144,35 @@ mod tests {
         seen.sort();
         assert_eq!(seen, ["again", "again", "conflicts", "conflicts", "done", "fails", "fails", "panics", "panics"]);
         assert_eq!(queue.failures(&"fails".to_owned()), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_of_a_key_is_shown_once_in_the_trace_that_takes_it_or_in_that_of_the_work() {
+        let queue = Queue::new("test", BackOff::default(), Sharing::none(), &Metrics::new("test"));
+        let collected = testing::collect(&["streams_kubernetes"]);
+        queue.add("taken");
+        queue.add("not taken");
+        tokio::time::advance(Duration::from_millis(20)).await;
+        queue.add("at once");
+        let closing = queue.clone();
+        let handle = move |key: &'static str| {
+            let closing = closing.clone();
+            async move {
+                if key == "taken" {
+                    tracing::info_span!("act").in_scope(|| drop(Wait::take().map(Wait::span)));
+                }
+                if key == "at once" {
+                    closing.close();
+                }
+                Ok::<_, String>(Outcome::Done)
+            }
+        };
+        run(queue, 1, handle).await;
+        let spans = collected.spans();
+        let waits = spans.iter().filter(|span| span.name == "wait in queue");
+        let seen = waits.map(|span| (span.parent.as_deref(), span.attribute("queue"), span.took.as_millis() >= 20));
+        let expected = [(Some("act"), Some("test"), true), (Some("work"), Some("test"), true)];
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,6 +33,30 @@ pub fn custom_resource<K: kube::Resource>(wire: DeserializeGuard<K>) -> Result<K
     })
 }
 
+/// A custom resource, with who manages this field of its spec, e.g. `f:width`: name and time of the last write of each
+/// such client.
+///
+/// # Errors
+/// The object is not of this kind's form: a newer version wrote it.
+pub fn managed<K: kube::Resource>(mut wire: DeserializeGuard<K>, field: &'static str) -> Result<K, Box<InvalidObject>> {
+    let writers = wire.0.as_mut().ok().and_then(|object| object.meta_mut().managed_fields.take());
+    let manages = |entry: &ManagedFieldsEntry| {
+        entry
+            .fields_v1
+            .as_ref()
+            .is_some_and(|fields| fields.0.get("f:spec").is_some_and(|spec| spec.get(field).is_some()))
+    };
+    let bare = |entry: ManagedFieldsEntry| ManagedFieldsEntry {
+        manager: entry.manager,
+        time: entry.time,
+        ..ManagedFieldsEntry::default()
+    };
+    let mut object = custom_resource(wire)?;
+    let writers: Option<Vec<_>> = writers.map(|writers| writers.into_iter().filter(manages).map(bare).collect());
+    object.meta_mut().managed_fields = writers.filter(|writers| !writers.is_empty());
+    Ok(object)
+}
+
 /// A ConfigMap.
 ///
 /// # Errors
@@ -132,5 +156,32 @@ mod tests {
             },
         });
         assert_eq!(trimmed, expected);
+    }
+
+    #[test]
+    fn of_who_manages_a_field_name_and_time_are_kept() {
+        let service = |fields: serde_json::Value| {
+            let wire = serde_json::json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "s", "managedFields": [
+                    {"manager": "a", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {}}},
+                    {"manager": "b", "time": "2026-01-02T03:04:05Z", "fieldsV1": fields, "subresource": "scale"},
+                ]},
+            });
+            let wire: DeserializeGuard<Service> = serde_json::from_value(wire).unwrap();
+            super::managed(wire, "f:type").unwrap().metadata.managed_fields
+        };
+        // fields of the second client -> whether it is kept
+        let table = [
+            (serde_json::json!({"f:spec": {"f:type": {}, "f:ports": {}}}), true),
+            (serde_json::json!({"f:spec": {"f:ports": {}}}), false),
+            (serde_json::json!({"f:status": {"f:type": {}}}), false),
+            (serde_json::json!(["f:spec"]), false),
+        ];
+        for (fields, is_kept) in table {
+            let kept = service(fields.clone());
+            let expected = serde_json::json!([{"manager": "b", "time": "2026-01-02T03:04:05Z"}]);
+            assert_eq!(kept.map(|kept| serde_json::to_value(kept).unwrap()), is_kept.then_some(expected), "{fields}");
+        }
     }
 }

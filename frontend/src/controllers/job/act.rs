@@ -18,7 +18,7 @@ use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
 use super::tasks::{Failure, Remedy};
-use super::{MANAGER, documents, job_id, long_work};
+use super::{MANAGER, documents, long_work};
 use crate::controllers::reconciler::Next;
 use crate::controllers::resizing::is_resizing;
 use futures::{StreamExt, future, stream};
@@ -65,7 +65,8 @@ pub(super) async fn act<C: Cluster>(
     match decision {
         JobDecision::Step(step) => {
             // What follows waits for it, and be it of another job: the commit ends what was begun.
-            priority.min(Priority::Freeing).of(actor.step(step)).await?;
+            let ends = if is_waited_for { Priority::Awaited } else { Priority::Freeing };
+            ends.of(actor.step(step)).await?;
             // A step was recorded in the status: decide again at once.
             Ok(Next::Observe)
         }
@@ -101,7 +102,7 @@ pub(super) struct Actor<'a, C> {
     pub(super) observed: &'a JobObservation,
     pub(super) report: &'a Report,
     /// Somebody waits for a resize.
-    is_waited_for: bool,
+    pub(super) is_waited_for: bool,
     /// Something was written that the next generation waits for, and the next look knows of it.
     pub(super) has_advanced: AtomicBool,
 }
@@ -119,7 +120,7 @@ impl<C: Cluster> Actor<'_, C> {
                 let used = self.reconciler.mirrors.jobs.of_namespace(namespace);
                 let used = used.filter_map(|job| job.status.as_ref()?.job_id).max();
                 let least = used.map_or(0, |id| id.saturating_add(1));
-                let id = job_id::next(&self.reconciler.cluster, namespace, least).await?;
+                let id = self.reconciler.job_ids.next(&self.reconciler.cluster, namespace, least).await?;
                 self.record(&JobStatusChange::JobId(id)).await
             }
             Step::Record(change) => self.record(change).await,
@@ -136,6 +137,7 @@ impl<C: Cluster> Actor<'_, C> {
         let before = self.remember(|entry| entry.pause);
         let is_paused = before.is_some_and(|pause| pause.left(now).is_some());
         let mut others = if is_paused { Vec::new() } else { others };
+        let rolls_out_after = self.put_off_roll_out(&mut others, &mut deletions, now);
         let wrote = !others.is_empty();
         // The rest comes with the next turn, after those of other jobs.
         let is_cut = others.len() > SHARE || deletions.len() > SHARE;
@@ -170,6 +172,9 @@ impl<C: Cluster> Actor<'_, C> {
             return Ok(Next::Observe);
         }
         let described = self.describe().await?;
+        if let (None, None, Some(after), Next::Rest(_)) = (&failed, pause, rolls_out_after, &described) {
+            return Ok(Next::Rest(Outcome::Later(after)));
+        }
         match (failed, pause, described) {
             (Some(error), ..) => Err(error),
             (None, Some(left), Next::Rest(Outcome::Again(delay))) => Ok(Next::Rest(Outcome::Again(delay.min(left)))),
@@ -178,22 +183,6 @@ impl<C: Cluster> Actor<'_, C> {
             (None, _, Next::Rest(_)) if is_put_off => Ok(Next::Rest(Outcome::Again(NEXT_SECOND))),
             (None, _, described) => Ok(described),
         }
-    }
-
-    /// Leaves out objects that are rewritten for this version of the frontend, as many as are too many in this second
-    /// (rule job-45). Returns whether there were any.
-    fn put_off_rewrites(&self, actions: &mut Vec<&JobAction>, now: Timestamp) -> bool {
-        if self.observed.rewrites.is_none() {
-            return false;
-        }
-        let before = actions.len();
-        actions.retain(|action| match action {
-            JobAction::Apply(child, _) if self.observed.children.has_undrifted(&Owned::Child(*child)) => {
-                self.reconciler.rewrites.take(now)
-            }
-            _ => true,
-        });
-        actions.len() < before
     }
 
     /// Carries these actions out, so many at the same time.
@@ -249,10 +238,16 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     async fn one(&self, action: &JobAction) -> Result<(), Error> {
+        // On the heap: everything around it would have room for the largest of all actions on the stack.
+        let carried_out = Box::pin(self.carry_out(action));
+        if self.is_awaited(action) { Priority::Awaited.of(carried_out).await } else { carried_out.await }
+    }
+
+    async fn carry_out(&self, action: &JobAction) -> Result<(), Error> {
         match action {
             JobAction::Start(task) => {
-                // Work for a running job goes before submissions.
-                let urgent = self.observed.status.generation.is_some();
+                // Work that somebody waits for, for a running job, goes before submissions.
+                let urgent = self.observed.status.generation.is_some() && task.is_awaited();
                 long_work::start(self.reconciler, &self.snapshot.key, self.snapshot.uid(), task, urgent);
                 Ok(())
             }
@@ -273,7 +268,7 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::Delete(object, propagation) => self.delete(object, *propagation).await,
             JobAction::Admit => self.admit().await,
             JobAction::Tell(name, status) => self.tell(name, status).await,
-            JobAction::WriteWidth(region, write) => self.write_width(*region, write).await,
+            JobAction::WriteWidth(unwritten) => self.write_width(unwritten).await,
             JobAction::TakeOver { region, width } => self.take_over(*region, *width).await,
         }
     }
@@ -330,7 +325,9 @@ impl<C: Cluster> Actor<'_, C> {
         match child {
             Child::ProcessingElement(id) => {
                 let Some((pe, origin)) = generation.member(id) else { return Ok(()) };
-                let text = wanted.processing_elements.get(&id).and_then(|pe| pe.choose(&self.observed.children));
+                let text = wanted.processing_elements.get(&id).and_then(|pe| {
+                    pe.choose(&self.observed.children, self.observed.children.processing_elements.get(&id))
+                });
                 let Some((version, _)) = text else { return Ok(()) };
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let name = names::processing_element(&self.snapshot.key.name, id);

@@ -7,7 +7,7 @@ use super::child::Child;
 use super::own_writes::version;
 use super::owned::Owned;
 use super::requests::admission::{admit_all, ended};
-use super::requests::standing::{Circumstances, WidthToWrite, name_of};
+use super::requests::standing::Circumstances;
 use super::tasks::Failure;
 use crate::mirrors::ByOwner as _;
 use kube::ResourceExt as _;
@@ -15,7 +15,7 @@ use kube::api::ListParams;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, names};
+use streams_api::{ParallelRegion, RequestedWidths, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
@@ -84,7 +84,7 @@ impl<C: Cluster> Actor<'_, C> {
     }
 
     fn request(&self, name: &str) -> Option<Arc<Resize>> {
-        self.requests().into_iter().find(|request| name_of(request) == name)
+        self.reconciler.request(&self.snapshot.key, &self.snapshot.job, name)
     }
 
     /// Lets a request say this of itself.
@@ -116,7 +116,8 @@ impl<C: Cluster> Actor<'_, C> {
 
     /// Writes a width in force into the spec of its region. If another client has changed the region since it was
     /// observed, nothing is written: that change starts a new reconcile.
-    pub(super) async fn write_width(&self, index: u64, write: &WidthToWrite) -> Result<(), Error> {
+    pub(super) async fn write_width(&self, write: &UnwrittenWidth) -> Result<(), Error> {
+        let index = write.index;
         let key = self.snapshot.key.sibling(&names::parallel_region(&self.snapshot.key.name, index));
         let child = Child::Region(index);
         if self.remember(|entry| entry.own_writes.has(&Owned::Child(child))) {

@@ -13,11 +13,13 @@ use super::refusals::NAME_TAKEN;
 use super::requests::wishes::WidthSet;
 use super::{events, transition};
 use crate::controllers::reconciler::Next;
+use crate::controllers::traces;
 use std::time::Duration;
 use streams_api::JobStatus;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
+use streams_process::telemetry;
 
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(5);
@@ -132,10 +134,40 @@ impl<C: Cluster> Actor<'_, C> {
         };
         let written = self.writer().replace_status_if_unchanged(&job).await?;
         self.reconciler.memory.wrote(&self.snapshot.key, written);
+        if let Some(status) = &job.status {
+            self.show_roll_out(status);
+        }
         self.remember(|entry| entry.recorded_work(is_same.then(|| Duration::from_millis(recorded))));
         for notice in happened {
             self.reconciler.cluster.announce(&*self.snapshot.job, &notice);
         }
         Ok(())
+    }
+
+    /// Shows the roll-out in the trace of the request for its generation, if this status is the first to say that it is
+    /// finished. It is the last of that trace (rule name-11).
+    fn show_roll_out(&self, status: &JobStatus) {
+        let finished = |status: &JobStatus| {
+            status.rollout.as_ref().and_then(|rollout| Some((rollout.generation, rollout.finished_at.clone()?)))
+        };
+        let Some((generation, finished_at)) = finished(status) else { return };
+        let is_said = finished(&self.observed.status).is_some_and(|(said, _)| said == generation);
+        let of = self.snapshot.committed.as_ref().filter(|committed| committed.number == generation && !is_said);
+        let Some((committed, rollout)) = of.zip(status.rollout.as_ref()) else { return };
+        let Some(started_at) = &rollout.started_at else { return };
+        let trace = &committed.trace_parent;
+        telemetry::add_to_trace(trace, || {
+            tracing::info_span!(
+                "roll-out",
+                took_ns = traces::took_ns(started_at.0, finished_at.0),
+                job = %self.snapshot.key,
+                generation,
+                kept = rollout.kept,
+                restarted = rollout.restarted,
+                added = rollout.added,
+                removed = rollout.removed,
+                details_left_out = telemetry::details_left_out(trace),
+            )
+        });
     }
 }

@@ -138,6 +138,10 @@ impl ChildBuilder<'_> {
             options: self.options(generation.shares()),
         };
         let mut annotations = start_hash(&spec);
+        if version == TextVersion::Newest && origin.content_id != pe.content_id && generation.ignores_channels() {
+            let newest = names::newest_text(origin.text_generation, &spec.config_map.name);
+            annotations.insert(names::ANNOTATION_NEWEST_TEXT.to_owned(), newest);
+        }
         if !origin.trace_parent.is_empty() {
             annotations.insert(names::ANNOTATION_TRACE_PARENT.to_owned(), origin.trace_parent.clone());
         }

@@ -130,6 +130,8 @@ fn count(observed: &JobObservation, report: &Report, status: &mut JobStatus) {
         // Objects that are deleted only now may still exist.
         if rollout.pending == 0 && !report.deletes && rollout.finished_at.is_none() {
             rollout.finished_at = Some(MicroTime(observed.now));
+            rollout.unfinished_since = None;
+            rollout.removals = Vec::new();
         }
     }
 }

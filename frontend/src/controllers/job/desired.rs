@@ -6,11 +6,14 @@ use super::interfaces::interfaces;
 use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference, placed};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
-use streams_api::{AutomaticFusionFigures, ProcessingElement, ResizeChanges, ResolvedFusion, Statistics};
+use streams_api::{AutomaticFusionFigures, OlderTexts, ProcessingElement, ResizeChanges, ResolvedFusion, Statistics};
 use streams_kubernetes::Error;
 use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::Fate;
 use streams_proto::fusion::v1::fusion::Mode;
+
+/// Most ranges of PEs with older texts that the status lists (schema).
+const OLDER_TEXTS_MAX: usize = 4_096;
 
 /// The objects that should exist for this generation. Takes time in proportion to the number of PEs.
 ///
@@ -21,6 +24,8 @@ pub(crate) fn desired_generation(
     generation: &Generation,
 ) -> Result<DesiredGeneration, Error> {
     let mut processing_elements = BTreeMap::new();
+    let mut older_texts = Vec::new();
+    let ignores_channels = generation.ignores_channels();
     for (pe, origin) in generation.members() {
         let text = |object: ProcessingElement| -> Result<TextReference, Error> {
             Ok(TextReference { config_map: object.spec.config_map.name.clone(), processing_element: hash(&object)? })
@@ -30,6 +35,9 @@ pub(crate) fn desired_generation(
         let newest = text(object)?;
         let of_origin = || builder.processing_element(generation, pe, origin, TextVersion::Origin);
         let carried = if origin.content_id == pe.content_id { None } else { Some(text(of_origin())?) };
+        if ignores_channels && carried.is_some() {
+            older_texts.push((pe.id, origin.text_generation));
+        }
         let wanted = DesiredPe {
             origin: origin.generation,
             is_new: pe.fate() == Fate::Added,
@@ -38,10 +46,12 @@ pub(crate) fn desired_generation(
             placement,
             text: newest,
             carried,
+            is_renewed: false,
             service: hash(&builder.service(&generation.plan, pe))?,
         };
         processing_elements.insert(pe.id, wanted);
     }
+    let older_texts = list(&mut processing_elements, older_texts);
     let mut host_pools = BTreeMap::new();
     for pool in &generation.plan.host_pools {
         host_pools.insert(pool.index, hash(&builder.host_pool(generation, pool))?);
@@ -56,11 +66,31 @@ pub(crate) fn desired_generation(
         host_pools,
         interfaces: interfaces(builder, generation)?,
         effect: effect(generation.changes()),
+        older_texts,
         statistics: statistics(generation),
         fusion: fusion(generation),
         settled: generation.settled.clone(),
         warnings: generation.warnings.iter().map(|warning| (warning.reason.clone(), warning.message.clone())).collect(),
     })
+}
+
+/// Lists PEs with the generations that changed their texts last: at most as many ranges as the status can have. Those
+/// that are listed are renewed; nobody would wait for the newest texts of the others.
+fn list(pes: &mut BTreeMap<u64, DesiredPe>, mut changed: Vec<(u64, u64)>) -> Vec<OlderTexts> {
+    changed.sort_unstable();
+    let mut listed: Vec<OlderTexts> = Vec::new();
+    for (id, generation) in changed {
+        let is_full = listed.len() == OLDER_TEXTS_MAX;
+        match listed.last_mut() {
+            Some(range) if range.generation == generation && range.last.checked_add(1) == Some(id) => range.last = id,
+            _ if is_full => break,
+            _ => listed.push(OlderTexts { first: id, last: id, generation }),
+        }
+        if let Some(pe) = pes.get_mut(&id) {
+            pe.is_renewed = true;
+        }
+    }
+    listed
 }
 
 fn effect(ResizeChanges { kept, restarted, added, removed }: ResizeChanges) -> Effect {
@@ -106,5 +136,40 @@ fn fusion(generation: &Generation) -> ResolvedFusion {
             high: figures.high,
             cpu_free,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: u64, last: u64, generation: u64) -> OlderTexts {
+        OlderTexts { first, last, generation }
+    }
+
+    #[test]
+    fn pes_whose_texts_one_generation_changed_are_listed_together() {
+        // PEs and the generations that changed their texts -> what is listed
+        let table = [
+            (vec![], vec![]),
+            (vec![(3, 1), (1, 1), (2, 1)], vec![range(1, 3, 1)]),
+            (vec![(1, 1), (2, 2), (3, 2), (5, 2)], vec![range(1, 1, 1), range(2, 3, 2), range(5, 5, 2)]),
+            (vec![(u64::MAX, 1), (0, 1)], vec![range(0, 0, 1), range(u64::MAX, u64::MAX, 1)]),
+        ];
+        for (changed, expected) in table {
+            assert_eq!(list(&mut BTreeMap::new(), changed.clone()), expected, "{changed:?}");
+        }
+    }
+
+    #[test]
+    fn pes_that_the_status_has_no_room_for_are_not_renewed() {
+        let mut pes: BTreeMap<u64, DesiredPe> = (0..10_000).map(|id| (id, DesiredPe::default())).collect();
+        // Every other one; the last range that is listed has two.
+        let changed = (0..5_000).map(|number| (2 * number, 1)).chain([(8_191, 1)]).collect();
+        let listed = list(&mut pes, changed);
+        assert_eq!((listed.len(), listed.last()), (4_096, Some(&range(8_190, 8_192, 1))));
+        let renewed: Vec<u64> = pes.iter().filter(|(_, pe)| pe.is_renewed).map(|(id, _)| *id).collect();
+        let expected: Vec<u64> = (0..4_096).map(|number| 2 * number).chain([8_191, 8_192]).collect();
+        assert_eq!(renewed, expected);
     }
 }

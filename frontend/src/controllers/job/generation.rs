@@ -14,7 +14,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use streams_api::{ResizeChanges, TransportSecurity};
-use streams_proto::fusion::v1::{Compilation, Fate, Plan, ProcessingElement, Warning};
+use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
 const FORMAT: u32 = 1;
@@ -82,7 +82,7 @@ pub(crate) struct GenerationDetails {
 }
 
 /// The text that a PE was last started with (rule job-10). Later texts of the PE, if any, differ only in what a running
-/// PE does not observe.
+/// PE does not observe; the origin says since when it has the newest of them.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Origin {
     /// Id of the PE.
@@ -107,6 +107,9 @@ pub(crate) struct Origin {
     /// Trace context of that generation.
     #[prost(string, tag = "7")]
     pub(crate) trace_parent: String,
+    /// Generation that changed the text of the PE last; 0 in plans of before this was noted.
+    #[prost(uint64, tag = "8")]
+    pub(crate) text_generation: u64,
 }
 
 /// A stored generation that cannot be read.
@@ -129,7 +132,11 @@ impl Generation {
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
         let origin = |pe: &ProcessingElement| {
             let kept = matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable);
-            let inherited = previous.filter(|_| kept).and_then(|previous| previous.origins.get(&pe.id)).cloned();
+            let before = previous.and_then(|previous| previous.member(pe.id));
+            let has_same_text = |(before, _): &(&ProcessingElement, &Origin)| before.content_id == pe.content_id;
+            let text_generation = before.filter(has_same_text).map_or(number, |(_, origin)| origin.text_generation);
+            let inherited = before.filter(|_| kept).map(|(_, origin)| origin.clone());
+            let inherited = inherited.map(|origin| Origin { text_generation, ..origin });
             inherited.unwrap_or_else(|| Origin {
                 pe_id: pe.id,
                 generation: number,
@@ -138,6 +145,7 @@ impl Generation {
                 size: pe.size,
                 share_of,
                 trace_parent: trace_parent.clone(),
+                text_generation,
             })
         };
         let origins = members(&plan).map(|pe| (pe.id, origin(pe))).collect();
@@ -169,6 +177,11 @@ impl Generation {
     /// Widths in force, by name of the region.
     pub(crate) fn widths(&self) -> BTreeMap<String, u32> {
         self.plan.parallel_regions.iter().map(|region| (region.name.clone(), region.width)).collect()
+    }
+
+    /// The user says of a region that nobody asks for the number of its channels (rule aadl-22).
+    pub(crate) fn ignores_channels(&self) -> bool {
+        self.plan.parallel_regions.iter().any(|region| region.channel_count() == ChannelCount::Ignored)
     }
 
     /// What it does to the PEs of the one before.
@@ -304,6 +317,27 @@ mod tests {
         let compilation = Compilation { adl, ..Default::default() };
         let target = Target::Resize { widths: BTreeMap::from([("R".to_owned(), 3)]), rebalances: true };
         Generation::following(previous, target, compilation, plan, GenerationDetails::default())
+    }
+
+    #[test]
+    fn a_pe_has_its_newest_text_since_the_generation_that_changed_it() {
+        use Fate::{Added, Kept, KeptUnobservable, Restarted};
+        // what becomes of it, its text -> since when it has that
+        let table = [
+            (Added, "a", 0),
+            (Kept, "a", 0),
+            (KeptUnobservable, "b", 2),
+            (Kept, "b", 2),
+            (KeptUnobservable, "a", 4),
+            (Restarted, "a", 4),
+            (Restarted, "c", 6),
+        ];
+        let mut last = None;
+        for (fate, content, expected) in table {
+            let next = following(last.as_ref(), vec![pe(0, fate, content, "r0")]);
+            assert_eq!(next.origins[&0].text_generation, expected, "generation {}", next.number);
+            last = Some(next);
+        }
     }
 
     /// (PE, generation of its origin, content of its origin, share)

@@ -12,6 +12,7 @@ use super::own_writes::{OwnWrites, version};
 use super::owned::Owned;
 use super::plans::{Plans, PlansOfJob};
 use super::requests::Verdicts;
+use super::requests::named::NamedRequests;
 use super::requests::wishes::WidthSet;
 use super::restorations::Restorations;
 use super::tasks::{Compiled, Failure, Remedy, Slot, TaskKind, Tasks};
@@ -76,6 +77,8 @@ pub(crate) struct Entry {
     pub(crate) described: Option<Timestamp>,
     /// Since when something is left to the next write (rule job-50).
     pub(crate) unsaid_since: Option<Timestamp>,
+    /// Since when the roll-out waits for what comes before a commit (rule call-27).
+    pub(crate) put_off_since: Option<Timestamp>,
     /// The namespace is being deleted: nothing is created for a while.
     pub(crate) pause: Option<Pause>,
     /// Objects that were written and that the mirrors do not show yet.
@@ -87,6 +90,8 @@ pub(crate) struct Entry {
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
     /// shows an older state of.
     pub(crate) requests: BTreeMap<String, Arc<Resize>>,
+    /// What the API server has said of requests that the status of the job names and the mirror did not show.
+    pub(crate) named_requests: NamedRequests,
     /// The greatest number that this process has given to a request.
     pub(crate) last_resize: u64,
     /// What the compiler said about sets of widths.
@@ -160,11 +165,13 @@ impl Entry {
             unrecorded_work: Duration::ZERO,
             described: None,
             unsaid_since: None,
+            put_off_since: None,
             pause: None,
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),
             restorations: BTreeMap::new(),
             requests: BTreeMap::new(),
+            named_requests: NamedRequests::default(),
             last_resize: 0,
             verdicts: Verdicts::default(),
             has_given_up: false,

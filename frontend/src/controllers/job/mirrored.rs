@@ -6,13 +6,14 @@
 //! Knows: mirrors, names of objects. Must not know: what a job wants of them.
 
 use super::child::{Child, Port};
-use super::observed::{Children, ObservedObject, ObservedPe, PodState, placed};
+use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, placed};
 use super::own_writes::version;
 use super::owned::Owned;
 use super::waits::Words;
 use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt as _;
 use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -233,6 +234,17 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
     let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
     let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
     let has_running_pod = status.phase == Some(PePhase::Running);
+    let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
+    let is_requested = requested.is_some() && requested != status.restart_requested.as_ref();
+    let next_pod = match status.phase {
+        Some(PePhase::Suspended) => Some(NextPod::OnceResumed),
+        _ if is_requested => Some(NextPod::Soon),
+        Some(PePhase::Waiting | PePhase::BackOff | PePhase::Replacing) => Some(NextPod::Soon),
+        Some(PePhase::Stopped) if status.stopped => Some(NextPod::OnceContinued),
+        Some(PePhase::Starting | PePhase::Running | PePhase::Completed | PePhase::Failed | PePhase::Stopped) | None => {
+            None
+        }
+    };
     ObservedPe {
         object: observed(&pe.metadata),
         // If somebody else has changed it, it is not known for which generation the PE was made.
@@ -244,6 +256,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         runs_another_text: has_running_pod && !same_content,
         running_since: status.running_since.map(|since| since.0),
         is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
+        next_pod,
         is_stopped: status.stopped,
         runtime_id: status.runtime_id,
         placement: placed(&pe.spec.placement),

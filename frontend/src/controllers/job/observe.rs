@@ -70,6 +70,7 @@ pub(super) async fn observe<C: Cluster>(
     snapshot.proposed = generation.flatten();
     let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
     let now = reconciler.cluster.now();
+    reconciler.ask_for_named_requests(key, &job, &status).await?;
     let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, now);
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = Arc::new(MirroredChildren::of(&reconciler.mirrors, key, &job));
@@ -201,7 +202,7 @@ fn wishes<C>(
     // A compilation for which another one was given up is proposed, whatever is wanted by then.
     let may_expect = is_quiet && !has_given_up;
     let of = Circumstances { status, regions: &staying, requests: &requests, is_quiet, may_expect };
-    let to_write = of.widths_to_write().into_iter().map(|(region, write)| (region, write.width)).collect();
+    let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
     let mut widths = widths(&job.spec, generation, ours, &to_write);
     let requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);
     (widths, requests)

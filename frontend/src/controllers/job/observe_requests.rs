@@ -1,28 +1,86 @@
 //! The requests to resize of a job, as they were written last.
 //!
-//! Knows: the mirror, what this process has written. Must not know: what becomes of requests.
+//! The status of a job names requests by their numbers ([`named`]). A process that has just begun to lead may see the
+//! job as it is, and requests as they were before they had numbers. What it does not see is not gone: it asks the API
+//! server before it says so.
+//!
+//! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
 use super::own_writes::version;
 use super::reconciler::JobReconciler;
+use super::requests::named::{NamedRequests, named};
 use super::requests::standing::is_of;
 use crate::mirrors::ByOwner as _;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use std::collections::BTreeMap;
+use kube::api::ListParams;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use streams_api::{Job, Resize};
-use streams_kubernetes::Key;
+use streams_api::{Job, JobStatus, Resize, names};
+use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::{Error, Key};
+
+/// How long an answer of the API server holds.
+const ASKED_FOR: SignedDuration = SignedDuration::from_secs(10);
+
+fn number(request: &Resize) -> Option<u64> {
+    request.status.as_ref()?.number
+}
+
+impl<C: Cluster> JobReconciler<C> {
+    /// Asks the API server for the requests of a job, if the status names some that the mirror does not show.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub(super) async fn ask_for_named_requests(&self, key: &Key, job: &Job, status: &JobStatus) -> Result<(), Error> {
+        let mut missing = named(status);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let now = self.cluster.now();
+        self.memory.with(key, &uid, |entry| {
+            if entry.named_requests.asked.as_ref().is_some_and(|(_, until)| now >= *until) {
+                entry.named_requests = NamedRequests::default();
+            }
+        });
+        for shown in self.requests(key, job).iter().filter_map(|request| number(request)) {
+            missing.remove(&shown);
+        }
+        let is_asked = |(numbers, _): &(BTreeSet<u64>, Timestamp)| missing.is_subset(numbers);
+        if missing.is_empty() || self.memory.with(key, &uid, |entry| entry.named_requests.asked.iter().any(is_asked)) {
+            return Ok(());
+        }
+        let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
+        let listed = Priority::Awaited.of(self.cluster.list::<Resize>(Some(&*key.namespace), &of_job)).await?;
+        self.memory.with(key, &uid, |entry| {
+            let until = now.checked_add(ASKED_FOR).unwrap_or(Timestamp::MAX);
+            entry.named_requests.asked = Some((missing.clone(), until));
+            for request in listed.into_iter().filter(|request| is_ours(request, job)) {
+                let name = request.name_any();
+                let own = entry.requests.get(&name).filter(|own| own.metadata.uid == request.metadata.uid);
+                if own.is_none_or(|own| version(&own.metadata) < version(&request.metadata)) {
+                    entry.requests.insert(name.clone(), Arc::new(request));
+                }
+                entry.named_requests.found.insert(name);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Whether it is a request of the job that stays.
+fn is_ours(request: &Resize, job: &Job) -> bool {
+    is_controlled_by(&request.metadata, job) && is_of(request, job) && request.metadata.deletion_timestamp.is_none()
+}
 
 impl<C> JobReconciler<C> {
     /// The requests of a job that stay, each as it was written last: the mirror may not show that yet.
     pub(super) fn requests(&self, key: &Key, job: &Job) -> Vec<Arc<Resize>> {
         let mirrored = self.mirrors.resizes.of_job(key);
-        let ours = mirrored.filter(|request| {
-            is_controlled_by(&request.metadata, job)
-                && is_of(request, job)
-                && request.metadata.deletion_timestamp.is_none()
-        });
-        let shown: Vec<Arc<Resize>> = ours.collect();
+        let shown: Vec<Arc<Resize>> = mirrored.filter(|request| is_ours(request, job)).collect();
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let latest = self.memory.find(key, &uid, |entry| {
             // What the mirror shows as new or does not have any more is not kept.
@@ -33,12 +91,33 @@ impl<C> JobReconciler<C> {
                     own.metadata.uid == shown.metadata.uid && version(&own.metadata) > version(&shown.metadata);
                 is_newer.then_some(own)
             };
-            let newer: BTreeMap<String, Arc<Resize>> =
+            let mut latest: BTreeMap<String, Arc<Resize>> =
                 shown.iter().filter_map(newer).map(|own| (own.name_any(), own)).collect();
-            entry.requests.clone_from(&newer);
-            newer
+            let found = &mut entry.named_requests.found;
+            found.retain(|name| shown.iter().all(|shown| shown.name_any() != *name));
+            latest.extend(kept.into_iter().filter(|(name, _)| found.contains(name)));
+            entry.requests.clone_from(&latest);
+            latest
         });
-        let latest = latest.unwrap_or_default();
-        shown.into_iter().map(|shown| latest.get(&shown.name_any()).cloned().unwrap_or(shown)).collect()
+        let mut latest = latest.unwrap_or_default();
+        let shown = shown.into_iter().map(|shown| latest.remove(&shown.name_any()).unwrap_or(shown));
+        let mut all: Vec<Arc<Resize>> = shown.collect();
+        all.extend(latest.into_values());
+        all
+    }
+
+    /// The request of this name, as [`Self::requests`] has it; the others are not read for it.
+    pub(super) fn request(&self, key: &Key, job: &Job, name: &str) -> Option<Arc<Resize>> {
+        let shown = self.mirrors.resizes.get(&key.sibling(name)).filter(|request| is_ours(request, job));
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let latest = self.memory.find(key, &uid, |entry| {
+            let latest = entry.requests.get(name)?;
+            let is_newer = |shown: &Arc<Resize>| {
+                latest.metadata.uid == shown.metadata.uid && version(&latest.metadata) > version(&shown.metadata)
+            };
+            let counts = shown.as_ref().map_or_else(|| entry.named_requests.found.contains(name), is_newer);
+            counts.then(|| Arc::clone(latest))
+        });
+        latest.flatten().or(shown)
     }
 }

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, Placement, ResolvedFusion, Statistics};
+use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, OlderTexts, Placement, ResolvedFusion, Statistics};
 
 /// Everything that [`decide`](super::decide::decide) depends on.
 #[derive(Clone, Debug)]
@@ -143,6 +143,8 @@ pub(crate) struct DesiredGeneration {
     pub(crate) interfaces: BTreeMap<Child, String>,
     /// What the generation does to PEs, in numbers.
     pub(crate) effect: Effect,
+    /// PEs whose older text is replaced when they get another pod, as the status of the job lists them.
+    pub(crate) older_texts: Vec<OlderTexts>,
     /// Figures for the status.
     pub(crate) statistics: Statistics,
     /// How fusion was resolved.
@@ -183,6 +185,9 @@ pub(crate) struct DesiredPe {
     pub(crate) text: TextReference,
     /// An older text that a running PE cannot tell from it. It is used as long as it exists.
     pub(crate) carried: Option<TextReference>,
+    /// The older text may have another number of channels, which the user says that nobody asks for, and the status of
+    /// the job lists the PE: if it gets another pod, it is to have the newest text (rule job-51).
+    pub(crate) is_renewed: bool,
     /// Hash of its desired Service.
     pub(crate) service: String,
 }
@@ -198,16 +203,34 @@ pub(crate) struct TextReference {
 
 impl DesiredPe {
     /// The text that the PE should refer to, among those that exist; `None` while there is none. An older text that a
-    /// running PE cannot tell from the newest one is preferred: the PE object stays as it is.
-    pub(crate) fn choose(&self, children: &Children) -> Option<(TextVersion, &TextReference)> {
+    /// running PE cannot tell from the newest one is preferred: the PE object stays as it is. `current` is that object.
+    pub(crate) fn choose(
+        &self,
+        children: &Children,
+        current: Option<&ObservedPe>,
+    ) -> Option<(TextVersion, &TextReference)> {
         let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(ObservedObject::is_whole);
+        let newest = (TextVersion::Newest, &self.text);
         let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
-        carried.into_iter().chain([(TextVersion::Newest, &self.text)]).find(|(_, text)| exists(text))
+        // Once it refers to the newest text, it does not go back.
+        let has_newest = || current.is_some_and(|current| current.config_map == self.text.config_map);
+        let ahead = (self.wants_newest(current) || (self.is_renewed && has_newest())).then_some(newest);
+        ahead.into_iter().chain(carried).chain([newest]).find(|(_, text)| exists(text))
+    }
+
+    /// The PE gets another pod, which should be made from the newest text (rule job-51).
+    pub(crate) fn wants_newest(&self, current: Option<&ObservedPe>) -> bool {
+        self.is_renewed && current.is_some_and(|current| current.next_pod.is_some())
+    }
+
+    /// That text is not there.
+    pub(crate) fn lacks_newest(&self, children: &Children, current: Option<&ObservedPe>) -> bool {
+        self.wants_newest(current) && !children.texts.contains_key(&self.text.config_map)
     }
 
     /// Whether the object is as it should be.
     pub(crate) fn is_applied_to(&self, current: &ObservedPe, children: &Children) -> bool {
-        self.choose(children).is_some_and(|(_, text)| text.processing_element == current.object.applied)
+        self.choose(children, Some(current)).is_some_and(|(_, text)| text.processing_element == current.object.applied)
     }
 }
 
@@ -333,6 +356,8 @@ pub(crate) struct ObservedPe {
     pub(crate) running_since: Option<Timestamp>,
     /// Its pod is on its way, or waits for the one before it to go.
     pub(crate) is_starting: bool,
+    /// When it is to get another pod; `None` as long as the one that it has goes on, or none is to follow.
+    pub(crate) next_pod: Option<NextPod>,
     /// A user stopped it.
     pub(crate) is_stopped: bool,
     /// Hash of what its pod can observe of the text that it was made from.
@@ -366,6 +391,17 @@ impl ObservedPe {
         let is_moved = self.object.drift.is_none() && self.placement != wanted.placement;
         self.runtime_id.as_ref() != Some(&wanted.runtime_id) || is_moved
     }
+}
+
+/// When a PE that has no pod which goes on gets another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextPod {
+    /// As soon as nothing stands in the way.
+    Soon,
+    /// Once its job is not suspended any more.
+    OnceResumed,
+    /// Once a user does not want it to be stopped any more.
+    OnceContinued,
 }
 
 /// Where a pod may run, if not anywhere.

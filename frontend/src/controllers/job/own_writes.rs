@@ -62,10 +62,25 @@ impl OwnWrites {
             let object = ObservedObject { applied: write.applied.clone(), ..ObservedObject::default() };
             match children.object(owned) {
                 Some(existing) if existing.deleting => {}
-                Some(existing) => *existing = object,
+                Some(existing) => {
+                    *existing = object;
+                    refer(children, owned, write);
+                }
                 None => insert(children, owned, object, write),
             }
         }
+    }
+}
+
+/// What a PE that is there refers to since it was written. The mirror may show a status that was written just before,
+/// by which the next pod is on its way, and the write later: without this, the PE would be brought back to its older
+/// text meanwhile (rule job-51).
+fn refer(children: &mut Children, owned: &Owned, write: &OwnWrite) {
+    let Owned::Child(Child::ProcessingElement(id)) = owned else { return };
+    let Some((generation, config_map)) = &write.refers_to else { return };
+    if let Some(pe) = children.processing_elements.get_mut(id) {
+        pe.generation = *generation;
+        pe.config_map.clone_from(config_map);
     }
 }
 
@@ -137,6 +152,27 @@ mod tests {
             let counts = children.services.get(&3).map(|object| object.applied.as_str());
             assert_eq!(counts, expected, "{mirrored:?} {now}");
             assert_eq!(writes.0.is_empty(), expected != Some("new"), "it is kept no longer than it counts");
+        }
+    }
+
+    #[test]
+    fn a_pe_refers_to_what_was_written_last_until_the_mirror_shows_it() {
+        let owned = Owned::Child(Child::ProcessingElement(3));
+        let shown =
+            ObservedPe { generation: 1, config_map: "older".to_owned(), launched: true, ..ObservedPe::default() };
+        // what the mirror shows, its version -> what counts
+        let table = [
+            (None, None, (2, "newest", false)),
+            (Some(&shown), Some(6), (2, "newest", true)),
+            (Some(&shown), Some(8), (1, "older", true)),
+        ];
+        for (mirrored, version, expected) in table {
+            let (mut writes, mut children) = (OwnWrites::default(), Children::default());
+            children.processing_elements.extend(mirrored.map(|pe| (3, pe.clone())));
+            writes.note(owned.clone(), OwnWrite { refers_to: Some((2, "newest".to_owned())), ..write(7) });
+            writes.add_to(&mut children, at(0), |_| version);
+            let pe = &children.processing_elements[&3];
+            assert_eq!((pe.generation, pe.config_map.as_str(), pe.launched), expected, "{version:?}");
         }
     }
 

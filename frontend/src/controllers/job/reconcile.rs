@@ -10,11 +10,13 @@ use super::observed::JobObservation;
 use super::reconciler::JobReconciler;
 use super::snapshot::JobSnapshot;
 use crate::controllers::reconciler::{self, Next};
+use crate::controllers::resizing::is_in_roll_out;
+use crate::controllers::traces;
 use std::time::Instant;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
     // The memory of the process keeps the answer to the last write, beyond one reconcile.
@@ -49,12 +51,17 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
         (decision, report): (JobDecision, Report),
     ) -> Result<Next, Error> {
         tracing::debug!(?decision, preparing = report.preparing, pending = report.pending, "decided");
-        // Writes for a generation belong to the trace of the request for it.
-        let span = tracing::info_span!("act");
+        // Writes for a generation belong to the trace of the request for it, until it is rolled out (rule name-11).
+        let span = tracing::info_span!("act", trace_id = field::Empty);
         let idle = decision == JobDecision::Work(Vec::new());
-        let generation = snapshot.proposed.as_ref().or(snapshot.committed.as_ref()).filter(|_| !idle);
-        if let Some(generation) = generation {
-            telemetry::continue_trace(&span, &generation.trace_parent);
+        match (&snapshot.proposed, &snapshot.committed) {
+            _ if idle => {}
+            (Some(proposed), _) => traces::continue_trace(&span, &proposed.trace_parent),
+            (None, Some(committed)) if is_in_roll_out(&observed.status, committed.number) => {
+                traces::continue_trace(&span, &committed.trace_parent);
+            }
+            (None, Some(committed)) => telemetry::link_trace(&span, &committed.trace_parent),
+            (None, None) => {}
         }
         let begun = self.cluster.now();
         let result = act(self, &snapshot, &observed, &decision, &report).instrument(span).await;

@@ -6,6 +6,7 @@ use super::chunks::Document;
 use super::documents;
 use super::free_cpu::FreeCpu;
 use super::generation::Generation;
+use super::job_id::JobIds;
 use super::memory::Memory;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
@@ -38,6 +39,7 @@ pub(super) struct JobReconciler<C> {
     pub(super) rewrites: Rewrites,
     /// Free CPU of the cluster, for automatic fusion.
     pub(super) free_cpu: FreeCpu,
+    pub(super) job_ids: JobIds,
     /// PEs that were created and not launched yet.
     pub(super) known_launches: KnownLaunches,
     /// Fetching bundles. Apart from the other long work, which a slow server of bundles must not delay.
@@ -66,6 +68,7 @@ impl<C> JobReconciler<C> {
             looks,
             rewrites: _,
             free_cpu: _,
+            job_ids: _,
             known_launches,
             downloads,
             long_work,
@@ -95,7 +98,9 @@ impl<C: Cluster> JobReconciler<C> {
         let queue = |name, workers: u16| {
             let workers = usize::from(workers);
             // Half for one namespace; some are kept for what a running job waits for.
-            let sharing = Sharing { owner, per_namespace: workers.div_ceil(2), not_urgent: workers - workers / 4 };
+            let half = workers.div_ceil(2);
+            let not_urgent = workers - workers / 4;
+            let sharing = Sharing { owner, per_namespace: half, not_urgent, not_urgent_per_namespace: half };
             Queue::new(name, BackOff::default(), sharing, metrics)
         };
         let downloads = queue("downloads", settings.download_workers);
@@ -116,6 +121,7 @@ impl<C: Cluster> JobReconciler<C> {
             looks,
             rewrites,
             free_cpu,
+            job_ids: JobIds::default(),
             known_launches,
             downloads,
             long_work,

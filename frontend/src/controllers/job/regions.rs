@@ -43,7 +43,7 @@ fn channel_pes(generation: &Generation, region: &str, channels: u32) -> Vec<IdRa
 }
 
 /// Ascending ids as ranges.
-fn ranges(ids: Vec<u64>) -> Vec<IdRange> {
+pub(super) fn ranges(ids: Vec<u64>) -> Vec<IdRange> {
     let mut ranges: Vec<IdRange> = Vec::new();
     for id in ids {
         match ranges.last_mut() {

@@ -1,6 +1,6 @@
 //! The state of long work: requests, progress, outputs.
 //!
-//! There are four kinds, and one [`Slot`] for each. A request names exactly what it is for (rule job-4). A reconcile
+//! There is one [`Slot`] for each kind. A request names exactly what it is for (rule job-4). A reconcile
 //! requests work ([`Task`]) and reads the slots later; [`long_work`](super::long_work) does the work and fills the
 //! slots.
 //!
@@ -24,6 +24,8 @@ pub(crate) enum TaskKind {
     Publish,
     /// See [`Task::Repair`].
     Repair,
+    /// See [`Task::Renew`].
+    Renew,
 }
 
 impl fmt::Display for TaskKind {
@@ -33,6 +35,7 @@ impl fmt::Display for TaskKind {
             Self::Compile => "compile",
             Self::Publish => "publish",
             Self::Repair => "repair",
+            Self::Renew => "renew",
         })
     }
 }
@@ -46,8 +49,20 @@ pub(crate) enum Task {
     Compile(CompileRequest),
     /// Write texts of the proposed generation.
     Publish(PublishRequest),
-    /// Write texts of the committed generation again.
+    /// Write texts of the committed generation again, without which PEs cannot go on.
     Repair(PublishRequest),
+    /// Write the newest texts of PEs that could go on with older ones (rule job-51).
+    Renew(RenewRequest),
+}
+
+impl Task {
+    /// Whether somebody waits for it, if the job runs.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Fetch(_) | Self::Compile(_) | Self::Publish(_) | Self::Repair(_) => true,
+            Self::Renew(request) => request.is_urgent,
+        }
+    }
 }
 
 /// What to compile.
@@ -79,6 +94,15 @@ pub(crate) struct PublishRequest {
     pub(crate) pe_ids: Vec<u64>,
 }
 
+/// Which newest texts to write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RenewRequest {
+    /// The texts.
+    pub(crate) texts: PublishRequest,
+    /// Their PEs are about to get other pods. If not, they get them when a user says so.
+    pub(crate) is_urgent: bool,
+}
+
 /// The long work of a job, a slot for each kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tasks {
@@ -90,15 +114,17 @@ pub(crate) struct Tasks {
     pub(crate) publish: Slot<PublishRequest, ()>,
     /// Writing texts of the committed generation again.
     pub(crate) repair: Slot<PublishRequest, ()>,
+    /// Writing newest texts. Nothing but that depends on it, whatever becomes of it.
+    pub(crate) renew: Slot<RenewRequest, ()>,
 }
 
 impl Tasks {
     /// Nothing was asked for yet.
     pub(crate) fn idle() -> Self {
-        Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle }
+        Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle, renew: Slot::Idle }
     }
 
-    /// Why work has failed that is tried again.
+    /// Why work has failed that is tried again, and that the job cannot do without.
     pub(crate) fn failures(&self) -> impl Iterator<Item = &Failure> {
         [self.fetch.failure(), self.compile.failure(), self.publish.failure(), self.repair.failure()]
             .into_iter()
@@ -173,6 +199,20 @@ impl Slot<PublishRequest, ()> {
     }
 }
 
+impl Slot<RenewRequest, ()> {
+    /// How far the writing of at least these texts is. What is under way for the plan is given up only for what is more
+    /// urgent, not for more texts. A failure is no answer for a text that was not asked for then, or not so urgently.
+    pub(crate) fn progress_of_texts(&self, request: &RenewRequest) -> Progress<'_, ()> {
+        let RenewRequest { texts, is_urgent } = request;
+        let is_under_way = self.running().is_some();
+        let has_all = |of: &PublishRequest| texts.pe_ids.iter().all(|id| of.pe_ids.binary_search(id).is_ok());
+        self.progress_if(|of| {
+            let is_of_plan = of.texts.plan == texts.plan;
+            is_of_plan && (of.is_urgent || !is_urgent) && (is_under_way || has_all(&of.texts))
+        })
+    }
+}
+
 /// Why something could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -211,5 +251,40 @@ pub(crate) struct WorkItem {
 impl fmt::Display for WorkItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.job, self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_texts_are_asked_for_unless_as_many_of_them_were_as_urgently() {
+        let request = |plan: &str, pe_ids: &[u64], is_urgent| RenewRequest {
+            texts: PublishRequest { plan: plan.to_owned(), pe_ids: pe_ids.to_vec() },
+            is_urgent,
+        };
+        let failure = Failure {
+            remedy: Remedy::Retry(Timestamp::MAX),
+            reason: String::new(),
+            message: String::new(),
+            stage: None,
+            code: None,
+        };
+        // asked for before, asked for now -> start it although the one before is under way, although it has failed
+        let table = [
+            (request("p", &[3, 5], true), request("p", &[3, 5], true), false, false),
+            (request("p", &[3, 5], true), request("p", &[5], false), false, false),
+            (request("p", &[3, 5], true), request("p", &[3, 4], true), false, true),
+            (request("p", &[3, 5], false), request("p", &[3, 4], false), false, true),
+            (request("p", &[3, 5], false), request("p", &[5], true), true, true),
+            (request("o", &[3, 5], true), request("p", &[5], true), true, true),
+        ];
+        for (before, now, while_under_way, after_failure) in table {
+            let case = format!("{before:?} {now:?}");
+            let is_started = |slot: Slot<RenewRequest, ()>| slot.progress_of_texts(&now) == Progress::NotRequested;
+            assert_eq!(is_started(Slot::Running(before.clone())), while_under_way, "{case}");
+            assert_eq!(is_started(Slot::Failed(before, failure.clone())), after_failure, "{case}");
+        }
     }
 }

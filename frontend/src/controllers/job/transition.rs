@@ -2,7 +2,7 @@
 //!
 //! Pure. [`describe`](super::describe) computes the other fields of the status.
 
-use super::decide::JobStatusChange;
+use super::decide::{JobStatusChange, removals};
 use super::observed::{DesiredGeneration, Effect, JobObservation, Loaded, PodState};
 use super::tasks::{Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
@@ -18,10 +18,13 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
     let now = observed.now;
     status.submission_worked_milliseconds = work(observed);
     status.admitted_resizes = status.admitted_resizes.max(observed.requests.last_number);
-    for committed in &mut status.committed_resizes {
-        committed.resizes.retain(|number| observed.requests.is_untold(*number));
+    if observed.requests.is_known {
+        for committed in &mut status.committed_resizes {
+            committed.resizes.retain(|number| observed.requests.is_untold(*number));
+        }
+        status.committed_resizes.retain(|committed| !committed.resizes.is_empty());
+        status.unwritten_widths = observed.requests.to_write.values().cloned().collect();
     }
-    status.committed_resizes.retain(|committed| !committed.resizes.is_empty());
     match change {
         JobStatusChange::JobId(id) => {
             status.job_id = Some(*id);
@@ -115,11 +118,13 @@ fn forget(status: &mut JobStatus) {
     status.proposal = None;
     status.applied_widths = Vec::new();
     status.regions = Vec::new();
+    status.older_texts = Vec::new();
     status.fusion = None;
     status.redis_configuration = None;
     status.rollout = None;
     status.rejected_resize = None;
     status.refused_edits = Vec::new();
+    status.unwritten_widths = Vec::new();
     status.statistics = None;
 }
 
@@ -131,6 +136,7 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     status.plan = Some(proposal.plan);
     status.applied_widths = region_widths(&wanted.widths);
     status.regions.clone_from(&wanted.committed_regions);
+    status.older_texts.clone_from(&wanted.older_texts);
     if status.fusion.is_none() {
         status.fusion = Some(wanted.fusion.clone());
     }
@@ -143,7 +149,12 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         let changes = ResizeChanges { kept, restarted, added, removed };
         let (generation, resizes) = (wanted.generation, proposal.resizes);
         status.committed_resizes.push(CommittedResizes { generation, resizes, changes });
+        let mut unwritten = observed.requests.to_write.clone();
+        unwritten.extend(observed.requests.proposed.clone());
+        status.unwritten_widths = unwritten.into_values().collect();
     }
+    let unfinished = status.rollout.take().filter(|rollout| rollout.finished_at.is_none());
+    let unfinished_since = unfinished.and_then(|rollout| rollout.unfinished_since.or(rollout.started_at));
     status.rollout = Some(Rollout {
         generation: wanted.generation,
         kept: effect.kept,
@@ -152,6 +163,8 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
         removed: effect.removed,
         pending: effect.restarted.saturating_add(effect.added).saturating_add(effect.removed),
         started_at: Some(MicroTime(observed.now)),
+        unfinished_since,
+        removals: removals(observed, wanted),
         finished_at: None,
     });
 }

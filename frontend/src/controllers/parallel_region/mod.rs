@@ -122,6 +122,8 @@ impl<C: Cluster> reconciler::Reconciler for RegionReconciler<C> {
         }
         let mut written = (*region).clone();
         written.status = Some(status);
+        // The API server must not take what the mirror has of them for all of them.
+        written.metadata.managed_fields = None;
         let writer = Writer { cluster: &self.cluster, namespace: &key.namespace, manager: MANAGER };
         Priority::Telling.of(writer.replace_status_if_unchanged(&written)).await?;
         for notice in notices {

@@ -2,17 +2,19 @@
 
 use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
+use super::facts::OUTDATED;
 use super::observed::{self, AbsentPod, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
-use crate::controllers::resizing::is_resizing;
+use crate::controllers::resizing::{is_in_roll_out, is_resizing};
+use crate::controllers::traces;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use std::time::Duration;
-use streams_api::{ProcessingElement, ProcessingElementStatus, names};
+use streams_api::{ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
@@ -20,7 +22,7 @@ use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::{Error, Key};
 use streams_process::telemetry;
-use tracing::Instrument;
+use tracing::{Instrument, field};
 
 /// How soon to try again to create a pod while one of its name is being deleted.
 const SOON: Duration = Duration::from_secs(1);
@@ -102,11 +104,7 @@ impl<C: Cluster> PeReconciler<C> {
         if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
             return Priority::Urgent;
         }
-        match decision.action {
-            PeAction::Record(PeStatusChange::Ended | PeStatusChange::Removed(_)) => Priority::Freeing,
-            PeAction::Describe => Priority::Telling,
-            PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
-        }
+        priority_of(decision)
     }
 
     /// Writes the status. If another client has written the PE since it was read, reads it again.
@@ -117,6 +115,10 @@ impl<C: Cluster> PeReconciler<C> {
         mut pe: ProcessingElement,
         decision: &PeDecision,
     ) -> Result<StatusWrite, Error> {
+        let is_ready = |pe: &ProcessingElement| {
+            pe.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::READY))
+        };
+        let was_ready = is_ready(&pe);
         pe.status = Some(decision.status.clone());
         // Before, because the answer may be lost.
         self.known_launches.forget(&pe);
@@ -129,6 +131,9 @@ impl<C: Cluster> PeReconciler<C> {
                     self.cluster.announce(&pe, notice);
                 }
                 self.known_launches.note_recorded(&pe);
+                if !was_ready && is_ready(&pe) {
+                    self.show_start(key, &pe);
+                }
                 answers.wrote(pe);
                 Ok(StatusWrite::Yes)
             }
@@ -236,10 +241,24 @@ impl<C: Cluster> PeReconciler<C> {
         let Ok(template) = self.template(pe, pool.as_deref(), redis.as_deref()) else {
             return Ok(());
         };
-        let pod = template.pod(launch_count);
-        let span = tracing::info_span!("create pod", pod = pod.name_any(), launch_count);
+        let mut pod = template.pod(launch_count);
+        let span = tracing::info_span!(
+            "create pod",
+            k8s.pod.name = pod.name_any(),
+            k8s.namespace.name = %key.namespace,
+            launch_count,
+            trace_id = field::Empty,
+        );
         if let Some(trace) = pe.annotations().get(names::ANNOTATION_TRACE_PARENT) {
-            telemetry::continue_trace(&span, trace);
+            if self.is_of_roll_out(key, pe) {
+                traces::continue_trace(&span, trace);
+            } else {
+                telemetry::link_trace(&span, trace);
+                let annotations = pod.annotations_mut();
+                annotations.remove(names::ANNOTATION_TRACE_PARENT);
+                let own = span.in_scope(telemetry::trace_parent);
+                annotations.extend(own.map(|own| (names::ANNOTATION_TRACE_PARENT.to_owned(), own)));
+            }
         }
         let wanted = pod.labels().get(names::LABEL_LAUNCH_COUNT);
         let is_same_launch = |existing: &Pod| existing.labels().get(names::LABEL_LAUNCH_COUNT) == wanted;
@@ -247,6 +266,38 @@ impl<C: Cluster> PeReconciler<C> {
         self.last_seen.note_created(&created, &self.mirrors);
         answers.pods.push(pod_status::read(&created));
         Ok(())
+    }
+
+    /// Whether the next pod belongs to the trace of the request for the PE's generation (rule name-11): the roll-out is
+    /// not over, and the pod does not replace one that has ended.
+    fn is_of_roll_out(&self, key: &Key, pe: &ProcessingElement) -> bool {
+        let job = self.mirrors.jobs.get(&key.sibling(&pe.spec.job_name));
+        let in_roll_out = job
+            .as_ref()
+            .and_then(|job| job.status.as_ref())
+            .is_none_or(|status| is_in_roll_out(status, pe.spec.generation));
+        in_roll_out && status(pe).consecutive_restarts == 0
+    }
+
+    /// Shows in the trace of the request how long the pod of the PE took from its creation until it was ready. The API
+    /// server tells the beginning to the second.
+    fn show_start(&self, key: &Key, pe: &ProcessingElement) {
+        let Some(trace) = pe.annotations().get(names::ANNOTATION_TRACE_PARENT) else { return };
+        let uid = pe.uid().unwrap_or_default();
+        let status = status(pe);
+        let seen = self.last_seen.pod(key, &uid, status.launch_count, status.pod_uid.as_deref());
+        let Some(created_at) = seen.and_then(|seen| seen.pod.created_at) else { return };
+        if self.is_of_roll_out(key, pe) {
+            telemetry::add_to_trace(trace, || {
+                tracing::info_span!(
+                    "pod ready",
+                    took_ns = traces::took_ns(created_at, self.cluster.now()),
+                    k8s.pod.name = status.pod_name,
+                    k8s.namespace.name = %key.namespace,
+                    launch_count = status.launch_count,
+                )
+            });
+        }
     }
 
     async fn delete(&self, key: &Key, answers: &Answers, deletions: &[Deletion]) -> Result<(), Error> {
@@ -277,6 +328,18 @@ impl<C: Cluster> PeReconciler<C> {
     }
 }
 
+/// What the decision is for, if no resize is going on.
+fn priority_of(decision: &PeDecision) -> Priority {
+    let asks = || condition::get(&decision.status.conditions, condition::READY).is_some_and(|it| it.reason == OUTDATED);
+    match decision.action {
+        PeAction::Record(PeStatusChange::Ended | PeStatusChange::Removed(_)) => Priority::Freeing,
+        // The job does not only hear of it: it writes the text that the next pod waits for, for a few seconds only.
+        PeAction::Describe if asks() => Priority::Normal,
+        PeAction::Describe => Priority::Telling,
+        PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
+    }
+}
+
 /// Whether the API server refused the pod, and may refuse the next one, too.
 fn is_refusal(error: &Error) -> bool {
     let forbidden = matches!(error, Error::Call(kube::Error::Api(status)) if status.code == 403);
@@ -289,5 +352,22 @@ fn later(wake_at: Option<Timestamp>, now: Timestamp) -> Outcome {
         Some(at) => Outcome::Again(
             Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10)),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_that_asks_for_a_text_does_not_go_last() {
+        let describing = |reason| {
+            let mut status = ProcessingElementStatus::default();
+            condition::set(&mut status.conditions, condition::READY, false, reason, "", None, Timestamp::UNIX_EPOCH);
+            PeDecision { action: PeAction::Describe, status, deletions: Vec::new(), wake_at: None, notices: Vec::new() }
+        };
+        for (reason, expected) in [("TextOutdated", Priority::Normal), ("TextMissing", Priority::Telling)] {
+            assert_eq!(priority_of(&describing(reason)), expected, "{reason}");
+        }
     }
 }

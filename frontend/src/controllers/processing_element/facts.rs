@@ -12,6 +12,9 @@ pub(super) const SUSPENDED: &str = "JobSuspended";
 /// Why a PE that a user stopped has no pod.
 pub(super) const STOPPED: &str = "StopRequested";
 
+/// Why a PE has no pod yet whose newest text is about to be written.
+pub(super) const OUTDATED: &str = "TextOutdated";
+
 /// Whether a user wants the PE to be stopped (rule pe-21), with this status.
 pub(super) fn is_stopped(observed: &PeObservation) -> bool {
     let (requested, status) = (&observed.wanted.stop_requested, &observed.status);
@@ -46,7 +49,15 @@ pub(super) fn obstacle(observed: &PeObservation) -> Option<Obstacle> {
         OwnerJob::There { suspended: true, .. } => return waiting(SUSPENDED, "the job is suspended"),
         OwnerJob::There { .. } => {}
     }
-    observed.template.as_ref().err().cloned()
+    observed.template.as_ref().err().cloned().or_else(|| renewal(observed))
+}
+
+/// The newest text of the PE is about to be written.
+fn renewal(observed: &PeObservation) -> Option<Obstacle> {
+    let by = observed.renewed_by.filter(|by| observed.now < *by)?;
+    let message =
+        format!("its newest text is to be written; if that takes longer than until {by}, it gets its older one");
+    Some(Obstacle { reason: OUTDATED, message })
 }
 
 /// The job has not committed the generation of the PE yet.

@@ -37,12 +37,19 @@ pub struct LastSeen {
     /// Pods that are gone, of PEs that the mirror does not show: they are gone, or the mirror is behind.
     unclaimed: Cache<Key, SeenPod>,
     absences: Remembered<Absence>,
+    /// PEs that are to have another pod, by the launch before it.
+    without_pod: Remembered<Absence>,
 }
 
 impl Default for LastSeen {
     fn default() -> Self {
         let unclaimed = Cache::builder().max_capacity(UNCLAIMED).time_to_live(UNCLAIMED_FOR).build();
-        Self { by_pe: Remembered::default(), unclaimed, absences: Remembered::default() }
+        Self {
+            by_pe: Remembered::default(),
+            unclaimed,
+            absences: Remembered::default(),
+            without_pod: Remembered::default(),
+        }
     }
 }
 
@@ -51,6 +58,17 @@ impl Default for LastSeen {
 struct Absence {
     launch_count: u64,
     since: Timestamp,
+}
+
+/// Since when something is known of this launch.
+fn first_known(known: &Remembered<Absence>, pe: &Key, uid: &str, now: Absence) -> Timestamp {
+    let new = || now.clone();
+    known.with(pe, uid, new, |absence| {
+        if absence.launch_count != now.launch_count {
+            *absence = new();
+        }
+        absence.since
+    })
 }
 
 /// A pod as it was seen last.
@@ -85,6 +103,7 @@ impl LastSeen {
             seen.by_pe.forget(&object(&Key::of(pe), &uid), &uid);
         });
         self.absences.end_with(&mirrors.processing_elements);
+        self.without_pod.end_with(&mirrors.processing_elements);
     }
 
     /// Remembers a pod that this process has created, or found created, before the mirror shows it.
@@ -135,25 +154,30 @@ impl LastSeen {
 
     /// The pod of a launch does not exist `now`. Returns since when this is known.
     pub(crate) fn absent_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
-        let new = || Absence { launch_count, since: now };
-        self.absences.with(pe, uid, new, |absence| {
-            if absence.launch_count != launch_count {
-                *absence = new();
-            }
-            absence.since
-        })
+        first_known(&self.absences, pe, uid, Absence { launch_count, since: now })
+    }
+
+    /// The PE is to have another pod than that of this launch. Returns since when this is known.
+    pub(crate) fn without_pod_since(&self, pe: &Key, uid: &str, launch_count: u64, now: Timestamp) -> Timestamp {
+        first_known(&self.without_pod, pe, uid, Absence { launch_count, since: now })
+    }
+
+    /// The PE needs no other pod than it has.
+    pub(crate) fn has_pod(&self, pe: &Key, uid: &str) {
+        self.without_pod.forget(pe, uid);
     }
 
     /// There is no PE of this name.
     pub(crate) fn forget(&self, pe: &Key) {
         self.absences.forget_all_of(pe);
+        self.without_pod.forget_all_of(pe);
     }
 
     /// PEs of whose pods something is kept, and of whose absent pods.
     #[cfg(test)]
     pub(crate) fn len(&self) -> (usize, usize) {
-        let Self { by_pe, unclaimed: _, absences } = self;
-        (by_pe.len(), absences.len())
+        let Self { by_pe, unclaimed: _, absences, without_pod } = self;
+        (by_pe.len(), absences.len() + without_pod.len())
     }
 }
 

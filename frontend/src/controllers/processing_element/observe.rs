@@ -1,22 +1,25 @@
 //! Observes a PE, in the mirrors and the answers of the API server.
 
 use super::answers::{Answers, status};
-use super::decide::FIRST;
+use super::decide::{FIRST, needs_another_pod};
 use super::memory::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{HostPool, Job, ProcessingElement, names};
+use streams_api::{HostPool, Job, OlderTexts, ProcessingElement, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::{Error, Key};
+
+/// How long a PE that gets another pod waits for its newest text (rule pe-23).
+const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// Longest request to restart or stop that is kept as it is (schema).
 const REQUEST_MAX: usize = 1024;
@@ -43,7 +46,7 @@ impl<C: Cluster> PeReconciler<C> {
         let unrecorded = (status.launch_count == 0 && pods.is_empty()).then(|| self.first_seen(key, pe)).flatten();
         let first_was_deleted = unrecorded.as_ref().is_some_and(|seen| seen.deletion_seen);
         pods.extend(unrecorded.map(|seen| seen.pod));
-        Some(PeObservation {
+        let mut observed = PeObservation {
             now: whole_seconds(self.cluster.now()),
             wanted: PeObject { is_first: self.is_first(pe), ..wanted(pe) },
             job: self.job(pe),
@@ -57,10 +60,13 @@ impl<C: Cluster> PeReconciler<C> {
                 .filter(|(launch, _)| *launch == launch_count)
                 .map(|(_, vanished)| vanished),
             refusal: answers.refused.as_ref().map(refusal),
+            renewed_by: None,
             min_ready: self.min_ready(pe),
             is_crowded: self.cluster.is_crowded(),
             status,
-        })
+        };
+        observed.renewed_by = self.renewed_by(key, pe, &observed);
+        Some(observed)
     }
 
     /// The first pod of a PE whose status does not have it yet, although the mirror does not show it: it is about to,
@@ -76,6 +82,29 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let job = Key::of(pe).sibling(&pe.spec.job_name);
         self.mirrors.processing_elements.of_job(&job).all(|other| other.spec.id >= pe.spec.id)
+    }
+
+    /// By when a pod of the PE is made, although a newer text of it is to be written before (rule pe-23). `None` if
+    /// there is no such text, or if the PE needs no other pod: then the time begins anew with the next that it needs.
+    fn renewed_by(&self, key: &Key, pe: &ProcessingElement, observed: &PeObservation) -> Option<Timestamp> {
+        let uid = &observed.wanted.uid;
+        if !self.is_outdated(pe) || !needs_another_pod(observed) {
+            self.last_seen.has_pod(key, uid);
+            return None;
+        }
+        let since = self.last_seen.without_pod_since(key, uid, observed.status.created_launch_count, observed.now);
+        Some(since.checked_add(RENEWED_WITHIN).unwrap_or(since))
+    }
+
+    /// The job has a newer text for the PE than that which it refers to.
+    fn is_outdated(&self, pe: &ProcessingElement) -> bool {
+        let job = self.mirrors.jobs.get(&Key::of(pe).sibling(&pe.spec.job_name));
+        let Some(job) = job.filter(|job| is_controlled_by(pe.meta(), &**job)) else { return false };
+        let is_it = |listed: &&OlderTexts| (listed.first..=listed.last).contains(&pe.spec.id);
+        let listed = job.status.as_ref().and_then(|status| status.older_texts.iter().find(is_it));
+        // The object may not have been brought to the committed generation yet.
+        let newest = listed.map(|listed| names::newest_text(listed.generation, &pe.spec.config_map.name));
+        newest.is_some_and(|newest| pe.annotations().get(names::ANNOTATION_NEWEST_TEXT) != Some(&newest))
     }
 
     /// How long a pod must have been running until it counts as running: as its job says, else the frontend.

@@ -27,6 +27,8 @@ pub(crate) struct PeObservation {
     pub(crate) vanished: Option<AbsentPod>,
     /// Why the API server has just refused the pod of the launch count.
     pub(crate) refusal: Option<Obstacle>,
+    /// A newer text of the PE is about to be written: until then, no pod is made from the one that it refers to.
+    pub(crate) renewed_by: Option<Timestamp>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
     /// There are about as many calls as can be made, or more (rule call-25).

@@ -131,7 +131,7 @@ impl<C: Cluster> reconciler::Reconciler for ResizeReconciler<C> {
                     "labels": { names::LABEL_JOB: request.spec.job_name },
                     "ownerReferences": owners,
                 }});
-                // Somebody waits for it.
+                // Somebody waits for it, but may be refused, and may be a flood.
                 match Priority::Urgent.of(self.cluster.merge::<Resize>(MANAGER, key, &patch)).await {
                     // Somebody has written it meanwhile, or it is gone: the mirror will show that.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}

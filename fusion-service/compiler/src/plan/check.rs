@@ -76,7 +76,8 @@ fn stages(
     let adl::Reading { application, problems, coherent, values_coherent } = adl::read(document, budget)?;
     found.0.extend(problems);
     let Some(application) = application else { return Ok(None) };
-    let source = Source { application: Arc::new(application), digest: Sha256::digest(document).into() };
+    let digest = Sha256::digest(document).into();
+    let source = Source { application: Arc::new(application), digest, bytes: document.len() };
     let mut bindings = Bindings::default();
     if values_coherent {
         let (bound, problems) = bind_given(&source.application, &request.submission_values);

@@ -219,6 +219,11 @@ impl Compiled {
         if content_id == element.content_id { Ok(()) } else { Err(RenderError::OtherText(id)) }
     }
 
+    /// The application that the job was compiled from, which it holds.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
     /// Bytes of memory that the job takes without its application. Takes time linear in the size of the job.
     pub fn weight(&self) -> u64 {
         let Self { source: _, request: _, bindings: _, elements, writer, plan, automatic_count: _ } = self;

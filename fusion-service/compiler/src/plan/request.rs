@@ -20,6 +20,8 @@ pub struct Source {
     pub application: Arc<Application>,
     /// SHA-256 of the ADL.
     pub digest: Digest,
+    /// Bytes of the ADL.
+    pub bytes: usize,
 }
 
 impl Source {
@@ -30,7 +32,7 @@ impl Source {
     /// Stage `logical-model`, as for [`crate::adl::parse`].
     pub fn parse(document: &[u8], budget: &Budget) -> Result<Self, Error> {
         let application = Arc::new(adl::parse(document, budget)?);
-        Ok(Self { application, digest: Sha256::digest(document).into() })
+        Ok(Self { application, digest: Sha256::digest(document).into(), bytes: document.len() })
     }
 }
 

@@ -12,12 +12,13 @@
 //! * If there is one worker only, a submission or dry run that has it gives it away at its next check point when
 //!   something short waits, and *stands aside* until it gets it back (`worker`).
 //! * Workers that are idle lend their cores to a resize (`idle_cores`).
+//! * Work that has to wait for its caller takes a [`Break`] and has no worker meanwhile.
 //!
 //! Knows: classes, workers, budgets. Must not know: gRPC, what the work is.
 //!
 //! Invariants: work whose caller has gone is not started; a permit lives as long as the thread that works, which may be
-//! longer than its caller waits; a panic ends one request and no other; at most one thread stands aside, and no long
-//! work begins while it does.
+//! longer than its caller waits, and is given back while it waits for its caller; a panic ends one request and no
+//! other; at most one thread stands aside, and no long work begins while it does.
 
 mod idle_cores;
 mod worker;
@@ -26,7 +27,8 @@ use super::budget::CallBudget;
 use super::class::{CallClass, PerClass};
 use super::errors::{Failure, Overloaded};
 use super::metrics::Metrics;
-use std::collections::VecDeque;
+use super::place::Place;
+use super::work::{ShareOfWork, Workload};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +36,7 @@ use streams_compiler::budget::Budget;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
+pub(crate) use worker::Break;
 use worker::{Permit, Worker};
 
 #[cfg(test)]
@@ -60,6 +63,7 @@ pub(crate) struct Admission {
 struct SharedAdmission {
     capacity: Capacity,
     metrics: Arc<Metrics>,
+    load: Arc<Workload>,
     state: Mutex<State>,
 }
 
@@ -67,19 +71,21 @@ struct SharedAdmission {
 struct State {
     tickets: PerClass<usize>,
     working: PerClass<usize>,
-    waiting: PerClass<VecDeque<Waiter>>,
+    /// In no order that matters.
+    waiting: PerClass<Vec<Waiter>>,
     passed_over: PerClass<u32>,
     /// Long work that has begun and gave its worker away.
     aside: Option<Aside>,
+    /// How long short work has had workers, all together.
+    short_work: Duration,
     /// Cores of idle workers that help others.
     lent: usize,
-    /// Typical time that a permit is held: a moving average, in seconds.
-    typical: PerClass<f64>,
     arrivals: u64,
 }
 
 struct Waiter {
     number: u64,
+    place: Place,
     grant: oneshot::Sender<Permit>,
 }
 
@@ -104,11 +110,14 @@ enum Next {
 pub(crate) struct Ticket {
     shared: Arc<SharedAdmission>,
     class: CallClass,
+    pub(super) place: Place,
+    /// What it has of the workers.
+    pub(super) work: Arc<ShareOfWork>,
 }
 
 impl Admission {
     pub(crate) fn new(capacity: Capacity, metrics: Arc<Metrics>) -> Self {
-        Self { shared: Arc::new(SharedAdmission { capacity, metrics, state: Mutex::default() }) }
+        Self { shared: Arc::new(SharedAdmission { capacity, metrics, load: Arc::default(), state: Mutex::default() }) }
     }
 
     /// Accepts a request. Never waits.
@@ -120,15 +129,18 @@ impl Admission {
         let mut state = self.shared.lock();
         if state.tickets.of(class) >= self.shared.capacity.tickets.of(class) {
             self.shared.metrics.refused(class.name());
-            return Err(state.overloaded(class, self.shared.capacity.workers));
+            return Err(self.shared.overloaded(class, state.tickets));
         }
         *state.tickets.of_mut(class) += 1;
-        Ok(Ticket { shared: Arc::clone(&self.shared), class })
+        state.arrivals += 1;
+        let work = Arc::new(ShareOfWork::new(&self.shared.load, class));
+        Ok(Ticket { shared: Arc::clone(&self.shared), class, place: Place::new(state.arrivals), work })
     }
 
     /// Says when it is likely that a call for which something is missing will find it.
     pub(crate) fn overloaded(&self, class: CallClass) -> Overloaded {
-        self.shared.lock().overloaded(class, self.shared.capacity.workers)
+        let tickets = self.shared.lock().tickets;
+        self.shared.overloaded(class, tickets)
     }
 
     /// Waits for a worker and lets it do `work` on a thread of its own. Returns early if the budget ends. Work that has
@@ -139,51 +151,41 @@ impl Admission {
         budget: &CallBudget,
         work: impl FnOnce(&Budget) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
+        self.run_with_breaks(class, budget, |budget, _| work(budget)).await
+    }
+
+    /// The same for work that waits for its caller now and then.
+    pub(crate) async fn run_with_breaks<T: Send + 'static>(
+        &self,
+        class: CallClass,
+        budget: &CallBudget,
+        work: impl FnOnce(&Budget, &Break) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, Failure> {
         let queued_at = Instant::now();
+        let short_work = self.shared.lock().short_work;
         let permit = tokio::select! {
             biased;
             error = budget.ended() => return Err(error.into()),
-            permit = self.permit(class) => permit?,
+            permit = self.shared.permit(class, budget.place.clone()) => permit?,
         };
         self.shared.metrics.stage("queue", queued_at.elapsed());
-        let worker = Worker::new(permit, budget.clone(), Handle::current());
+        let passed = self.shared.lock().short_work.saturating_sub(short_work);
+        let of_call = budget.work.clone().unwrap_or_else(|| Arc::new(ShareOfWork::new(&self.shared.load, class)));
+        let worker = Worker::new(permit, budget.clone(), of_call, passed, Handle::current());
         let inner = Budget { give_way: worker.give_way(), cores: worker.cores(&self.shared), ..budget.for_compiler() };
         let span = tracing::Span::current();
         let memory = budget.memory.clone();
         let thread = tokio::task::spawn_blocking(move || {
-            let (_worker, _memory) = (worker, memory);
+            let (worker, _memory) = (worker, memory);
             inner.check()?;
-            span.in_scope(|| work(&inner))
+            let breaks = worker.breaks();
+            span.in_scope(|| work(&inner, &breaks))
         });
         let joined = tokio::select! {
             joined = thread => joined,
             error = budget.ended() => return Err(error.into()),
         };
         joined.unwrap_or_else(|error| Err(ended_thread(error)))
-    }
-
-    /// Waits for a worker. Dropping the future leaves the queue.
-    async fn permit(&self, class: CallClass) -> Result<Permit, Failure> {
-        struct Queued<'a> {
-            shared: &'a SharedAdmission,
-            class: CallClass,
-            number: u64,
-        }
-
-        impl Drop for Queued<'_> {
-            fn drop(&mut self) {
-                let mut state = self.shared.lock();
-                let queue = state.waiting.of_mut(self.class);
-                if let Some(position) = queue.iter().position(|waiter| waiter.number == self.number) {
-                    queue.remove(position);
-                    self.shared.metrics.waiting(self.class.name(), queue.len());
-                }
-            }
-        }
-
-        let (number, granted) = self.shared.queue(class);
-        let _queued = Queued { shared: &self.shared, class, number };
-        granted.await.map_err(|_| Failure::ShuttingDown)
     }
 
     /// Requests that wait for a worker, by class. Tests use it to see that a request has arrived.
@@ -229,13 +231,38 @@ impl SharedAdmission {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the queue at its end, and leaves it at once if a worker is free.
-    fn queue(self: &Arc<Self>, class: CallClass) -> (u64, oneshot::Receiver<Permit>) {
+    /// Waits for a worker. Dropping the future leaves the queue.
+    async fn permit(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> Result<Permit, Failure> {
+        struct Queued<'a> {
+            shared: &'a SharedAdmission,
+            class: CallClass,
+            number: u64,
+        }
+
+        impl Drop for Queued<'_> {
+            fn drop(&mut self) {
+                let mut state = self.shared.lock();
+                let queue = state.waiting.of_mut(self.class);
+                if let Some(position) = queue.iter().position(|waiter| waiter.number == self.number) {
+                    queue.remove(position);
+                    self.shared.metrics.waiting(self.class.name(), queue.len());
+                }
+            }
+        }
+
+        let (number, granted) = self.queue(class, place);
+        let _queued = Queued { shared: self, class, number };
+        granted.await.map_err(|_| Failure::ShuttingDown)
+    }
+
+    /// Joins the queue, and leaves it at once if a worker is free. Without a place, it arrives now.
+    fn queue(self: &Arc<Self>, class: CallClass, place: Option<Place>) -> (u64, oneshot::Receiver<Permit>) {
         let (grant, granted) = oneshot::channel();
         let mut state = self.lock();
         state.arrivals += 1;
         let number = state.arrivals;
-        state.waiting.of_mut(class).push_back(Waiter { number, grant });
+        let place = place.unwrap_or_else(|| Place::new(number));
+        state.waiting.of_mut(class).push(Waiter { number, place, grant });
         self.dispatch(&mut state);
         (number, granted)
     }
@@ -245,7 +272,7 @@ impl SharedAdmission {
         while let Some(next) = state.next(self.capacity.workers) {
             match next {
                 Next::Waiting(class) => {
-                    let Some(waiter) = state.waiting.of_mut(class).pop_front() else { return };
+                    let Some(waiter) = take_first(state.waiting.of_mut(class)) else { return };
                     match waiter.grant.send(Permit::new(self, class)) {
                         Ok(()) => {
                             *state.working.of_mut(class) += 1;
@@ -268,10 +295,25 @@ impl SharedAdmission {
         }
     }
 
+    /// With the time after which the work of the accepted calls of this class and of more urgent ones is probably done.
+    fn overloaded(&self, class: CallClass, tickets: PerClass<usize>) -> Overloaded {
+        let ahead = self.load.ahead(class, tickets).as_secs_f64();
+        Overloaded {
+            retry_after: Duration::from_secs_f64((ahead / self.capacity.workers.max(1) as f64).clamp(0.2, 30.0)),
+        }
+    }
+
     fn show(&self, state: &State, class: CallClass) {
         self.metrics.waiting(class.name(), state.waiting.of(class).len());
         self.metrics.busy(class.name(), *state.working.of(class));
     }
+}
+
+/// Takes the waiter with the best place out of a queue. Places may have changed since they joined it.
+fn take_first(queue: &mut Vec<Waiter>) -> Option<Waiter> {
+    let waiters = queue.iter().enumerate();
+    let (first, _) = waiters.min_by_key(|(_, waiter)| (waiter.place.arrived(), waiter.number))?;
+    Some(queue.remove(first))
 }
 
 impl State {
@@ -291,7 +333,7 @@ impl State {
         CallClass::ALL.iter().map(|class| self.working.of(*class)).sum()
     }
 
-    /// The class, of those that `may` have a worker, whose first waiting call is next.
+    /// The class, of those that `may` have a worker, of which a waiting call is next.
     fn first(&self, may: impl Fn(CallClass) -> bool) -> Option<CallClass> {
         let may = |class: &CallClass| !self.waiting.of(*class).is_empty() && may(*class);
         let impatient = |class: &CallClass| *self.passed_over.of(*class) >= PATIENCE;
@@ -314,16 +356,6 @@ impl State {
         if let Some(aside) = &mut self.aside {
             aside.passed_over += 1;
         }
-    }
-
-    /// With the time after which the accepted work of this class and of more urgent ones is probably done.
-    fn overloaded(&self, class: CallClass, workers: usize) -> Overloaded {
-        let ahead: f64 = CallClass::ALL
-            .into_iter()
-            .filter(|other| *other <= class)
-            .map(|other| *self.tickets.of(other) as f64 * self.typical.of(other))
-            .sum();
-        Overloaded { retry_after: Duration::from_secs_f64((ahead / workers.max(1) as f64).clamp(0.2, 30.0)) }
     }
 }
 

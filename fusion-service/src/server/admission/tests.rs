@@ -2,6 +2,7 @@
 
 use super::idle_cores::HELPER;
 use super::*;
+use crate::server::work::Keeps;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, mpsc};
 use streams_compiler::error::Error;
@@ -15,17 +16,21 @@ fn patient() -> CallBudget {
     CallBudget { deadline: Some(Instant::now() + Duration::from_secs(30)), ..CallBudget::default() }
 }
 
+fn waiter(number: u64) -> Waiter {
+    Waiter { number, place: Place::new(number), grant: oneshot::channel().0 }
+}
+
 /// Who gets a worker, in order, if `waiting` wait and each is done before the next begins.
 fn order(waiting: PerClass<usize>) -> String {
     let mut state = State::default();
     for class in CallClass::ALL {
         for number in 0..*waiting.of(class) {
-            state.waiting.of_mut(class).push_back(Waiter { number: number as u64, grant: oneshot::channel().0 });
+            state.waiting.of_mut(class).push(waiter(number as u64));
         }
     }
     let mut order = String::new();
     while let Some(Next::Waiting(class)) = state.next(1) {
-        state.waiting.of_mut(class).pop_front();
+        take_first(state.waiting.of_mut(class));
         state.passed_over_by(class);
         order.push(match class {
             CallClass::Resize => 'R',
@@ -57,15 +62,51 @@ fn the_urgent_go_first_and_nobody_starves() {
 #[test]
 fn submissions_leave_one_of_several_workers_free() {
     let mut state = State::default();
-    state.waiting.submit.push_back(Waiter { number: 0, grant: oneshot::channel().0 });
+    state.waiting.submit.push(waiter(0));
     let submit = Some(Next::Waiting(CallClass::Submit));
     let table = [(1, 0, submit), (2, 0, submit), (2, 1, None), (4, 2, submit), (4, 3, None)];
     for (workers, submits, expected) in table {
         state.working.submit = submits;
         assert_eq!(state.next(workers), expected, "{submits} of {workers} workers");
     }
-    state.waiting.resize.push_back(Waiter { number: 1, grant: oneshot::channel().0 });
+    state.waiting.resize.push(waiter(1));
     assert_eq!(state.next(4), Some(Next::Waiting(CallClass::Resize)));
+}
+
+#[tokio::test]
+async fn a_call_that_comes_back_for_its_next_step_is_before_those_that_came_later() {
+    let admission = admission(1, 10);
+    let tickets = [(); 3].map(|()| admission.enter(CallClass::Resize).unwrap());
+    let first = admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone())).1.await.unwrap();
+    let mut later: Vec<_> = tickets[1..]
+        .iter()
+        .map(|ticket| admission.shared.queue(CallClass::Resize, Some(ticket.place.clone())).1)
+        .collect();
+    let (_, mut new) = admission.shared.queue(CallClass::Resize, None);
+    let (_, mut again) = admission.shared.queue(CallClass::Resize, Some(tickets[0].place.clone()));
+    drop(first);
+    drop(again.try_recv().unwrap());
+    for later in &mut later {
+        assert!(new.try_recv().is_err());
+        drop(later.try_recv().unwrap());
+    }
+    drop(new.try_recv().unwrap());
+}
+
+#[tokio::test]
+async fn who_gets_a_better_place_while_it_waits_is_served_in_that() {
+    let admission = admission(1, 10);
+    let places = [1, 2, 3, 4].map(Place::new);
+    let busy = admission.shared.queue(CallClass::Resize, None).1.await.unwrap();
+    let mut waiting = [1, 2, 3].map(|i: usize| admission.shared.queue(CallClass::Resize, Some(places[i].clone())).1);
+    // The first to arrive waits for what the last one began.
+    places[0].wait_for(&places[3]);
+    drop(busy);
+    for next in [2, 0, 1] {
+        let served: Vec<usize> = (0..3).filter(|number| !waiting[*number].is_empty()).collect();
+        assert_eq!(served, [next]);
+        drop(waiting[next].try_recv().unwrap());
+    }
 }
 
 #[test]
@@ -78,6 +119,51 @@ fn tickets_are_counted_per_class_and_come_back() {
     let _resize = admission.enter(CallClass::Resize).unwrap();
     drop(first);
     let _third = admission.enter(CallClass::Submit).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_to_the_worker_goes_from_step_to_step() {
+    let admission = admission(1, 100);
+    let ticket = admission.enter(CallClass::Submit).unwrap();
+    let budget = CallBudget { work: Some(Arc::clone(&ticket.work)), ..patient() };
+    // In its first step it has made way for an hour, as it were.
+    let now = Instant::now();
+    let hour = Duration::from_secs(3600);
+    ticket.work.pause(Duration::ZERO, Keeps::after(now, now + hour), now);
+    for (budget, keeps) in [(&budget, true), (&budget, true), (&patient(), false)] {
+        let (began, begins) = mpsc::channel();
+        let step = {
+            let (admission, budget) = (admission.clone(), budget.clone());
+            tokio::spawn(async move {
+                let resize_waits = {
+                    let shared = Arc::clone(&admission.shared);
+                    move || !shared.lock().waiting.resize.is_empty()
+                };
+                let work = move |budget: &Budget| {
+                    began.send(()).unwrap();
+                    while !resize_waits() {
+                        std::thread::yield_now();
+                    }
+                    budget.check()?;
+                    Ok(resize_waits())
+                };
+                admission.run(CallClass::Submit, &budget, work).await
+            })
+        };
+        tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
+        admission.run(CallClass::Resize, &patient(), |_| Ok(())).await.unwrap();
+        assert_eq!(step.await.unwrap().unwrap(), keeps);
+    }
+}
+
+#[tokio::test]
+async fn only_short_work_passes_who_waits_for_its_next_step() {
+    let admission = admission(1, 100);
+    for (class, passes) in [(CallClass::Resize, true), (CallClass::Render, true), (CallClass::Submit, false)] {
+        let before = admission.shared.lock().short_work;
+        admission.run(class, &patient(), |_| Ok(())).await.unwrap();
+        assert_eq!(admission.shared.lock().short_work > before, passes, "{class:?}");
+    }
 }
 
 #[tokio::test]
@@ -113,7 +199,7 @@ async fn no_more_work_at_once_than_workers() {
 
 #[test]
 fn who_stands_aside_is_passed_by_few_and_only_by_what_is_short() {
-    let waiter = || Waiter { number: 0, grant: oneshot::channel().0 };
+    let waiter = || waiter(0);
     let cases = [
         // How many passed it, who waits (resizes, renderings, submissions), who is next.
         (0, (0, 0, 0), Next::Aside),
@@ -234,7 +320,7 @@ async fn a_panic_costs_one_request() {
 async fn who_is_granted_a_worker_and_goes_away_gives_it_back() {
     let admission = admission(1, 100);
     for _ in 0..100 {
-        let (_, granted) = admission.shared.queue(CallClass::Submit);
+        let (_, granted) = admission.shared.queue(CallClass::Submit, None);
         assert_eq!(admission.working().submit, 1);
         drop(granted);
     }
@@ -300,7 +386,7 @@ async fn a_core_that_is_lent_goes_back_to_who_needs_it() {
     assert_eq!((admission.working().resize, admission.shared.lock().lent), (1, 1));
     assert!(!left.load(Ordering::Acquire));
     // Who comes does not wait for the helper.
-    let (_, granted) = admission.shared.queue(CallClass::Submit);
+    let (_, granted) = admission.shared.queue(CallClass::Submit, None);
     assert_eq!(admission.working(), PerClass { resize: 1, submit: 1, ..PerClass::default() });
     first.await.unwrap().unwrap();
     assert_eq!(admission.shared.lock().lent, 0);

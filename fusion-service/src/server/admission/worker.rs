@@ -4,7 +4,10 @@
 //! and its thread stands aside until it gets it back: when nothing short waits any more, or as many calls as
 //! [`PATIENCE`](super::PATIENCE) says have passed it. Afterwards it keeps the worker for at least as long as it stood
 //! aside. So it gets half of the worker, however many others come, and they wait no longer for it than it has just
-//! waited for them.
+//! waited for them. That holds for all steps of a call together (`work`).
+//!
+//! Work that has to wait for its caller takes a [`Break`]: it gives its worker back, and queues for one afterwards like
+//! work that comes then. So a caller who reads slowly keeps a thread, and no worker.
 //!
 //! Knows: the state of admission, time. Must not know: what the work is.
 //!
@@ -15,10 +18,13 @@ use super::idle_cores::IdleCores;
 use super::{Aside, SharedAdmission};
 use crate::server::budget::CallBudget;
 use crate::server::class::CallClass;
+use crate::server::work::{Keeps, ShareOfWork};
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use streams_compiler::budget::{Cores, GiveWay};
+use streams_compiler::error::Error;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -49,9 +55,9 @@ impl Drop for Permit {
         let Some(shared) = self.shared.take() else { return };
         let mut state = shared.lock();
         *state.working.of_mut(self.class) -= 1;
-        let worked = self.since.elapsed().saturating_sub(self.aside);
-        let typical = state.typical.of_mut(self.class);
-        *typical += 0.2 * (worked.as_secs_f64() - *typical);
+        if !self.class.is_long() {
+            state.short_work += self.since.elapsed();
+        }
         shared.dispatch(&mut state);
     }
 }
@@ -60,6 +66,7 @@ impl Drop for Permit {
 pub(super) struct Worker {
     class: CallClass,
     turn: Arc<Turn>,
+    of_call: Arc<ShareOfWork>,
 }
 
 /// What a worker and the budget of its work share.
@@ -75,29 +82,20 @@ struct Held {
     keeps: Keeps,
 }
 
-/// How long the worker is not given away again.
-#[derive(Clone, Copy, Debug, Default)]
-struct Keeps {
-    until: Option<Instant>,
-}
-
-impl Keeps {
-    fn may_give_way(self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now >= until)
-    }
-
-    /// The worker was away from one time to the other.
-    fn after(from: Instant, to: Instant) -> Self {
-        Self { until: Some(to + to.saturating_duration_since(from)) }
-    }
-}
-
 impl Worker {
-    /// `budget` is that of the call; `runtime` the one to wait with.
-    pub(super) fn new(permit: Permit, budget: CallBudget, runtime: Handle) -> Self {
+    /// `budget` is that of the call, `of_call` what it has of the workers; it has let others pass with short work for
+    /// `passed`. `runtime` is the one to wait with.
+    pub(super) fn new(
+        permit: Permit,
+        budget: CallBudget,
+        of_call: Arc<ShareOfWork>,
+        passed: Duration,
+        runtime: Handle,
+    ) -> Self {
         let class = permit.class;
-        let held = Mutex::new(Held { permit: Some(permit), keeps: Keeps::default() });
-        Self { class, turn: Arc::new(Turn { budget, runtime, held }) }
+        let keeps = of_call.resume(passed, permit.since);
+        let held = Mutex::new(Held { permit: Some(permit), keeps });
+        Self { class, turn: Arc::new(Turn { budget, runtime, held }), of_call }
     }
 
     /// For the budget of its work, if that is to make way.
@@ -111,10 +109,64 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// For work that waits for its caller.
+    pub(super) fn breaks(&self) -> Break {
+        Break { turn: Arc::clone(&self.turn), of_call: Arc::clone(&self.of_call) }
+    }
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         // Not when the last budget is dropped, which nobody counts.
-        self.turn.held.lock().unwrap_or_else(PoisonError::into_inner).permit = None;
+        self.turn.give_back(&self.of_call);
+    }
+}
+
+impl Turn {
+    /// Gives the permit back, if there is one. Returns whose it was and of which class.
+    fn give_back(&self, of_call: &ShareOfWork) -> Option<(Arc<SharedAdmission>, CallClass)> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Held { permit, keeps } = &mut *held;
+        let permit = permit.take()?;
+        let worked = permit.since.elapsed().saturating_sub(permit.aside);
+        // Before another call can have the worker.
+        of_call.pause(worked, *keeps, Instant::now());
+        Some((permit.shared.clone()?, permit.class))
+    }
+}
+
+/// Lets work wait for its caller without a worker.
+pub(crate) struct Break {
+    turn: Arc<Turn>,
+    of_call: Arc<ShareOfWork>,
+}
+
+impl Break {
+    /// Waits for `what` without a worker, and then for a worker.
+    ///
+    /// # Errors
+    ///
+    /// The budget of the work has ended, or the server does. The work has no worker then, and goes to its end.
+    pub(crate) fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T, Error> {
+        let Turn { budget, runtime, held } = &*self.turn;
+        let given_back = self.turn.give_back(&self.of_call);
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                error = budget.ended() => Err(error),
+                done = async {
+                    let result = what.await;
+                    if let Some((shared, class)) = given_back {
+                        let queued_at = Instant::now();
+                        let permit = shared.permit(class, None).await.map_err(|_| Error::Cancelled)?;
+                        shared.metrics.stage("queue", queued_at.elapsed());
+                        held.lock().unwrap_or_else(PoisonError::into_inner).permit = Some(permit);
+                    }
+                    Ok(result)
+                } => done,
+            }
+        })
     }
 }
 
@@ -179,28 +231,5 @@ impl SharedAdmission {
 impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_is_kept_for_as_long_as_it_was_away() {
-        let begin = Instant::now();
-        let at = |millis| begin + Duration::from_millis(millis);
-        assert!(Keeps::default().may_give_way(begin));
-        for (from, to, now, expected) in [
-            (0, 10, 10, false),
-            (0, 10, 19, false),
-            (0, 10, 20, true),
-            (100, 350, 599, false),
-            (100, 350, 600, true),
-            // Nobody took it.
-            (5, 5, 5, true),
-        ] {
-            assert_eq!(Keeps::after(at(from), at(to)).may_give_way(at(now)), expected, "{from} {to} {now}");
-        }
     }
 }

@@ -1,8 +1,13 @@
-//! Expands a message that was compressed, a piece at a time (rule service-16).
+//! Expands a message that was compressed, a piece at a time (rule service-16). Before that, finds out what comes of it:
+//! nothing else of a compressed message says how large it is.
 //!
 //! Knows: gzip, zstd, pieces. Must not know: what is in the message, where memory comes from.
+//!
+//! Invariant: measuring takes no more memory than a piece and the state of a decoder, however large a message is.
 
 use super::Pieces;
+use super::cost::{Cost, cost};
+use crate::server::class::CallClass;
 use bytes::{Buf, Bytes};
 use flate2::bufread::GzDecoder;
 use http::HeaderMap;
@@ -11,6 +16,17 @@ use std::io::{self, BufRead, Read};
 /// The largest window of a zstd frame, as a power of two: what RFC 8878 asks every decoder for. It bounds what a few
 /// bytes can make the decoder allocate.
 const WINDOW: u32 = 23;
+
+/// Bytes that are looked at together while a message is measured.
+const LOOK: usize = 64 << 10;
+
+/// What a message is when it is expanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Measured {
+    pub(super) length: usize,
+    /// `None`: it is not well-formed.
+    pub(super) cost: Option<Cost>,
+}
 
 /// How a message is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +78,53 @@ impl Expander {
     }
 }
 
+/// Measures a message of a call of this class. `None`: it has more than `most` bytes.
+///
+/// # Errors
+///
+/// It is damaged.
+pub(super) fn measure(
+    class: CallClass,
+    encoding: Encoding,
+    compressed: Pieces,
+    most: usize,
+) -> io::Result<Option<Measured>> {
+    let mut looks = Looks { expander: Expander::new(encoding, compressed)?, most, length: 0, ended: Ok(()) };
+    let cost = cost(class, &mut looks);
+    // The count may have ended early.
+    looks.by_ref().for_each(drop);
+    looks.ended?;
+    Ok((looks.length <= most).then_some(Measured { length: looks.length, cost }))
+}
+
+/// What comes out of an expander, up to the first piece that is more than `most` bytes away.
+struct Looks {
+    /// `None` at the end.
+    expander: Option<Expander>,
+    most: usize,
+    length: usize,
+    ended: io::Result<()>,
+}
+
+impl Iterator for Looks {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let piece = match self.expander.as_mut()?.next(LOOK) {
+            Ok(piece) => piece,
+            Err(error) => {
+                (self.expander, self.ended) = (None, Err(error));
+                return None;
+            }
+        };
+        self.length += piece.len();
+        if piece.len() < LOOK || self.length > self.most {
+            self.expander = None;
+        }
+        Some(piece)
+    }
+}
+
 /// What is left of the compressed bytes. Pieces that were read are given up.
 struct Compressed(Pieces);
 
@@ -93,7 +156,9 @@ impl BufRead for Compressed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prost::Message;
     use std::io::Write;
+    use streams_proto::fusion::v1 as pb;
 
     fn cut(bytes: &[u8], size: usize) -> Pieces {
         bytes.chunks(size).map(Bytes::copy_from_slice).collect()
@@ -128,6 +193,30 @@ mod tests {
                 expanded(Encoding::Gzip, broken).unwrap_err();
             }
         }
+    }
+
+    #[test]
+    fn what_comes_out_is_known_before() {
+        let content = vec![7; 100_000];
+        let blob = pb::Blob { sha256: vec![1; 32].into(), content: Some(content.into()) };
+        let request = pb::ResizeRequest { layout: Some(blob), ..Default::default() }.encode_to_vec();
+        let zstd = zstd::encode_all(&*request, 3).unwrap();
+        let length = request.len();
+        let class = CallClass::Resize;
+        for (most, expected) in [(length, Some(length)), (usize::MAX, Some(length)), (length - 1, None), (10, None)] {
+            let measured = measure(class, Encoding::Zstd, cut(&zstd, 100), most).unwrap();
+            assert_eq!(measured.map(|measured| measured.length), expected, "{most}");
+            if let Some(measured) = measured {
+                assert_eq!(measured.cost, cost(class, [Bytes::from(request.clone())].into_iter()));
+                assert_eq!(measured.cost.unwrap().content, 100_000);
+            }
+        }
+        measure(class, Encoding::Zstd, cut(&zstd[..zstd.len() - 1], 100), usize::MAX).unwrap_err();
+        measure(class, Encoding::Gzip, cut(&zstd, 100), usize::MAX).unwrap_err();
+        // What is no message has a length all the same.
+        let nonsense = zstd::encode_all(&[0xff; 200_000][..], 3).unwrap();
+        let measured = measure(class, Encoding::Zstd, cut(&nonsense, 100), usize::MAX).unwrap();
+        assert_eq!(measured, Some(Measured { length: 200_000, cost: None }));
     }
 
     #[test]

@@ -3,24 +3,31 @@
 //! The transport would collect, expand and decode a message wherever its bytes arrive: on the threads that serve all
 //! connections, with as much memory as it takes. Here memory is taken first (`memory`), what is large is expanded
 //! (`expand`) and decoded on threads for such work, few at a time, and what a message will take when it is decoded is
-//! known before (`cost`). A body that arrives slowly ends its call: it holds memory.
+//! known before (`cost`). What is not well-formed is refused then. A body that arrives slowly ends its call: it
+//! holds memory.
+//!
+//! Nothing but expanding it says how large a compressed message is. So it is expanded twice: once to measure it, of
+//! which nothing is kept, and again when the memory for all of it has been taken. Until then the call holds what was
+//! sent and nothing else; one that is large waits with a place in the line of `memory`, and is not measured without
+//! (rule service-32).
 //!
 //! Knows: bodies, the frame around a message, memory. Must not know: messages, what becomes of them.
 //!
 //! Invariants: the service gets one message, not compressed, of which all is there. What breaks the protocol is passed
-//! on unread, for the transport to refuse.
+//! on unread, for the transport to refuse. A thread that works on a message has a part in its memory, so that it is not
+//! given back before, although the caller has gone.
 
 mod cost;
 mod expand;
 
 use super::class::CallClass;
 use super::errors::Failure;
-use super::memory::{Denied, Share};
+use super::memory::{Denied, LinePlace, SMALL, Share};
 use super::metrics::Metrics;
 use super::{LARGEST_REQUEST, admission};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use cost::{Cost, cost};
-use expand::{Encoding, Expander};
+use cost::cost;
+use expand::{Encoding, Expander, Measured, measure};
 use futures::future::BoxFuture;
 use http_body::{Body as _, Frame};
 use std::collections::VecDeque;
@@ -28,10 +35,11 @@ use std::future::{self, Future};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use streams_compiler::error::Error;
 use tokio::sync::Semaphore;
+use tokio::time::Sleep;
 use tokio::{task, time};
 use tonic::Status;
 use tonic::body::Body;
@@ -48,14 +56,15 @@ const PIECE: usize = 1 << 20;
 const PREFIX: usize = 5;
 /// Bytes for which a body may take a second longer to arrive.
 const ARRIVAL_RATE: u32 = 8 << 20;
-/// Bytes of memory for a byte of content: the application that is parsed from an ADL.
-const PER_CONTENT: u64 = 4;
 
 /// Takes requests in.
 #[derive(Clone)]
 pub(crate) struct Intake {
     /// Places of those who expand or decode something large.
     decoders: Arc<Semaphore>,
+    /// Places of those who expand something small, so that they never wait for what is large. The state of a decoder
+    /// may take megabytes, so there are few of them, too.
+    small_decoders: Arc<Semaphore>,
     /// How long a body may take to arrive.
     arrival: Duration,
     metrics: Arc<Metrics>,
@@ -71,8 +80,8 @@ pub(crate) enum Decode {
 impl Intake {
     /// Lets as many large messages be expanded and decoded at once as there are `workers`, and at least two.
     pub(crate) fn new(workers: usize, arrival: Duration, metrics: Arc<Metrics>) -> Self {
-        let decoders = Arc::new(Semaphore::new(workers.clamp(2, Semaphore::MAX_PERMITS)));
-        Self { decoders, arrival, metrics }
+        let places = || Arc::new(Semaphore::new(workers.clamp(2, Semaphore::MAX_PERMITS)));
+        Self { decoders: places(), small_decoders: places(), arrival, metrics }
     }
 
     /// Reads the body of a request. The request that it returns has the same message in memory, expanded; `share` then
@@ -86,18 +95,21 @@ impl Intake {
         &self,
         class: CallClass,
         request: http::Request<Body>,
-        share: &mut Share,
+        share: &Arc<Share>,
         busy: impl Fn() -> Failure,
     ) -> Result<(http::Request<Body>, Decode), Failure> {
         let denied = |denied: Denied| denied.failure("the request", &busy);
         let Some(encoding) = Encoding::of(request.headers()) else { return Ok((request, Decode::Here)) };
         let (mut head, body) = request.into_parts();
-        let began = Instant::now();
+        let mut began = Instant::now();
         let mut arriving = Arriving { body, held: BytesMut::new() };
         let prefix = in_time(self.arrival, arriving.prefix()).await??;
         let (compressed, length) = match prefix {
-            Some((0, length)) if length <= LARGEST_REQUEST => (false, length),
-            Some((1, length)) if length <= LARGEST_REQUEST && encoding != Encoding::Identity => (true, length),
+            Some((0 | 1, length)) if length > LARGEST_REQUEST => {
+                return Err(Failure::malformed("", format!("has more than {LARGEST_REQUEST} bytes")));
+            }
+            Some((0, length)) => (false, length),
+            Some((1, length)) if encoding != Encoding::Identity => (true, length),
             // The transport says what is wrong.
             _ => {
                 let rest = Body::new(Rest { first: Some(arriving.held.freeze()), body: arriving.body });
@@ -105,33 +117,29 @@ impl Intake {
             }
         };
         let flat = flat(class);
+        let waits = Instant::now();
         share.take(flat + length as u64).await.map_err(denied)?;
-        let arrival = self.arrival + Duration::from_secs(1) * u32::try_from(length).unwrap_or(u32::MAX) / ARRIVAL_RATE;
-        let pieces = in_time(arrival, arriving.message(length)).await??;
+        // That was not the caller's time.
+        began += waits.elapsed();
+        let pieces = arriving.message(length, began, self.arrival).await?;
         self.metrics.stage("receive", began.elapsed());
 
-        let mut length = length;
-        let mut pieces = pieces;
-        if compressed {
+        let (mut pieces, length) = if compressed {
             let began = Instant::now();
-            (pieces, length) = self.expand(encoding, pieces, length, share, &denied).await?;
-            share.keep(flat + length as u64);
+            let expanded = self.expand(class, encoding, pieces, length, share, &denied).await?;
             self.metrics.stage("expand", began.elapsed());
-        }
-        let decode = if length > AT_ONCE { Decode::Elsewhere } else { Decode::Here };
-        let Cost { fields, content } = if decode == Decode::Here {
-            cost(class, pieces.make_contiguous())
+            expanded
         } else {
-            let (cost, all) = self
-                .elsewhere(move || {
-                    let all: Vec<Bytes> = pieces.into();
-                    (cost(class, &all), all)
-                })
-                .await?;
-            pieces = all.into();
-            cost
+            let (cost, pieces) = if length <= AT_ONCE {
+                (cost(class, pieces.iter().cloned()), pieces)
+            } else {
+                self.elsewhere(share, move || (cost(class, pieces.iter().cloned()), pieces)).await?
+            };
+            let cost = cost.ok_or_else(not_well_formed)?;
+            share.take(cost.bytes()).await.map_err(denied)?;
+            (pieces, length)
         };
-        share.take(fields + PER_CONTENT * content).await.map_err(denied)?;
+        let decode = if length > AT_ONCE { Decode::Elsewhere } else { Decode::Here };
 
         head.headers.remove("grpc-encoding");
         let mut prefix = BytesMut::with_capacity(PREFIX);
@@ -145,6 +153,7 @@ impl Intake {
     pub(crate) async fn begin<T: Send + 'static>(
         &self,
         decode: Decode,
+        share: &Arc<Share>,
         answer: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Failure> {
         if decode == Decode::Here {
@@ -154,7 +163,7 @@ impl Intake {
         let span = Span::current();
         let began = Instant::now();
         let (begun, mut answer) = self
-            .elsewhere(move || {
+            .elsewhere(share, move || {
                 let mut answer = answer;
                 // All of the request is there, so it is decoded now. Whoever awaits the answer polls again, at once.
                 let begun = span.in_scope(|| answer.as_mut().poll(&mut Context::from_waker(Waker::noop())));
@@ -168,58 +177,111 @@ impl Intake {
         })
     }
 
-    /// Expands a message, and takes memory for what comes out as it comes.
+    /// Expands a message of which `length` bytes were sent, and takes memory for what comes out and for what is decoded
+    /// of it, at once and before.
     async fn expand(
         &self,
+        class: CallClass,
         encoding: Encoding,
         compressed: Pieces,
         length: usize,
-        share: &mut Share,
+        share: &Arc<Share>,
         denied: &impl Fn(Denied) -> Failure,
     ) -> Result<(Pieces, usize), Failure> {
-        // The state of the decoder may take megabytes. So there are few of them, however many messages are expanded.
-        let _place = self.decoders.acquire().await.map_err(|_| Failure::ShuttingDown)?;
-        let step = length.saturating_mul(4).clamp(AT_ONCE, 4 * PIECE);
-        let damaged = |error: io::Error| Failure::malformed("", format!("cannot be expanded: {error}"));
+        let (Measured { length: expanded, cost }, place) =
+            self.measure(class, encoding, &compressed, length, share, denied).await?;
+        let cost = cost.ok_or_else(not_well_formed)?;
+        // What was sent is given up before anything is decoded.
+        let flat = share.bytes().saturating_sub(length as u64);
+        let more = expanded as u64 + cost.bytes().saturating_sub(length as u64);
+        share.take_at(more, place).await.map_err(denied)?;
+        let step = expanded.saturating_add(1).clamp(1, 4 * PIECE);
+        let decoders = if step <= AT_ONCE { &self.small_decoders } else { &self.decoders };
+        let decoder = Arc::clone(decoders).acquire_owned().await.map_err(|_| Failure::ShuttingDown)?;
+        // A thread that expands has a part in both.
+        let taken = Arc::new((decoder, Arc::clone(share)));
         let Some(mut expander) = Expander::new(encoding, compressed).map_err(damaged)? else {
             return Ok((Pieces::new(), 0));
         };
-        let (mut pieces, mut expanded) = (Pieces::new(), 0);
-        loop {
-            share.take(step as u64).await.map_err(denied)?;
+        let (mut pieces, mut left) = (Pieces::new(), expanded);
+        while left > 0 {
             let piece = if step <= AT_ONCE {
                 expander.next(step)
             } else {
-                let (piece, same) = blocking(move || (expander.next(step), expander)).await?;
+                let taken = Arc::clone(&taken);
+                let next = move || {
+                    let piece = expander.next(step);
+                    drop(taken);
+                    (piece, expander)
+                };
+                let (piece, same) = blocking(next).await?;
                 expander = same;
                 piece
             };
             let piece = piece.map_err(damaged)?;
-            expanded += piece.len();
-            let last = piece.len() < step;
+            if piece.is_empty() {
+                return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
+            }
+            left = left.saturating_sub(piece.len());
             pieces.push_back(piece);
-            if expanded > LARGEST_REQUEST {
-                return Err(Failure::malformed(
-                    "",
-                    format!("has more than {LARGEST_REQUEST} bytes when it is expanded"),
-                ));
-            }
-            if last {
-                return Ok((pieces, expanded));
-            }
         }
+        drop(expander);
+        share.keep(flat + expanded as u64 + cost.bytes());
+        Ok((pieces, expanded))
     }
 
-    /// Runs `work` on a thread for such work, when there is a place.
-    async fn elsewhere<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    /// Measures a message of which `length` bytes were sent. One that is large is measured with a place in the line,
+    /// and keeps it: so no more of them than there are places cost more than a look, whatever their callers send.
+    async fn measure(
+        &self,
+        class: CallClass,
+        encoding: Encoding,
+        compressed: &Pieces,
+        length: usize,
+        share: &Arc<Share>,
+        denied: &impl Fn(Denied) -> Failure,
+    ) -> Result<(Measured, Option<LinePlace>), Failure> {
+        if length <= AT_ONCE {
+            let _decoder = self.small_decoders.acquire().await.map_err(|_| Failure::ShuttingDown)?;
+            if let Some(measured) = measure(class, encoding, compressed.clone(), AT_ONCE).map_err(damaged)? {
+                return Ok((measured, None));
+            }
+        }
+        let up_to = async |most| {
+            let compressed = compressed.clone();
+            self.elsewhere(share, move || measure(class, encoding, compressed, most)).await?.map_err(damaged)
+        };
+        if let Some(measured) = up_to(SMALL as usize).await? {
+            return Ok((measured, None));
+        }
+        let place = share.place().await.map_err(denied)?;
+        let measured = up_to(LARGEST_REQUEST).await?.ok_or_else(|| {
+            Failure::malformed("", format!("has more than {LARGEST_REQUEST} bytes when it is expanded"))
+        })?;
+        Ok((measured, Some(place)))
+    }
+
+    /// Runs `work` on a thread for such work, when there is a place. It has what `share` has as long as it works,
+    /// even if nobody waits for it any more.
+    async fn elsewhere<T: Send + 'static>(
+        &self,
+        share: &Arc<Share>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let place = Arc::clone(&self.decoders).acquire_owned().await.map_err(|_| Failure::ShuttingDown)?;
+        let share = Arc::clone(share);
         blocking(move || {
             let result = work();
-            drop(place);
+            drop((place, share));
             result
         })
         .await
     }
+}
+
+/// A request of which the call ends if nothing of its body comes for `patience`.
+pub(crate) fn prompt(request: http::Request<Body>, patience: Duration) -> http::Request<Body> {
+    request.map(|body| Body::new(Prompt { body, patience, until: Box::pin(time::sleep(patience)) }))
 }
 
 /// Bytes that any call of a class takes, whatever its request. Rendered text waits in memory for its reader.
@@ -233,6 +295,14 @@ fn flat(class: CallClass) -> u64 {
 /// Runs `work` on a thread where it may take long.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     task::spawn_blocking(work).await.map_err(admission::ended_thread)
+}
+
+fn damaged(error: io::Error) -> Failure {
+    Failure::malformed("", format!("cannot be expanded: {error}"))
+}
+
+fn not_well_formed() -> Failure {
+    Failure::malformed("", "is not a well-formed message")
 }
 
 async fn in_time<T>(most: Duration, what: impl Future<Output = T>) -> Result<T, Failure> {
@@ -259,7 +329,13 @@ impl Arriving {
 
     /// The message, and then the end of the body. It is copied into pieces of its own: what the transport gives may be
     /// a small part of something large.
-    async fn message(mut self, length: usize) -> Result<Pieces, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// It ends early, or has more than that, or arrives too slowly: since it `began` to arrive, `arrival` and a second
+    /// for each [`ARRIVAL_RATE`] of what is there are over. So who announces much and sends nothing is not waited for
+    /// any longer than others.
+    async fn message(mut self, length: usize, began: Instant, arrival: Duration) -> Result<Pieces, Failure> {
         let excess = || Failure::malformed("", "is followed by more than one message");
         self.held.advance(PREFIX);
         let mut data = self.held.split().freeze();
@@ -281,7 +357,9 @@ impl Arriving {
             if left == 0 && self.body.is_end_stream() {
                 break;
             }
-            match self.data().await? {
+            let received = u32::try_from(length - left).unwrap_or(u32::MAX);
+            let most = arrival + Duration::from_secs(1) * received / ARRIVAL_RATE;
+            match in_time(most.saturating_sub(began.elapsed()), self.data()).await?? {
                 Some(next) => data = next,
                 None if left == 0 => break,
                 None => return Err(Failure::malformed("", "is cut short")),
@@ -324,6 +402,33 @@ impl http_body::Body for Whole {
     }
 }
 
+/// See [`prompt`].
+struct Prompt {
+    body: Body,
+    patience: Duration,
+    until: Pin<Box<Sleep>>,
+}
+
+impl http_body::Body for Prompt {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_pending() {
+            ready!(self.until.as_mut().poll(context));
+            return Poll::Ready(Some(Err(Failure::SlowRequest.status())));
+        }
+        let until = time::Instant::now() + self.patience;
+        self.until.as_mut().reset(until);
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+}
+
 /// A body of which the first bytes were read.
 struct Rest {
     first: Option<Bytes>,
@@ -338,6 +443,131 @@ impl http_body::Body for Rest {
         match self.first.take().filter(|first| !first.is_empty()) {
             Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
             None => Pin::new(&mut self.body).poll_frame(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::memory::Memory;
+    use prost::Message;
+    use std::sync::mpsc;
+    use streams_proto::fusion::v1 as pb;
+    use tokio::sync::oneshot;
+
+    /// Takes requests in, with memory for them.
+    fn intake(arrival: Duration) -> (Intake, Memory) {
+        let metrics = Arc::new(Metrics::new());
+        (Intake::new(1, arrival, Arc::clone(&metrics)), Memory::new(8 * SMALL, metrics))
+    }
+
+    /// A body of which all comes after some time, and never the end.
+    struct Late {
+        sleep: Pin<Box<Sleep>>,
+        bytes: Option<Bytes>,
+    }
+
+    impl http_body::Body for Late {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            ready!(self.sleep.as_mut().poll(context));
+            self.bytes.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+        }
+    }
+
+    fn framed(flag: u8, message: &[u8]) -> Bytes {
+        let mut framed = BytesMut::new();
+        framed.put_u8(flag);
+        framed.put_u32(u32::try_from(message.len()).unwrap());
+        framed.put(message);
+        framed.freeze()
+    }
+
+    async fn receive(intake: &Intake, memory: &Memory, request: http::Request<Body>) -> Result<(), Failure> {
+        let share = Arc::new(memory.share(CallClass::Resize));
+        intake.receive(CallClass::Resize, request, &share, || Failure::ShuttingDown).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn memory_is_kept_as_long_as_a_thread_works_on_the_message() {
+        let (intake, memory) = intake(Duration::from_secs(60));
+        let share = Arc::new(memory.share(CallClass::Resize));
+        share.take(100).await.unwrap();
+        let (begins, begun) = oneshot::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        {
+            let work = intake.elsewhere(&share, move || {
+                begins.send(()).unwrap();
+                gone.recv().unwrap_err();
+            });
+            tokio::select! {
+                _ = work => panic!("it has to wait"),
+                begun = begun => begun.unwrap(),
+            }
+        }
+        // The caller has gone.
+        drop(share);
+        assert_eq!(memory.taken().0, 100);
+        drop(go);
+        while memory.taken().0 > 0 {
+            task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_small_message_does_not_wait_for_large_ones() {
+        let (intake, memory) = intake(Duration::from_secs(60));
+        let _large = intake.decoders.acquire_many(2).await.unwrap();
+        let message = pb::ResizeRequest { pe_ids_in_use: vec![7; 1000], ..Default::default() }.encode_to_vec();
+        let compressed = zstd::encode_all(&*message, 3).unwrap();
+        let body = Whole([framed(1, &compressed)].into());
+        let request = http::Request::post("/").header("grpc-encoding", "zstd").body(Body::new(body)).unwrap();
+        let received = time::timeout(Duration::from_secs(60), receive(&intake, &memory, request)).await;
+        received.expect("it waits").unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_time_to_arrive_begins_once() {
+        let arrival = Duration::from_secs(2);
+        let (intake, memory) = intake(arrival);
+        let late = Late {
+            sleep: Box::pin(time::sleep(arrival / 4 * 3)),
+            // Some of what is announced.
+            bytes: Some(framed(0, &[0; 100]).slice(..50)),
+        };
+        let began = Instant::now();
+        let failure = receive(&intake, &memory, http::Request::new(Body::new(late))).await.unwrap_err();
+        assert!(matches!(failure, Failure::SlowRequest), "{failure:?}");
+        assert!(began.elapsed() < arrival / 2 * 3, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_prompt_is_not_waited_for() {
+        let patience = Duration::from_secs(10);
+        let began = time::Instant::now();
+        let late = Late { sleep: Box::pin(time::sleep(patience / 2)), bytes: Some(Bytes::from_static(b"late")) };
+        let mut body = prompt(http::Request::new(Body::new(late)), patience).into_body();
+        let mut next = async || future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap();
+        assert_eq!(next().await.unwrap().into_data().unwrap(), "late");
+        assert_eq!(next().await.unwrap_err().code(), tonic::Code::DeadlineExceeded);
+        assert_eq!(began.elapsed(), patience / 2 * 3);
+    }
+
+    #[tokio::test]
+    async fn what_is_announced_as_too_large_is_malformed() {
+        let (intake, memory) = intake(Duration::from_secs(60));
+        for flag in [0, 1] {
+            let mut prefix = vec![flag];
+            prefix.extend_from_slice(&u32::try_from(LARGEST_REQUEST + 1).unwrap().to_be_bytes());
+            let request = http::Request::new(Body::new(Whole([Bytes::from(prefix)].into())));
+            let failure = receive(&intake, &memory, request).await.unwrap_err();
+            assert!(matches!(failure, Failure::Malformed(_)), "{flag}: {failure:?}");
         }
     }
 }

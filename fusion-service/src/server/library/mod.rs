@@ -109,6 +109,7 @@ impl Compiler for Library {
     }
 
     fn job_size(&self, job: &Compiled) -> u64 {
-        job.weight()
+        // A job holds its application, which other jobs may hold as well, or none.
+        job.weight() + job.source().bytes as u64 * APPLICATION_PER_BYTE
     }
 }

@@ -6,7 +6,7 @@
 //! result there.
 
 use super::content::{Adl, Prior};
-use super::{Methods, Work, note_job};
+use super::{Methods, Origin, Prepared, note_job};
 use crate::server::compiler::Compiler;
 use crate::server::errors::Failure;
 use crate::server::request::{self, Compilation, DryRun, Resize};
@@ -14,11 +14,22 @@ use std::sync::Arc;
 use streams_compiler::budget::Budget;
 use streams_proto::fusion::v1 as pb;
 
-/// A dry run whose content has been found.
+/// `Plan`, whose content has been found.
+pub(in crate::server) struct Planning<C: Compiler> {
+    trial: Trial<C>,
+    include_plan: bool,
+}
+
+/// `Explain`, whose content has been found.
+pub(in crate::server) struct Explaining<C: Compiler> {
+    trial: Trial<C>,
+}
+
+/// What is tried.
 #[allow(clippy::large_enum_variant, reason = "there is one per call")]
-enum Prepared<C: Compiler> {
+enum Trial<C: Compiler> {
     Submit(Compilation, Adl<C>),
-    Resize(Compilation, Base<C>, Resize),
+    Resize(Arc<Compilation>, Base<C>, Resize),
 }
 
 /// The job that a resize starts from.
@@ -39,27 +50,14 @@ struct DryRunResult<C: Compiler> {
 
 impl<C: Compiler> Methods<C> {
     /// `Plan`.
-    pub(in crate::server) fn plan(
-        self: &Arc<Self>,
-        message: pb::PlanRequest,
-    ) -> Result<impl Work<pb::PlanResponse> + use<C>, Failure> {
+    pub(in crate::server) fn plan(&self, message: pb::PlanRequest) -> Result<Planning<C>, Failure> {
         let (dry_run, include_plan) = request::plan(message)?;
-        let dry_run = self.prepare(dry_run)?;
-        let methods = Arc::clone(self);
-        Ok(move |budget: &Budget| Ok(planned(methods.carry_out(&dry_run, budget)?.answer, include_plan)))
+        Ok(Planning { trial: self.prepare(dry_run)?, include_plan })
     }
 
     /// `Explain`.
-    pub(in crate::server) fn explain(
-        self: &Arc<Self>,
-        message: pb::ExplainRequest,
-    ) -> Result<impl Work<pb::ExplainResponse> + use<C>, Failure> {
-        let dry_run = self.prepare(request::explain(message)?)?;
-        let methods = Arc::clone(self);
-        Ok(move |budget: &Budget| {
-            let DryRunResult { job, prior, .. } = methods.carry_out(&dry_run, budget)?;
-            methods.stage("explain", || methods.compiler.explain(&job, prior.as_deref(), budget))
-        })
+    pub(in crate::server) fn explain(&self, message: pb::ExplainRequest) -> Result<Explaining<C>, Failure> {
+        Ok(Explaining { trial: self.prepare(request::explain(message)?)? })
     }
 
     /// Looks up what the caches know.
@@ -67,12 +65,12 @@ impl<C: Compiler> Methods<C> {
     /// # Errors
     ///
     /// Content of the call was neither sent nor cached.
-    fn prepare(&self, dry_run: DryRun) -> Result<Prepared<C>, Failure> {
+    fn prepare(&self, dry_run: DryRun) -> Result<Trial<C>, Failure> {
         Ok(match dry_run {
             DryRun::Submit(compilation) => {
                 note_job(&compilation);
                 let adl = Adl::find(&self.caches, &compilation.adl)?;
-                Prepared::Submit(compilation, adl)
+                Trial::Submit(compilation, adl)
             }
             DryRun::Resize(compilation, layout, resize) => {
                 note_job(&compilation);
@@ -80,20 +78,20 @@ impl<C: Compiler> Methods<C> {
                     Some(layout) => Base::Job(Prior::find(&self.caches, &compilation, layout)?),
                     None => Base::Submission(Adl::find(&self.caches, &compilation.adl)?),
                 };
-                Prepared::Resize(compilation, base, resize)
+                Trial::Resize(Arc::new(compilation), base, resize)
             }
         })
     }
 
     /// Compiles as the real call would.
-    fn carry_out(&self, dry_run: &Prepared<C>, budget: &Budget) -> Result<DryRunResult<C>, Failure> {
-        match dry_run {
-            Prepared::Submit(compilation, adl) => {
+    fn carry_out(&self, trial: &Trial<C>, budget: &Budget) -> Result<DryRunResult<C>, Failure> {
+        match trial {
+            Trial::Submit(compilation, adl) => {
                 let (job, pb::SubmitResponse { plan, warnings }) = self.compile(adl, compilation, budget)?;
                 let answer = pb::ResizeResponse { plan, warnings, ..Default::default() };
                 Ok(DryRunResult { job, prior: None, answer })
             }
-            Prepared::Resize(compilation, base, resize) => {
+            Trial::Resize(compilation, base, resize) => {
                 let prior = match base {
                     Base::Submission(adl) => Arc::new(self.compile(adl, compilation, budget)?.0),
                     Base::Job(prior) => self.job(prior, compilation, budget)?,
@@ -102,6 +100,40 @@ impl<C: Compiler> Methods<C> {
                 Ok(DryRunResult { job, prior: Some(prior), answer })
             }
         }
+    }
+}
+
+impl<C: Compiler> Trial<C> {
+    fn origin(&mut self) -> Origin<'_, C> {
+        match self {
+            Self::Submit(_, adl) | Self::Resize(_, Base::Submission(adl), _) => Origin::Application(adl),
+            Self::Resize(compilation, Base::Job(prior), _) => Origin::Job(prior, compilation),
+        }
+    }
+}
+
+impl<C: Compiler> Prepared<C> for Planning<C> {
+    type Answer = pb::PlanResponse;
+
+    fn origin(&mut self) -> Origin<'_, C> {
+        self.trial.origin()
+    }
+
+    fn compute(self, methods: &Methods<C>, budget: &Budget) -> Result<pb::PlanResponse, Failure> {
+        Ok(planned(methods.carry_out(&self.trial, budget)?.answer, self.include_plan))
+    }
+}
+
+impl<C: Compiler> Prepared<C> for Explaining<C> {
+    type Answer = pb::ExplainResponse;
+
+    fn origin(&mut self) -> Origin<'_, C> {
+        self.trial.origin()
+    }
+
+    fn compute(self, methods: &Methods<C>, budget: &Budget) -> Result<pb::ExplainResponse, Failure> {
+        let DryRunResult { job, prior, .. } = methods.carry_out(&self.trial, budget)?;
+        methods.stage("explain", || methods.compiler.explain(&job, prior.as_deref(), budget))
     }
 }
 

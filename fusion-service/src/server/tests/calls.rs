@@ -125,5 +125,9 @@ async fn both_compressions_both_ways() {
         assert_eq!(used, if encoding == CompressionEncoding::Gzip { "gzip" } else { "zstd" });
         let layout = answer.into_inner().plan.unwrap().layout;
         texts(&mut client, render_request("job", "300 10", &layout, &[299])).await.unwrap();
+        // What is large is sent as it is.
+        let answer = soon(client.submit(submit_request("large", "3000 10"))).await.unwrap();
+        assert_eq!(answer.metadata().get("grpc-encoding"), None);
+        assert_eq!(answer.into_inner().plan.unwrap().processing_elements.len(), 3000);
     }
 }

@@ -20,7 +20,7 @@ async fn pages_tell_how_it_goes() {
     assert_eq!(status, "HTTP/1.1 200 OK");
     for line in [
         r#"fusion_calls_total{method="Submit",code="OK"} 1"#,
-        r#"fusion_stage_duration_seconds_count{stage="queue"} 1"#,
+        r#"fusion_stage_duration_seconds_count{stage="queue"} 2"#,
         r#"fusion_stage_duration_seconds_count{stage="parse"} 1"#,
         r#"fusion_queue_depth{class="submit"} 0"#,
         r#"fusion_cache_lookups_total{cache="application",result="miss"} 1"#,
@@ -107,4 +107,14 @@ async fn the_port_is_told_in_a_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{}\n", replica.server.address.port()));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     assert!(crate::server::write_port(Some(&directory.path().join("a/b")), replica.server.address).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_about_health_are_short() {
+    let replica = replica(settings()).await;
+    for (bytes, expected) in [(1000, Code::NotFound), (5000, Code::OutOfRange)] {
+        let request = HealthCheckRequest { service: "x".repeat(bytes) };
+        let status = HealthClient::new(replica.channel().await).check(request).await.unwrap_err();
+        assert_eq!(status.code(), expected, "{bytes}: {status}");
+    }
 }

@@ -220,6 +220,34 @@ async fn rendering_stops_when_nobody_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_slowly_holds_no_worker() {
+    use pb::render_response::Part;
+    let replica = replica(Settings { workers: count(1), ..settings() }).await;
+    let mut client = replica.client().await;
+    // One text that is larger than what may wait in memory, so that rendering waits for its reader.
+    let adl = "1 20000000";
+    let layout = submit(&mut client, "job", adl).await.unwrap().layout;
+    let url = format!("http://{}", replica.server.address);
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap();
+    let channel = endpoint.initial_stream_window_size(64 << 10).connect().await.unwrap();
+    let mut slow = Client::new(channel).max_decoding_message_size(64 << 20);
+    let mut stream = soon(slow.render(render_request("job", adl, &layout, &[0]))).await.unwrap().into_inner();
+    let mut bytes = 0;
+    for number in 0_usize.. {
+        let Some(message) = soon(stream.message()).await.unwrap() else { break };
+        if let Some(Part::Chunk(chunk)) = message.part {
+            bytes += chunk.len();
+        }
+        if [1, 20, 40].contains(&number) {
+            replica.idle().await;
+            soon(client.resize(lean_resize("job", adl, &layout, 2))).await.unwrap();
+        }
+    }
+    assert_eq!(bytes, 20_000_000);
+    replica.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_past_its_deadline_says_so() {
     let replica = replica(Settings { workers: count(1), longest_call: Duration::from_secs(1), ..settings() }).await;
     let mut client = replica.client().await;

@@ -1,9 +1,11 @@
 //! Memory: what calls take of it, whom it is refused, and that callers who are slow give it back.
 
 use super::*;
-use crate::server::class::PerClass;
+use crate::server::class::{CallClass, PerClass};
 use crate::server::memory::SMALL;
 use prost::Message;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use streams_proto::fusion::v1::fusion_service_client::FusionServiceClient;
 use tokio::task::JoinSet;
@@ -11,6 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic_types::StatusExt;
+use tower::ServiceExt;
 
 const MIB: usize = 1 << 20;
 
@@ -24,6 +27,55 @@ fn large_resize(job: &str, bytes: usize) -> pb::ResizeRequest {
 /// Calls until it is answered: a machine that does much else may be too slow for the short times of a test.
 async fn sooner_or_later(mut call: impl AsyncFnMut() -> Result<(), Status>) {
     soon(async { while call().await.is_err() {} }).await;
+}
+
+/// The body of a request, byte by byte as it is sent.
+struct Sent {
+    bytes: Option<Bytes>,
+    /// Else it stays open.
+    ends: bool,
+}
+
+impl http_body::Body for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
+        match self.bytes.take() {
+            Some(bytes) => Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))),
+            None if self.ends => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// The status that a resize with this body gets, which has no answer.
+async fn send(replica: &Replica, body: Sent) -> Status {
+    let url = format!("http://{}/streams.fusion.v1.FusionService/Resize", replica.server.address);
+    let request = http::Request::post(url).header("content-type", "application/grpc").header("te", "trailers");
+    let request = request.body(tonic::body::Body::new(body)).unwrap();
+    let answer = soon(replica.channel().await.oneshot(request)).await.unwrap();
+    Status::from_header_map(answer.headers()).unwrap()
+}
+
+/// The answer to a message of which nothing was read.
+fn unread(
+    replica: &Replica,
+    method: &str,
+    message: &[u8],
+) -> impl Future<Output = http::Response<tonic::body::Body>> + use<> {
+    let mut framed = vec![0];
+    framed.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+    framed.extend_from_slice(message);
+    let url = format!("http://{}/streams.fusion.v1.FusionService/{method}", replica.server.address);
+    let request = http::Request::post(&url).header("content-type", "application/grpc").header("te", "trailers");
+    let body = tonic::body::Body::new(Sent { bytes: Some(framed.into()), ends: true });
+    let request = request.body(body).unwrap();
+    let endpoint = tonic::transport::Endpoint::from_shared(url).unwrap().initial_stream_window_size(64 << 10);
+    async move { soon(endpoint.connect().await.unwrap().oneshot(request)).await.unwrap() }
 }
 
 /// The server has nothing of any call.
@@ -90,6 +142,104 @@ async fn a_flood_of_large_resizes_stays_within_the_memory_and_lets_small_ones_th
     client.resize(large).await.unwrap();
 }
 
+/// Calls until the answer is anything but to come again. Gives the code of that, and how often it was told to.
+async fn patient(mut client: Client, request: pb::ResizeRequest) -> (Code, usize) {
+    let mut refusals = 0;
+    loop {
+        match soon(client.resize(request.clone())).await {
+            Ok(_) => return (Code::Ok, refusals),
+            Err(status) if status.code() != Code::ResourceExhausted => return (status.code(), refusals),
+            Err(status) => {
+                refusals += 1;
+                tokio::time::sleep(status.get_details_retry_info().unwrap().retry_delay.unwrap()).await;
+            }
+        }
+    }
+}
+
+/// Room for two large ones.
+const FOR_TWO: u64 = 3 * SMALL;
+
+/// A resize that takes 10 MiB, most of it for its many values: unlike content, nobody has to compute their digest.
+fn valued_resize(job: &str) -> pb::ResizeRequest {
+    let mut request = large_resize(job, 10);
+    let values = (0..25_000).map(|number| (format!("v{number}"), "1".to_owned()));
+    request.compilation.get_or_insert_default().submission_values = values.collect();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_large_resizes_than_there_is_memory_for_are_all_answered() {
+    use CompressionEncoding::{Gzip, Zstd};
+    let broken = |request: pb::ResizeRequest| pb::ResizeRequest { layout: Some(blob(&[0; 10])), ..request };
+    let whole = |request: pb::ResizeRequest| request;
+    type Change = fn(pb::ResizeRequest) -> pb::ResizeRequest;
+    // Who sends a compressed message is never told to come again: as long as it waits, it holds little.
+    let cases: [(&str, Option<CompressionEncoding>, Change, Code, bool); 4] = [
+        ("plain", None, whole, Code::Ok, true),
+        ("broken", None, broken, Code::InvalidArgument, true),
+        ("gzip", Some(Gzip), whole, Code::Ok, false),
+        ("zstd", Some(Zstd), whole, Code::Ok, false),
+    ];
+    for (name, compression, change, expected, may_be_refused) in cases {
+        let replica = replica(Settings { memory_bytes: FOR_TWO, workers: count(2), ..settings() }).await;
+        let mut callers = JoinSet::new();
+        for number in 0..8 {
+            let client = replica.client().await;
+            let client = compression.into_iter().fold(client, Client::send_compressed);
+            callers.spawn(patient(client, change(valued_resize(&format!("large {number}")))));
+        }
+        for (code, refusals) in soon(callers.join_all()).await {
+            assert_eq!(code, expected, "{name}");
+            assert!(may_be_refused || refusals == 0, "{name}: {refusals}");
+        }
+        released(&replica).await;
+        let (_, most) = replica.server.calls.memory.taken();
+        assert!(most <= FOR_TWO && most > FOR_TWO / 3, "{name}: {most} of {FOR_TWO}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tiny_messages_that_become_large_keep_nobody_out() {
+    let replica = replica(Settings { memory_bytes: FOR_TWO, workers: count(4), ..settings() }).await;
+    let mut client = replica.client().await;
+    let layout = submit(&mut client, "job", "1 1").await.unwrap().layout;
+    replica.gate.hold("restore");
+    let mut flood = JoinSet::new();
+    for number in 0..20 {
+        let mut client = replica.client().await.send_compressed(CompressionEncoding::Zstd);
+        let large = valued_resize(&format!("large {number}"));
+        flood.spawn(async move { soon(client.resize(large)).await.map(drop) });
+    }
+    // Two are worked on and eight wait; the others hear soon that they should come again.
+    for _ in 0..10 {
+        let status = soon(flood.join_next()).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    }
+    soon(client.resize(lean_resize("job", "1 1", &layout, 2))).await.unwrap();
+    // A large one that comes as it is has its turn, although the others came before.
+    let plain = tokio::spawn(patient(client, valued_resize("plain")));
+    replica.gate.release("restore");
+    assert_eq!(plain.await.unwrap().0, Code::Ok);
+    while flood.join_next().await.is_some() {}
+    released(&replica).await;
+    let (_, most) = replica.server.calls.memory.taken();
+    assert!(most <= FOR_TWO, "{most} of {FOR_TWO}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_announces_much_and_sends_nothing_is_not_waited_for() {
+    let arrival = Duration::from_millis(300);
+    let replica = replica(Settings { arrival, ..settings() }).await;
+    let began = Instant::now();
+    // The head of a message of 160 MiB, and then nothing.
+    let status = send(&replica, Sent { bytes: Some(Bytes::from_static(&[0, 10, 0, 0, 0])), ends: false }).await;
+    assert_eq!((status.code(), status.message()), (Code::DeadlineExceeded, "the request arrives too slowly"));
+    // If all of it came, it would have 20 s.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    released(&replica).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn large_submissions_leave_memory_for_resizes() {
     let replica = replica(Settings { memory_bytes: 12 * SMALL, workers: count(4), ..settings() }).await;
@@ -100,8 +250,8 @@ async fn large_submissions_leave_memory_for_resizes() {
         let adl = format!("1 1 {number}{}", " ".repeat(3 * MIB));
         flood.spawn(async move { submit(&mut client, "large", &adl).await.map(drop) });
     }
-    // Four fit; the others are told so.
-    for _ in 0..4 {
+    // Four fit and two wait for them; the others are told so.
+    for _ in 0..2 {
         let status = soon(flood.join_next()).await.unwrap().unwrap().unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
     }
@@ -146,6 +296,71 @@ async fn hostile_messages_are_refused_before_they_are_decoded() {
     for mut client in [gzip, replica.client().await.send_compressed(CompressionEncoding::Zstd)] {
         soon(client.resize(large_resize("job", MIB))).await.unwrap();
     }
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_to_its_end_is_refused_before_it_is_decoded() {
+    let replica = replica(settings()).await;
+    // A group that nobody knows, in it what looks like a compilation that does not end, and then many entries.
+    let group: &[u8] = b"\xfb\x01\x0a\x01\xff\xfc\x01";
+    let entries = b"\x32\x00".repeat(150_000);
+    let layout_without_end: &[u8] = b"\x12\xff\x01";
+    let cases: [(&str, Vec<u8>, u64, &str); 2] = [
+        ("a group", [group, &entries].concat(), 150_000 * 112, "compilation"),
+        ("no end", [&entries, layout_without_end].concat(), 0, ""),
+    ];
+    for (name, message, least, field) in cases {
+        let mut framed = vec![0];
+        framed.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+        framed.extend_from_slice(&message);
+        let status = send(&replica, Sent { bytes: Some(framed.into()), ends: true }).await;
+        assert_eq!(status.code(), Code::InvalidArgument, "{name}: {status}");
+        let violations = status.get_details_bad_request().unwrap().field_violations;
+        assert!(violations[0].field.starts_with(field), "{name}: {violations:?}");
+        let (_, most) = replica.server.calls.memory.taken();
+        assert!(most >= least, "{name}: {most} of {least}");
+        released(&replica).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_has_memory_until_the_last_of_its_readers_has_it() {
+    let replica = replica(Settings { workers: count(2), ..settings() }).await;
+    replica.gate.hold("submit");
+    let request = submit_request("job", "25000 1").encode_to_vec();
+    let calls: Vec<_> = (0..8).map(|_| unread(&replica, "Submit", &request)).collect();
+    let calls = tokio::spawn(futures::future::join_all(calls));
+    eventually("all share it", || replica.server.calls.metrics.rides("submit") == 7).await;
+    let requests = replica.server.calls.memory.taken().0;
+    replica.gate.release("submit");
+    let answers = soon(calls).await.unwrap();
+    // About two megabytes.
+    let answer = replica.server.calls.memory.taken().0 - requests;
+    assert!(answer > MIB as u64 && answer < 3 * MIB as u64, "{answer}");
+    let mut answers = answers.into_iter();
+    let last = answers.next();
+    drop(answers);
+    eventually("one of them has not read it", || replica.server.calls.in_flight.len() == 1).await;
+    assert!(replica.server.calls.memory.taken().0 > answer);
+    drop(last);
+    released(&replica).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_for_which_there_is_no_memory_is_refused() {
+    let replica = replica(Settings { memory_bytes: 2 * SMALL, ..settings() }).await;
+    let mut client = replica.client().await;
+    let others = [SMALL, SMALL - MIB as u64].map(|bytes| (replica.server.calls.memory.share(CallClass::Resize), bytes));
+    for (share, bytes) in &others {
+        share.take(*bytes).await.unwrap();
+    }
+    submit(&mut client, "small", "10 1").await.unwrap();
+    let status = submit(&mut client, "job", "25000 1").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert_eq!(status.get_details_error_info().unwrap().reason, "OVERLOADED");
+    drop(others);
+    submit(&mut client, "job", "25000 1").await.unwrap();
     released(&replica).await;
 }
 

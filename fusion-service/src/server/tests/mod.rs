@@ -3,6 +3,7 @@
 mod calls;
 mod contract;
 mod dry_run;
+mod flights;
 mod library;
 mod life;
 mod load;

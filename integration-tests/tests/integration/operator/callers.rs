@@ -1,7 +1,7 @@
 //! Many callers of the elasticity API that wait: nobody is in front of others, each hears in its own time what is still
 //! missing, and all of them when the frontend ends (rules elasticity-8 and elasticity-11).
 
-use super::fixture::{WITHIN, with_system};
+use super::fixture::{WITHIN, reason, with_system};
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -12,7 +12,7 @@ use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::GetRegionRequest;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::time::timeout;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request};
 use tonic_types::StatusExt as _;
 
 const WAITERS: usize = 200;
@@ -20,10 +20,6 @@ const WAITERS: usize = 200;
 const SHORT: Duration = Duration::from_secs(10);
 /// A wait that ends at once ends long before the frontend's grace is over (20 s).
 const AT_ONCE: Duration = Duration::from_secs(15);
-
-fn reason(status: &Status) -> String {
-    status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
-}
 
 #[tokio::test]
 async fn who_waits_is_in_front_of_nobody_and_hears_why_when_it_ends() -> Result<()> {

@@ -1,16 +1,18 @@
 //! The elasticity API as a load balancer sees it: preconditions, errors with details, reflection, health
 //! (rules elasticity-9 and elasticity-13).
 
-use super::fixture::{Moment, WITHIN, with_system};
+use super::fixture::{Moment, WITHIN, reason, with_system};
+use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use integration_tests::sample::{CLEAN, SCORE};
 use integration_tests::system::job::ObservedJob;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::time::Duration;
-use streams_api::Resize;
 use streams_api::resize::RESIZES_MAX;
+use streams_api::{Job, Resize};
 use streams_control_plane::process::serves_grpc;
 use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
@@ -101,8 +103,7 @@ async fn a_key_is_one_request() -> Result<()> {
         );
         ensure!(first.generation == Some(1) && first.changes.is_some_and(|changes| changes.added == 1), "{first:?}");
         let other = balancer.resize(keyed(4, WaitFor::RolledOut)).await.err().context("the key was taken twice")?;
-        let reason = other.get_error_details().error_info().map(|info| info.reason.clone());
-        ensure!(other.code() == Code::AlreadyExists && reason.as_deref() == Some("KEY_REUSED"), "{other:?}");
+        ensure!((other.code(), reason(&other).as_str()) == (Code::AlreadyExists, "KEY_REUSED"), "{other:?}");
         // Another generation comes; the request still says what it did itself.
         let later = it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
         ensure!(later.generation == Some(2) && later.request != first.request, "{later:?}");
@@ -110,6 +111,35 @@ async fn a_key_is_one_request() -> Result<()> {
         ensure!((again.generation, again.changes) == (first.generation, first.changes), "{again:?}");
         ensure!(again.request == first.request && job.status().await?.generation == Some(2), "{again:?}");
         ensure!(job.list::<Resize>().await?.len() == 2, "requests that nobody made");
+        Ok(())
+    })
+    .await
+}
+
+/// The API server does not take a request, for a reason of its own.
+#[tokio::test]
+async fn a_request_that_the_namespace_does_not_take_is_refused_with_the_reason() -> Result<()> {
+    with_system("elasticity", async |it| {
+        let job = it.submitted().await?;
+        let refused = async |code, expected| {
+            let request = job.resize_request(&[(CLEAN, 3)], WaitFor::Committed);
+            let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
+            ensure!((status.code(), reason(&status).as_str()) == (code, expected), "{status:?}");
+            anyhow::Ok(status)
+        };
+        let quota = Quota::none(it, Limited::Requests).await?;
+        let status = refused(Code::ResourceExhausted, "QUOTA_EXCEEDED").await?;
+        ensure!(status.get_error_details().retry_info().is_some(), "{status:?}");
+        ensure!(status.message().contains("exceeded quota: hold"), "{status:?}");
+        quota.lift().await?;
+
+        let finalizers = |names: &[&str]| Patch::Merge(json!({"metadata": {"finalizers": names}}));
+        let patch = async |names| job.api::<Job>().patch(job.name(), &PatchParams::default(), &finalizers(names)).await;
+        patch(&["streams-test/lingers"]).await?;
+        let namespaces: Api<Namespace> = Api::all(it.client.clone());
+        namespaces.delete(&it.namespace, &DeleteParams::default()).await?;
+        refused(Code::FailedPrecondition, "NAMESPACE_TERMINATING").await?;
+        patch(&[]).await?;
         Ok(())
     })
     .await
@@ -138,10 +168,11 @@ async fn there_are_no_more_requests_of_a_job_than_are_kept() -> Result<()> {
         let refused = eventually("no more are taken", WITHIN, || async {
             let answer = balancer.clone().resize(keyed(&format!("{:x}", fastrand::u64(..)))).await;
             let status = answer.err().context("it was taken")?;
-            let details = status.get_error_details();
-            let reason = details.error_info().map(|info| info.reason.clone());
-            ensure!(reason.as_deref() == Some("TOO_MANY_REQUESTS"), "{status:?}");
-            ensure!(details.retry_info().and_then(|info| info.retry_delay) > Some(Duration::ZERO), "{status:?}");
+            ensure!(reason(&status) == "TOO_MANY_REQUESTS", "{status:?}");
+            ensure!(
+                status.get_error_details().retry_info().and_then(|info| info.retry_delay) > Some(Duration::ZERO),
+                "{status:?}"
+            );
             Ok(status)
         })
         .await?;
@@ -169,8 +200,7 @@ async fn a_job_without_a_generation_cannot_be_resized() -> Result<()> {
         job.until_condition("Submitted", false, super::fixture::WITHIN).await?;
         let request = job.resize_request(&[(CLEAN, 3)], WaitFor::Accepted);
         let status = it.frontend()?.balancer().await?.resize(request).await.err().context("it was taken")?;
-        let reason = status.get_error_details().error_info().map(|info| info.reason.clone());
-        ensure!(status.code() == Code::FailedPrecondition && reason.as_deref() == Some("NOT_SUBMITTED"), "{status:?}");
+        ensure!((status.code(), reason(&status).as_str()) == (Code::FailedPrecondition, "NOT_SUBMITTED"), "{status:?}");
         Ok(())
     })
     .await

@@ -1,7 +1,7 @@
 //! What the elasticity API shows of regions and requests, and how requests are withdrawn (rules elasticity-19 to
 //! elasticity-22).
 
-use super::fixture::{Fixture, WITHIN, with, with_system};
+use super::fixture::{Fixture, WITHIN, reason, with, with_system};
 use super::fusion_down::{IMPATIENT, kill_fusion, start_fusion};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
@@ -14,15 +14,10 @@ use streams_proto::elasticity::v1::{
     CancelRequest, GetRegionRequest, GetResizeRequest, ListRegionsRequest, ListResizesRequest, Region, ResizeName,
     ResizePhase, ResizeRequest, ResizeState,
 };
-use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic::Code;
 
 /// Requests that somebody tries to withdraw.
 const ROUNDS: usize = 15;
-
-fn reason(status: &Status) -> String {
-    status.get_error_details().error_info().map_or_else(String::new, |info| info.reason.clone())
-}
 
 fn named(job: &ObservedJob, request: &str) -> Option<ResizeName> {
     let namespace = job.namespace().to_owned();

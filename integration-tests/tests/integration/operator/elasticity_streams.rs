@@ -1,6 +1,6 @@
 //! Streams of the elasticity API over real connections (rule elasticity-23).
 
-use super::fixture::{Fixture, WITHIN, with};
+use super::fixture::{Fixture, WITHIN, reason, with};
 use super::fusion_down::{IMPATIENT, kill_fusion, start_fusion};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
@@ -13,10 +13,6 @@ use streams_proto::elasticity::v1::{
 use tokio::time::timeout;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
-
-fn reason(status: &Status) -> String {
-    status.get_error_details().error_info().map_or_else(String::new, |info| info.reason.clone())
-}
 
 async fn follow(it: &Fixture, job: &ObservedJob, request: &str) -> Result<Streaming<WatchResizeResponse>> {
     let (namespace, job) = (it.namespace.clone(), job.name().to_owned());

@@ -20,6 +20,8 @@ use streams_control_plane::binaries::Tool;
 use streams_proto::elasticity::v1::ResizeResponse;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 use tokio::process::Command;
+use tonic::Status;
+use tonic_types::StatusExt as _;
 
 /// For what takes a second or two on an idle machine, and much longer on one with a lot else to do.
 pub(crate) const WITHIN: Duration = Duration::from_secs(180);
@@ -38,15 +40,6 @@ pub(crate) struct Fixture {
 /// the failure.
 pub(crate) async fn with_system(purpose: &str, body: impl AsyncFnOnce(&Fixture) -> Result<()>) -> Result<()> {
     with(purpose, 1, &[], body).await
-}
-
-/// [`with_system`], with these environment variables for all services.
-pub(crate) async fn with_environment(
-    purpose: &str,
-    environment: &[(&str, &str)],
-    body: impl AsyncFnOnce(&Fixture) -> Result<()>,
-) -> Result<()> {
-    with_options(purpose, &[], environment, body).await
 }
 
 /// [`with_system`], with this number of frontends and more arguments for them; `{namespace}` in one is the namespace.
@@ -173,6 +166,11 @@ pub(crate) async fn lingers(job: &ObservedJob, pod: &str, lingers: bool) -> Resu
     let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
     job.api::<Pod>().patch(pod, &PatchParams::default(), &patch).await?;
     Ok(())
+}
+
+/// The reason in the details of an error of a gRPC service.
+pub(crate) fn reason(status: &Status) -> String {
+    status.get_error_details().error_info().map_or_else(String::new, |info| info.reason.clone())
 }
 
 /// What became of the operators of a job between two moments. Every operator has a PE of its own; of a renamed one, the

@@ -6,6 +6,7 @@
 //! | ConfigMaps but for one | a plan that is stored and proposed, and no text of a PE |
 //! | Services | texts that are written, and no object of a new PE |
 //! | Pods | a committed generation whose new pods cannot be created |
+//! | requests to resize | nothing |
 
 use super::fixture::{Fixture, WITHIN};
 use anyhow::{Result, ensure};
@@ -16,6 +17,7 @@ use kube::core::NamespaceResourceScope;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Debug;
+use streams_api::Resize;
 use streams_control_plane::wait::eventually;
 
 /// What is limited.
@@ -24,6 +26,7 @@ pub(crate) enum Limited {
     ConfigMaps,
     Services,
     Pods,
+    Requests,
 }
 
 /// A quota that is in force until it is lifted.
@@ -41,6 +44,7 @@ impl Quota {
             Limited::ConfigMaps => count::<ConfigMap>(it).await?,
             Limited::Services => count::<Service>(it).await?,
             Limited::Pods => count::<Pod>(it).await?,
+            Limited::Requests => count::<Resize>(it).await?,
         };
         Self::of(it, limited, there + more).await
     }
@@ -55,6 +59,7 @@ impl Quota {
             Limited::ConfigMaps => "configmaps",
             Limited::Services => "services",
             Limited::Pods => "pods",
+            Limited::Requests => "count/streamsresizes.streams.ibm.com",
         };
         let hard = hard.to_string();
         let quota = json!({"metadata": {"name": NAME}, "spec": {"hard": {resource: hard}}});

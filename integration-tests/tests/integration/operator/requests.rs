@@ -6,12 +6,17 @@ use super::fusion_down::{IMPATIENT, kill_fusion, start_fusion};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{self, CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
+use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use std::num::NonZeroU32;
 use std::time::Duration;
-use streams_api::{FusionOptions, InitialWidth, Job, Resize, ResizePhase, ResizeStatus, condition, names};
+use streams_api::{
+    FusionOptions, InitialWidth, Job, ParallelRegion, Resize, ResizePhase, ResizeStatus, condition, names,
+};
 use streams_control_plane::wait::eventually;
+use streams_proto::elasticity::v1::ResizeRequest;
+use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 /// Makes a request as `kubectl create` does, without owner, label or status.
 async fn create(job: &ObservedJob, name: &str, spec: serde_json::Value) -> Result<Resize> {
@@ -87,6 +92,45 @@ async fn a_width_that_has_just_changed_stays_for_a_while_and_others_do_not() -> 
         let second = job.api::<Resize>().get("second").await?.status.context("no status")?;
         ensure!(other.generation < second.generation, "{other:?} {second:?}");
         Ok(())
+    })
+    .await
+}
+
+/// However long it takes, the cool-down is not over when the request is looked at.
+#[tokio::test]
+async fn who_waits_for_a_cool_down_hears_until_when_and_a_dry_run_foretells_it() -> Result<()> {
+    with_system("cool-down", async |it| {
+        let mut sample = it.sample(JOB);
+        let cool_down = |seconds| InitialWidth {
+            name: Some(CLEAN.to_owned()),
+            cool_down_seconds: Some(seconds),
+            ..Default::default()
+        };
+        sample.spec.parallel_regions = vec![cool_down(86_400)];
+        let job = ObservedJob::create(&it.client, &sample).await?;
+        job.settled(Widths::default(), WITHIN).await?;
+        it.resize(&job, &[(CLEAN, 3)], WaitFor::RolledOut).await?;
+        let dry =
+            |wanted: &[(&str, u32)]| ResizeRequest { dry_run: true, ..job.resize_request(wanted, WaitFor::Committed) };
+        for (wanted, waits) in [([(CLEAN, 4)], true), ([(SCORE, 3)], false)] {
+            let answer = it.frontend()?.balancer().await?.resize(dry(&wanted)).await?.into_inner();
+            let warnings = answer.dry_run.context("no dry run")?.warnings;
+            ensure!(warnings.iter().any(|warning| warning.contains("coolDownSeconds")) == waits, "{warnings:?}");
+        }
+        create(&job, "waits", spec(&job, &[(CLEAN, 4)])).await?;
+        eventually("the request says what it waits for", WITHIN, || async {
+            let request = job.api::<Resize>().get("waits").await?.status.context("no status")?;
+            let message = request.message.clone().unwrap_or_default();
+            ensure!(request.reason.as_deref() == Some("CoolingDown") && message.contains("stays until"), "{request:?}");
+            Ok(())
+        })
+        .await?;
+        it.resize(&job, &[(SCORE, 3)], WaitFor::RolledOut).await?;
+        // Without the cool-down it goes on.
+        let patch = Patch::Merge(json!({"spec": {"parallelRegions": [cool_down(1)]}}));
+        job.api::<Job>().patch(job.name(), &PatchParams::default(), &patch).await?;
+        comes_to(&job, "waits", ResizePhase::RolledOut).await?;
+        job.settled(Widths { clean: 4, score: 3, ..Widths::default() }, WITHIN).await.map(drop)
     })
     .await
 }
@@ -185,9 +229,13 @@ async fn preconditions_edits_and_newer_requests() -> Result<()> {
         comes_to_number(&job, "third").await?;
         create(&job, "fourth", spec(&job, &[(MODEL, 4)])).await?;
         comes_to_number(&job, "fourth").await?;
-        job.set_width(CLEAN, 4).await?;
+        let clean = job.region(CLEAN).await?.name_any();
+        let (by_somebody, wider) = (PatchParams::apply("somebody"), Patch::Merge(json!({"spec": {"width": 4}})));
+        job.api::<ParallelRegion>().patch(&clean, &by_somebody, &wider).await?;
         let status = comes_to(&job, "first", ResizePhase::Superseded).await?;
         ensure!(status.reason.as_deref() == Some("RegionEdited"), "{status:?}");
+        let by = status.superseded_by.unwrap_or_default();
+        ensure!((by.region.as_str(), by.width, by.manager.as_deref()) == (CLEAN, Some(4), Some("somebody")), "{by:?}");
         let withdraw = json!({"metadata": {"annotations": {names::ANNOTATION_CANCEL_REQUESTED: "yes"}}});
         job.api::<Resize>().patch("second", &PatchParams::default(), &Patch::Merge(withdraw)).await?;
         comes_to(&job, "second", ResizePhase::Cancelled).await?;
@@ -195,6 +243,7 @@ async fn preconditions_edits_and_newer_requests() -> Result<()> {
         let fourth = comes_to(&job, "fourth", ResizePhase::RolledOut).await?;
         let third = comes_to(&job, "third", ResizePhase::Superseded).await?;
         ensure!(third.reason.as_deref() == Some("NewerRequest"), "{third:?}");
+        ensure!(third.superseded_by.unwrap_or_default().request.as_deref() == Some("fourth"), "who superseded it");
         ensure!(fourth.number == Some(4), "{fourth:?}");
         job.settled(Widths { clean: 4, score: 2, model: 4 }, WITHIN).await.map(drop)
     })

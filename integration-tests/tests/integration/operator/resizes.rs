@@ -1,13 +1,17 @@
 //! A resize touches what changed and nothing else: pods compared by uid and launch count (rule job-15).
 
 use super::fixture::{Changed, JOB, Moment, WITHIN, lingers, resize_of_clean, with_system};
+use super::fusion_down::{kill_fusion, start_fusion};
 use super::quota::{Limited, Quota};
 use anyhow::{Context as _, Result, ensure};
 use integration_tests::sample::{CLEAN, MODEL, SCORE, Widths};
 use integration_tests::system::job::ObservedJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use streams_api::{ChannelCount, InitialWidth};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use streams_api::{ChannelCount, InitialWidth, PePhase, ProcessingElement, names};
+use streams_control_plane::wait::eventually;
 use streams_proto::elasticity::v1::resize_request::WaitFor;
 
 #[tokio::test]
@@ -73,7 +77,35 @@ async fn channels_of_a_region_whose_count_is_ignored_stay_the_same_pods() -> Res
             ensure!(said.kept as usize == expected.kept.len(), "{said:?}");
             before = after;
         }
+        // Whoever gets another pod gets its newest text with it, but not if nobody can write that (rule job-51).
+        let older = job.pe("Clean[0]").await?.spec.content_id;
+        let newest = restarted(&job, "Clean[0]").await?;
+        ensure!(newest != older, "it still refers to its older text");
+        let older = job.pe("Clean[1]").await?.spec.content_id;
+        kill_fusion(it).await?;
+        let still = restarted(&job, "Clean[1]").await?;
+        ensure!(still == older, "who has written {still}?");
+        start_fusion(it).await?;
+        let changed = Moment::of(&job).await?.since(&before)?;
+        ensure!(changed.restarted == ["Clean[0]", "Clean[1]"], "{changed:#?}");
         Ok(())
+    })
+    .await
+}
+
+/// A user restarts the PE with this operator. Returns the content id that its next pod, which runs, was made from.
+async fn restarted(job: &ObservedJob, operator: &str) -> Result<String> {
+    let before = job.pe(operator).await?;
+    let request = json!({"metadata": {"annotations": {names::ANNOTATION_RESTART_REQUESTED: "now"}}});
+    job.api::<ProcessingElement>().patch(&before.name_any(), &PatchParams::default(), &Patch::Merge(request)).await?;
+    let launched = before.status.unwrap_or_default().launch_count;
+    eventually(&format!("{operator} runs again"), WITHIN, || async {
+        let pe = job.pe(operator).await?;
+        let status = pe.status.unwrap_or_default();
+        ensure!(status.launch_count > launched && status.phase == Some(PePhase::Running), "{status:?}");
+        let content_id = status.content_id.context("it does not say what it runs")?;
+        ensure!(content_id == pe.spec.content_id, "it was made from {content_id}");
+        Ok(content_id)
     })
     .await
 }

@@ -1,13 +1,17 @@
 //! Deletes objects that neither the plan, nor the proposal, nor a PE refers to (rule job-16).
 
 use super::super::chunks::Document;
-use super::super::observed::JobObservation;
+use super::super::observed::{DesiredGeneration, JobObservation};
 use super::super::tasks::Slot;
 use super::prepare::wanted_target;
+use super::removals::{Removable, Removals};
 use super::waves::stalled_at;
 use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
 use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
+
+/// So many texts that nothing refers to may stay during a roll-out, or as many as are used if these are more.
+const TEXTS_KEPT: usize = 64;
 
 /// Deletes objects that neither the plan, nor the proposal, nor a PE refers to.
 pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
@@ -23,17 +27,18 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     }
     clean_up_chunks(observed, draft);
     let Some(wanted) = committed(observed) else { return };
+    let started = observed.status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref());
+    let end = started.map(|started| stalled_at(observed, wanted, started.0));
+    let may_all_go = end.is_some_and(|end| observed.now >= end) || is_rolled_out(observed, wanted);
     // Once its neighbours have their new specs, no PE sends to a removed PE any more. The removed PE stays until they
     // run, but not beyond the time-out: it may occupy resources that they wait for.
-    if !is_rolled_out(observed, wanted) {
-        match stalled_at(observed, wanted) {
-            Some(end) if observed.now >= end => {}
-            Some(end) => return draft.wake(end),
-            None => return,
-        }
-    }
+    let removals = Removals::of(observed, wanted);
     for id in superfluous(observed).filter(|id| !abandoned.contains(id)) {
-        delete_pe(id, draft);
+        match if may_all_go { Removable::Now } else { removals.of_pe(id) } {
+            Removable::Now => delete_pe(id, draft),
+            Removable::At(end) => draft.wake(end),
+            Removable::WithTheRest => {}
+        }
     }
     let generations = [Some(wanted), proposed(observed)];
     for (id, object) in &children.services {
@@ -41,6 +46,10 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
         if !wanted && !children.processing_elements.contains_key(id) {
             draft.delete(Owned::Child(Child::Service(*id)), object);
         }
+    }
+    clean_up_texts(observed, generations, may_all_go, draft);
+    if !may_all_go {
+        return end.into_iter().for_each(|end| draft.wake(end));
     }
     for (index, object) in &children.host_pools {
         if !generations.iter().flatten().any(|wanted| wanted.host_pools.contains_key(index)) {
@@ -57,6 +66,17 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(*child), object);
         }
     }
+}
+
+/// Deletes texts that neither a plan nor a PE refers to. As long as a generation is being rolled out, some may stay:
+/// the next one may have them again.
+fn clean_up_texts(
+    observed: &JobObservation,
+    generations: [Option<&DesiredGeneration>; 2],
+    may_all_go: bool,
+    draft: &mut Draft,
+) {
+    let children = &observed.children;
     let pes = generations.iter().flatten().flat_map(|wanted| wanted.processing_elements.values());
     let mut used: BTreeSet<&str> = pes
         .flat_map(|pe| [Some(&pe.text), pe.carried.as_ref()])
@@ -64,8 +84,9 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
         .map(|text| text.config_map.as_str())
         .collect();
     used.extend(children.processing_elements.values().map(|pe| pe.config_map.as_str()));
-    for (name, object) in &children.texts {
-        if !used.contains(name.as_str()) {
+    let unused = || children.texts.iter().filter(|(name, _)| !used.contains(name.as_str()));
+    if may_all_go || unused().count() > used.len().max(TEXTS_KEPT) {
+        for (name, object) in unused() {
             draft.delete(Owned::ConfigMap(name.clone()), object);
         }
     }

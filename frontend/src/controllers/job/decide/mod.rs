@@ -32,21 +32,25 @@
 
 mod clean_up;
 mod prepare;
+mod removals;
 mod roll_out;
 mod waves;
 
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
-use super::requests::standing::WidthToWrite;
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
 use super::waits::{Waits, Words};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use streams_api::{RefusedEdit, ResizeChanges, ResizePhase, ResizeStatus, StoredAdl, StoredPlan, condition};
+use streams_api::{
+    RefusedEdit, ResizeChanges, ResizePhase, ResizeStatus, StoredAdl, StoredPlan, UnwrittenWidth, condition,
+};
 
 pub(crate) use super::child::Child;
 pub(crate) use super::owned::Owned;
+pub(crate) use removals::removals;
+use roll_out::unfinished_end;
 pub(crate) use roll_out::{is_rolled_out, roll_out_end};
 
 /// What a generation waits for whose bundle is being fetched.
@@ -148,7 +152,7 @@ pub(crate) enum JobAction {
     /// Let the request to resize of this name say this of itself.
     Tell(String, Box<ResizeStatus>),
     /// Write a width in force into the spec of the region with this index.
-    WriteWidth(u64, WidthToWrite),
+    WriteWidth(UnwrittenWidth),
     /// Write a width that an annotation wants into the spec of the region with this index.
     TakeOver {
         /// Index of the region.
@@ -414,8 +418,8 @@ fn requests(observed: &JobObservation, draft: &mut Draft) {
         }
         draft.act(JobAction::Tell(name.clone(), Box::new(status.clone())));
     }
-    for (region, write) in &requests.to_write {
-        draft.act(JobAction::WriteWidth(*region, write.clone()));
+    for unwritten in requests.to_write.values() {
+        draft.act(JobAction::WriteWidth(unwritten.clone()));
     }
 }
 
@@ -455,6 +459,11 @@ fn superfluous(observed: &JobObservation) -> impl Iterator<Item = u64> + '_ {
     let pes = observed.children.processing_elements.keys();
     pes.filter(move |id| !generations.iter().flatten().any(|wanted| wanted.processing_elements.contains_key(id)))
         .copied()
+}
+
+/// There are objects that have to go before anything is committed.
+pub(super) fn has_abandoned(observed: &JobObservation) -> bool {
+    !abandoned(observed).is_empty()
 }
 
 /// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want

@@ -109,9 +109,17 @@ pub(super) fn wanted_target(observed: &JobObservation) -> Option<Target> {
     let plan = observed.status.plan.as_ref().map(|plan| plan.sha256.as_str());
     let stuck = matches!(&observed.tasks.repair, Slot::Failed(key, failure)
         if matches!(failure.remedy, Remedy::Recompile(_)) && Some(key.plan.as_str()) == plan);
+    let stuck = stuck && lacks_text(observed, committed);
     // A proposal for the widths that are in force can only be such a repair.
     let repairing = proposed(observed).is_some_and(|proposal| proposal.target.as_ref() == Some(&target));
     (stuck || repairing).then_some(target)
+}
+
+/// A PE has no text at all.
+fn lacks_text(observed: &JobObservation, wanted: &DesiredGeneration) -> bool {
+    let children = &observed.children;
+    let current = |id: &u64| children.processing_elements.get(id);
+    wanted.processing_elements.iter().any(|(id, pe)| pe.choose(children, current(id)).is_none())
 }
 
 /// The failure of a submission that took too long (rule job-18).
@@ -229,8 +237,8 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
     for (id, pe) in new_processing_elements(observed, proposal) {
         let service = children.services.get(&id).map(|object| Current::of(object, &pe.service));
         complete &= draft.ensure(observed, Child::Service(id), of, service);
-        let Some((_, text)) = pe.choose(children) else { continue };
         let current = children.processing_elements.get(&id);
+        let Some((_, text)) = pe.choose(children, current) else { continue };
         let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         complete &= draft.ensure(observed, Child::ProcessingElement(id), of, current);
     }
@@ -284,7 +292,7 @@ fn new_processing_elements<'a>(
 fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Vec<u64>> {
     let mut ids = Vec::new();
     for (id, pe) in &wanted.processing_elements {
-        if pe.choose(&observed.children).is_none() {
+        if pe.choose(&observed.children, observed.children.processing_elements.get(id)).is_none() {
             if observed.children.texts.get(&pe.text.config_map).is_some_and(|text| text.deleting) {
                 return None;
             }

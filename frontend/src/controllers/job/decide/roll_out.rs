@@ -1,8 +1,8 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
 
 use super::super::chunks::Document;
-use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
-use super::super::tasks::{PublishRequest, Remedy, Task};
+use super::super::observed::{DesiredGeneration, JobObservation, Loaded, NextPod, ObservedPe, PodState};
+use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::super::waits::Words;
 use super::waves::Changes;
 use super::{
@@ -79,6 +79,7 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
     let of = WhichGeneration::Committed;
     let submitted = is_submitted(observed);
     let mut without_text = Vec::new();
+    let mut outdated = Outdated::default();
     let mut changes = Changes::default();
     let mut drifted = Vec::new();
     for (id, pe) in &wanted.processing_elements {
@@ -97,13 +98,16 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             draft.report.wait(*id, is_launched, &Words::of("Terminating", "it is being deleted"));
             continue;
         }
-        let Some((_, text)) = pe.choose(children) else {
+        let Some((_, text)) = pe.choose(children, current) else {
             if children.texts.get(&pe.text.config_map).is_none_or(|text| !text.deleting) {
                 without_text.push(*id);
             }
             draft.report.wait(*id, is_launched, &Words::of("TextMissing", "its text is to be written again"));
             continue;
         };
+        if pe.lacks_newest(children, current) {
+            outdated.add(observed, *id, current);
+        }
         let state = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         match (current, state) {
             (Some(current), Some(state)) if state.as_wanted || observed.rewrites.is_some() => {
@@ -140,20 +144,61 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
     if !without_text.is_empty() {
         repair(observed, without_text, draft);
     }
+    outdated.renew(observed, draft);
 }
 
+/// Has texts of the committed generation written again, without which PEs cannot go on.
 fn repair(observed: &JobObservation, pe_ids: Vec<u64>, draft: &mut Draft) {
-    let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
-    let progress = observed.tasks.repair.progress_of_plan(&plan);
+    let request = of_committed_plan(observed, pe_ids);
+    let progress = observed.tasks.repair.progress_of_plan(&request.plan);
     // The next generation does not wait for texts of the committed one.
     let preparing = std::mem::take(&mut draft.report.preparing);
-    let task = Task::Repair(PublishRequest { plan: plan.clone(), pe_ids });
-    if let Some(Err(failure)) = draft.poll(observed, progress, task, "")
+    if let Some(Err(failure)) = draft.poll(observed, progress, Task::Repair(request), "")
         && failure.remedy == Remedy::Correct
     {
         draft.report.lost = Some(failure.message.clone());
     }
     draft.report.preparing = preparing;
+}
+
+/// PEs whose newest texts are not there, although they get other pods (rule job-51).
+#[derive(Default)]
+struct Outdated {
+    /// They are about to get them.
+    urgent: Vec<u64>,
+    /// They get them when a user says so.
+    others: Vec<u64>,
+}
+
+impl Outdated {
+    fn add(&mut self, observed: &JobObservation, id: u64, current: Option<&ObservedPe>) {
+        let is_urgent = match current.and_then(|current| current.next_pod) {
+            Some(NextPod::Soon) => true,
+            Some(NextPod::OnceResumed) => !observed.suspended,
+            Some(NextPod::OnceContinued) | None => false,
+        };
+        if is_urgent { self.urgent.push(id) } else { self.others.push(id) }
+    }
+
+    /// Has the texts written, urgent ones first. What becomes of it does not matter to the job, which says nothing of
+    /// it: each of the PEs has an older text.
+    fn renew(self, observed: &JobObservation, draft: &mut Draft) {
+        let is_urgent = !self.urgent.is_empty();
+        let pe_ids = if is_urgent { self.urgent } else { self.others };
+        if pe_ids.is_empty() {
+            return;
+        }
+        let request = RenewRequest { texts: of_committed_plan(observed, pe_ids), is_urgent };
+        let progress = observed.tasks.renew.progress_of_texts(&request);
+        let (preparing, trouble) = (draft.report.preparing.clone(), draft.report.trouble.clone());
+        draft.poll(observed, progress, Task::Renew(request), "");
+        (draft.report.preparing, draft.report.trouble) = (preparing, trouble);
+    }
+}
+
+fn of_committed_plan(observed: &JobObservation, pe_ids: Vec<u64>) -> PublishRequest {
+    let plan = observed.status.plan.as_ref().map_or_else(String::new, |plan| plan.sha256.clone());
+    PublishRequest { plan, pe_ids }
 }
 
 /// True when every PE that this generation added or restarted runs its new text, or never will. The controller may then
@@ -176,4 +221,11 @@ pub(crate) fn is_rolled_out(observed: &JobObservation, wanted: &DesiredGeneratio
 pub(crate) fn roll_out_end(observed: &JobObservation) -> Option<Timestamp> {
     let started = observed.status.rollout.as_ref()?.started_at.as_ref()?;
     Some(after(started.0, observed.deadlines.resize))
+}
+
+/// When it has taken too long that no generation is rolled out, however many have been committed meanwhile.
+pub(super) fn unfinished_end(observed: &JobObservation) -> Option<Timestamp> {
+    let rollout = observed.status.rollout.as_ref()?;
+    let since = rollout.unfinished_since.as_ref().or(rollout.started_at.as_ref())?;
+    Some(after(since.0, observed.deadlines.resize))
 }

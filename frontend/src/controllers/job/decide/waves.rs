@@ -7,7 +7,7 @@
 
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, ObservedPe, PodState};
 use super::super::waits::{LATER, Waits, Words};
-use super::{Draft, after, is_submitted, roll_out_end};
+use super::{Draft, after, is_submitted, roll_out_end, unfinished_end};
 use k8s_openapi::jiff::Timestamp;
 
 /// PEs whose objects are not as the generation wants them.
@@ -41,7 +41,7 @@ impl Changes {
         if interrupting.is_empty() {
             return now;
         }
-        let end = roll_out_end(observed).filter(|end| observed.now < *end);
+        let end = unfinished_end(observed).filter(|end| observed.now < *end);
         let new = new_pes(observed, wanted);
         let why = if !new.is_empty() && end.is_some() {
             Some(format!("it is restarted when new PEs run: {new}"))
@@ -128,18 +128,18 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
     (waits, until)
 }
 
-/// When what earlier generations left goes although not every PE has its new text: past the resize time-out. If PEs are
+/// When what was removed at this time goes although not every PE has its new text: past the resize time-out. If PEs are
 /// restarted one wave after the other, it begins anew with each of them that runs.
-pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Timestamp> {
-    let end = roll_out_end(observed)?;
+pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration, since: Timestamp) -> Timestamp {
+    let end = after(since, observed.deadlines.resize);
     let pes = &wanted.processing_elements;
     let restarted: Vec<_> = pes.iter().filter(|(_, pe)| !pe.is_new && pe.origin == wanted.generation).collect();
     if restarted.len() <= observed.max_unavailable.of(pes.len()) {
-        return Some(end);
+        return end;
     }
     let current = |id| observed.children.processing_elements.get(id);
     let running = restarted.into_iter().filter_map(|(id, pe)| Some((current(id)?, pe)));
     let running = running.filter(|(current, pe)| current.state(pe) == PodState::Ready);
     let newest = running.filter_map(|(current, _)| current.running_since).max();
-    Some(newest.map_or(end, |since| end.max(after(since, observed.deadlines.resize))))
+    newest.map_or(end, |since| end.max(after(since, observed.deadlines.resize)))
 }

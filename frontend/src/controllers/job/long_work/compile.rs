@@ -8,6 +8,7 @@ use crate::controllers::job::generation::{Generation, GenerationDetails, Settled
 use crate::controllers::job::in_force::redis_of;
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::tasks::{CompileRequest, Compiled, Slot, TaskKind, Tasks};
+use crate::controllers::traces;
 use crate::mirrors::{ByOwner as _, Mirrors};
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::Pod;
@@ -22,7 +23,7 @@ use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_process::telemetry;
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
 use streams_proto::fusion::v1::{Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning};
-use tracing::Span;
+use tracing::{Span, field};
 
 /// Compiles for a target.
 pub(super) struct Compile;
@@ -38,9 +39,14 @@ impl LongWork for Compile {
     }
 
     fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRequest) -> Span {
-        let span = tracing::info_span!("compile", job = %assignment.key, generation = request.generation);
+        let span = tracing::info_span!(
+            "compile",
+            job = %assignment.key,
+            generation = request.generation,
+            trace_id = field::Empty,
+        );
         if let Some(trace) = trace_of(assignment, &request.target) {
-            telemetry::continue_trace(&span, &trace);
+            traces::continue_trace(&span, &trace);
         }
         span
     }

@@ -11,6 +11,7 @@
 //! | [`fetch`] | bundle -> ADL | chunks of the ADL |
 //! | [`compile`] | ADL, layout, widths -> plan | chunks of the plan |
 //! | [`publish`] | plan -> texts, of the proposal or again of the committed generation | ConfigMaps with texts |
+//! | [`renew`] | plan -> texts that are newer than those that PEs run | ConfigMaps with texts |
 //!
 //! [`dry_run`] compiles and writes nothing, for whoever asks. [`check`] checks plans. [`error`] has the errors of work;
 //! [`hosts`] reads the nodes of the cluster, [`redis`] the servers of checkpoints.
@@ -26,11 +27,13 @@ mod fetch;
 mod hosts;
 pub(crate) mod publish;
 pub(super) mod redis;
+mod renew;
 
 use self::compile::Compile;
 use self::error::WorkError;
 use self::fetch::Fetch;
 use self::publish::{Publish, Repair};
+use self::renew::Renew;
 use super::MANAGER;
 use super::generation::Generation;
 use super::memory::elapsed;
@@ -60,6 +63,11 @@ trait LongWork {
     type Request: Clone + PartialEq + Send + Sync;
     /// The output.
     type Output: Send;
+
+    /// Whether somebody waits for it, if the job runs.
+    fn is_awaited(_: &Self::Request) -> bool {
+        true
+    }
 
     /// Where its state is kept.
     fn slot(tasks: &mut Tasks) -> &mut Slot<Self::Request, Self::Output>;
@@ -93,6 +101,7 @@ pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task
         Task::Compile(request) => request_work::<Compile, C>(reconciler, key, uid, request),
         Task::Publish(request) => request_work::<Publish, C>(reconciler, key, uid, request),
         Task::Repair(request) => request_work::<Repair, C>(reconciler, key, uid, request),
+        Task::Renew(request) => request_work::<Renew, C>(reconciler, key, uid, request),
     };
     let item = WorkItem { job: key.clone(), kind };
     let queue = if kind == TaskKind::Fetch { &reconciler.downloads } else { &reconciler.long_work };
@@ -144,6 +153,7 @@ pub(super) async fn work<C: Cluster>(reconciler: &JobReconciler<C>, item: &WorkI
         TaskKind::Compile => assignment.carry_out::<Compile>().await,
         TaskKind::Publish => assignment.carry_out::<Publish>().await,
         TaskKind::Repair => assignment.carry_out::<Repair>().await,
+        TaskKind::Renew => assignment.carry_out::<Renew>().await,
     }
 }
 
@@ -175,7 +185,11 @@ impl<C: Cluster> Assignment<'_, C> {
         let begun = self.reconciler.cluster.now();
         // Somebody waits for what a running job has done.
         let runs = self.job.status.as_ref().is_some_and(|status| status.generation.is_some());
-        let priority = if runs { Priority::Urgent } else { Priority::Normal };
+        let priority = match W::KIND {
+            TaskKind::Compile | TaskKind::Publish if runs => Priority::Awaited,
+            TaskKind::Fetch | TaskKind::Repair | TaskKind::Renew if runs && W::is_awaited(&request) => Priority::Urgent,
+            _ => Priority::Normal,
+        };
         tokio::select! {
             biased;
             () = token.cancelled() => tracing::debug!(job = %self.key, kind = %W::KIND, "a newer request came"),

@@ -11,6 +11,7 @@ use crate::controllers::job::generation::Generation;
 use crate::controllers::job::off_thread::off_thread;
 use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
+use crate::controllers::traces;
 use crate::fusion::RenderedText;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controlled_by;
 use streams_process::telemetry;
 use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
-use tracing::Span;
+use tracing::{Span, field};
 
 /// ConfigMaps that are written at the same time.
 const WRITES: usize = 16;
@@ -43,7 +44,7 @@ impl LongWork for Publish {
     }
 
     fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
-        span(assignment, request)
+        span(assignment, request, traces::continue_trace)
     }
 
     async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
@@ -67,7 +68,8 @@ impl LongWork for Repair {
     }
 
     fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
-        span(assignment, request)
+        // Nobody asked for it: it is no part of the trace of the resize (rule name-11).
+        span(assignment, request, telemetry::link_trace)
     }
 
     async fn perform<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
@@ -75,19 +77,26 @@ impl LongWork for Repair {
     }
 }
 
-/// A span in the trace that the plan was made in, if the plan is in memory.
-fn span<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Span {
-    let span = tracing::info_span!("publish", job = %assignment.key);
+/// A span that is related like this to the trace that the plan was made in, if the plan is in memory.
+pub(super) fn span<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    request: &PublishRequest,
+    relate: fn(&Span, &str),
+) -> Span {
+    let span = tracing::info_span!("publish", job = %assignment.key, trace_id = field::Empty);
     let Assignment { reconciler, key, uid, .. } = assignment;
     let known = reconciler.memory.find(key, uid, |entry| entry.plans.get(&request.plan)).flatten();
     if let Some(generation) = known {
-        telemetry::continue_trace(&span, &generation.trace_parent);
+        relate(&span, &generation.trace_parent);
     }
     span
 }
 
 /// The generation of this plan.
-async fn generation<C: Cluster>(assignment: &Assignment<'_, C>, sha256: &str) -> Result<Arc<Generation>, WorkError> {
+pub(super) async fn generation<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    sha256: &str,
+) -> Result<Arc<Generation>, WorkError> {
     let status = assignment.job.status.as_ref();
     let proposed = status.and_then(|status| status.proposal.as_ref()).map(|proposal| &proposal.plan);
     let mut plans = proposed.into_iter().chain(status.and_then(|status| status.plan.as_ref()));
@@ -97,7 +106,10 @@ async fn generation<C: Cluster>(assignment: &Assignment<'_, C>, sha256: &str) ->
 }
 
 /// Writes the texts of these PEs.
-async fn publish<C: Cluster>(assignment: &Assignment<'_, C>, request: &PublishRequest) -> Result<(), WorkError> {
+pub(super) async fn publish<C: Cluster>(
+    assignment: &Assignment<'_, C>,
+    request: &PublishRequest,
+) -> Result<(), WorkError> {
     let generation = generation(assignment, &request.plan).await?;
     let adl = fetch::pinned(assignment).await?;
     let planned: BTreeMap<u64, &ProcessingElement> = generation.members().map(|(pe, _)| (pe.id, pe)).collect();

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::cmp::Reverse;
 use streams_api::resize::RESIZES_MAX;
-use streams_api::{AdmittedRegion, JobSpec, ParallelRegion, Resize, ResizePhase, ResizeStatus, condition};
+use streams_api::{
+    AdmittedRegion, JobSpec, ParallelRegion, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, condition,
+};
 
 /// Longest message of a request (schema).
 const MESSAGE_MAX: usize = 4096;
@@ -144,18 +146,20 @@ pub(super) fn refused(
 
 /// The width that is wanted of a region now: by the newest request that its spec does not have yet, else by its spec.
 fn desired(of: &Circumstances<'_>, region: &ParallelRegion) -> u32 {
+    let is_it = |unwritten: &UnwrittenWidth| unwritten.index == region.spec.index;
     let wants = |request: &Resize| {
         let number = request.status.as_ref()?.number?;
         let wanted = request.spec.regions.iter().find(|wanted| wanted.name == region.spec.name)?;
         let is_ahead = match of.standing(request) {
             Standing::Open | Standing::Proposed => true,
-            Standing::InForce(..) => {
-                of.unwritten(request, number).iter().any(|(unwritten, _)| unwritten.spec.index == region.spec.index)
-            }
-            Standing::New | Standing::Ended(..) | Standing::Over => false,
+            Standing::InForce(..) => of.unwritten(request, number).iter().any(is_it),
+            Standing::New | Standing::Superseded(..) | Standing::Withdrawn | Standing::Over => false,
         };
         is_ahead.then_some((Reverse(number), wanted.width))
     };
-    let newest = of.requests.iter().filter_map(|request| wants(request)).min();
+    let of_requests = of.requests.iter().filter_map(|request| wants(request));
+    let committed =
+        of.status.unwritten_widths.iter().filter(|unwritten| is_it(unwritten) && of.is_unwritten(unwritten));
+    let newest = of_requests.chain(committed.map(|unwritten| (Reverse(unwritten.number), unwritten.width))).min();
     newest.map_or(region.spec.width, |(_, width)| width)
 }

@@ -16,6 +16,7 @@
 //! | [`search`] | which of them is at fault when the compiler refuses a set; what it said about sets |
 //! | [`admission`] | whether a request is admitted, and as what |
 //! | [`refused_edits`] | widths in specs that the compiler refused, and what they were refused for |
+//! | [`named`] | requests that the status names, and the mirror may not show yet |
 //! | [`observe`] | all of it for one look at a job |
 //!
 //! All of it is pure. Knows: requests, regions, the status of the job. Must not know: plans, clients.
@@ -27,6 +28,7 @@
 //! * nothing is written to a request whose phase is final.
 
 pub(crate) mod admission;
+pub(crate) mod named;
 pub(crate) mod observe;
 pub(crate) mod refused_edits;
 pub(crate) mod search;

@@ -6,12 +6,12 @@ use super::super::widths::{RefusedWidth, Widths};
 use super::admission::{admit_all, ended, refused};
 use super::refused_edits::{self, LISTED_MAX, is_about, key};
 use super::search::{Found, Verdicts, search};
-use super::standing::{Circumstances, Standing, WidthToWrite, name_of};
+use super::standing::{Circumstances, Standing, name_of};
 use super::wishes::{Author, Wish};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus};
+use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth};
 
 /// Most new requests that the compiler begins with before they are admitted.
 const EXPECTED_MAX: usize = 16;
@@ -19,12 +19,16 @@ const EXPECTED_MAX: usize = 16;
 /// What is to be done about requests and edits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Requests {
+    /// They were looked at: what the committed generation is was read.
+    pub(crate) is_known: bool,
     /// There are requests that nobody has admitted.
     pub(crate) has_new: bool,
     /// What requests should say of themselves and do not, by name.
     pub(crate) to_tell: BTreeMap<String, ResizeStatus>,
     /// Widths in force that specs do not have yet, by index of the region.
-    pub(crate) to_write: BTreeMap<u64, WidthToWrite>,
+    pub(crate) to_write: BTreeMap<u64, UnwrittenWidth>,
+    /// Widths that the commit of the proposal leaves to be written, in the same form.
+    pub(crate) proposed: BTreeMap<u64, UnwrittenWidth>,
     /// Who is at fault that a set of widths was refused.
     pub(crate) fault: Option<Fault>,
     /// Operators are to be distributed anew.
@@ -33,7 +37,7 @@ pub(crate) struct Requests {
     pub(crate) keys: BTreeMap<String, RefusedEdit>,
     /// The greatest number that a request has.
     pub(crate) last_number: u64,
-    /// A request that the proposal has was withdrawn.
+    /// A request that the proposal has was withdrawn, or deleted.
     pub(crate) withdraws_proposal: bool,
     /// Somebody waits for a request that does not wait for a cool-down.
     pub(crate) is_waited_for: bool,
@@ -83,7 +87,8 @@ pub(crate) fn look(
     now: Timestamp,
 ) -> Requests {
     let keys = of.regions.iter().map(|region| (region.spec.name.clone(), key(spec, of.status, region)));
-    let mut found = Requests { keys: keys.collect(), ..Requests::default() };
+    let withdraws_proposal = of.misses_request_of_proposal();
+    let mut found = Requests { is_known: true, keys: keys.collect(), withdraws_proposal, ..Requests::default() };
     let applied: BTreeMap<String, u32> =
         of.status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
     let applied: BTreeMap<String, u32> = widths
@@ -138,7 +143,8 @@ pub(crate) fn look(
     }
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
-    found.to_write = of.widths_to_write();
+    found.to_write = of.widths_in_force();
+    found.proposed = of.widths_proposed();
     let mut expected =
         if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
     expected.retain(|wish| in_the_way(&wish.widths).is_none());

@@ -1,9 +1,10 @@
 //! How far requests have come, by the status of the job and the regions as they are. Pure.
 
-use std::collections::BTreeMap;
+use super::super::MANAGER;
+use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{
     AdmittedRegion, Job, JobStatus, ParallelRegion, RegionWidth, Resize, ResizeChanges, ResizePhase, ResizeStatus,
-    WidthOfResize,
+    SupersededBy, UnwrittenWidth, names,
 };
 
 /// What requests are judged by.
@@ -33,8 +34,10 @@ pub(crate) enum Standing {
     Proposed,
     /// This generation has its widths.
     InForce(u64, Option<ResizeChanges>),
-    /// It ends without its widths.
-    Ended(ResizePhase, &'static str, String),
+    /// Somebody wants something else: it ends without its widths, for this reason, told people like this.
+    Superseded(SupersededBy, &'static str, String),
+    /// Somebody withdrew it: it ends without its widths.
+    Withdrawn,
     /// Its phase is final.
     Over,
 }
@@ -74,29 +77,39 @@ impl<'a> Circumstances<'a> {
             return Standing::Proposed;
         }
         if request.is_withdrawn() {
-            let message = "it was withdrawn before it was committed".to_owned();
-            return Standing::Ended(ResizePhase::Cancelled, WITHDRAWN, message);
+            return Standing::Withdrawn;
         }
         if let Some(edited) = status.regions.iter().find(|admitted| self.is_edited_since(admitted)) {
-            let message = match self.region(&edited.name) {
-                Some(region) => {
-                    let width = region.spec.width;
-                    format!("the width of {} was edited after the request was admitted: {width} is wanted", edited.name)
-                }
-                None => format!("region {} was deleted after the request was admitted", edited.name),
-            };
-            return Standing::Ended(ResizePhase::Superseded, EDITED, message);
+            return self.superseded_by_edit(edited);
         }
         let newer = self.newer(request, number);
-        if let Some((newer, _)) = newer.iter().find(|(newer, theirs)| self.has_come_through(newer, *theirs)) {
-            let message = format!("the newer request {} names one of its regions", name_of(newer));
-            return Standing::Ended(ResizePhase::Superseded, NEWER_REQUEST, message);
+        let come_through = newer.iter().filter(|(newer, theirs)| self.has_come_through(newer, *theirs));
+        if let Some((newer, _)) = come_through.max_by_key(|(_, theirs)| *theirs) {
+            return superseded_by_request(request, newer);
         }
         let is_applied = request.spec.regions.iter().all(|wanted| self.applied(&wanted.name) == Some(wanted.width));
         if is_applied && self.is_quiet && newer.is_empty() {
             return Standing::InForce(self.status.generation.unwrap_or_default(), None);
         }
         Standing::Open
+    }
+
+    /// Somebody has edited the region, or deleted it.
+    fn superseded_by_edit(&self, AdmittedRegion { name, uid, .. }: &AdmittedRegion) -> Standing {
+        // The operator makes a region again that was deleted.
+        let region = self.region(name).filter(|region| region.metadata.uid.as_ref() == Some(uid));
+        let (width, manager) = (region.map(|region| region.spec.width), region.and_then(width_manager));
+        let message = match (width, &manager) {
+            (None, _) => format!("region {name} was deleted after the request was admitted"),
+            (Some(width), None) => {
+                format!("the width of {name} was edited after the request was admitted: {width} is wanted")
+            }
+            (Some(width), Some(manager)) => {
+                format!("the width of {name} was edited after the request was admitted: {manager} wants {width}")
+            }
+        };
+        let by = SupersededBy { region: name.clone(), width, request: None, manager };
+        Standing::Superseded(by, EDITED, message)
     }
 
     /// Newer requests for one of its regions that are not over without their widths.
@@ -122,36 +135,50 @@ impl<'a> Circumstances<'a> {
         })
     }
 
-    /// Widths of a request in force that the specs of its regions do not have yet.
-    pub(super) fn unwritten(&self, request: &Resize, number: u64) -> Vec<(&'a ParallelRegion, u32)> {
+    /// Widths of a request that the specs of its regions do not have yet, but for regions that were edited since.
+    pub(super) fn unwritten(&self, request: &Resize, number: u64) -> Vec<UnwrittenWidth> {
         let admitted = request.status.iter().flat_map(|status| &status.regions);
-        let untouched = admitted.filter(|admitted| !self.is_edited_since(admitted));
-        let unwritten = untouched.filter_map(|admitted| {
+        let unwritten = admitted.filter_map(|admitted| {
             let region = self.region(&admitted.name)?;
             let wanted = request.spec.regions.iter().find(|wanted| wanted.name == admitted.name)?;
-            let is_written = WidthOfResize::of(region).is_some_and(|written| written.number >= number);
-            (!is_written && region.spec.width != wanted.width).then_some((region, wanted.width))
+            let AdmittedRegion { uid, edited, .. } = admitted.clone();
+            Some(UnwrittenWidth { index: region.spec.index, uid, edited, number, width: wanted.width })
         });
-        unwritten.collect()
+        unwritten.filter(|unwritten| self.is_unwritten(unwritten)).collect()
     }
 
-    /// Widths in force that are to be written into specs: of each region that of the newest request.
-    pub(crate) fn widths_to_write(&self) -> BTreeMap<u64, WidthToWrite> {
-        let mut to_write: BTreeMap<u64, WidthToWrite> = BTreeMap::new();
-        for request in self.requests.iter().copied() {
-            let Some(number) = request.status.as_ref().and_then(|status| status.number) else { continue };
-            if request.phase() == ResizePhase::Written || !matches!(self.standing(request), Standing::InForce(..)) {
-                continue;
-            }
-            for (region, width) in self.unwritten(request, number) {
-                let write = WidthToWrite { region: region.spec.name.clone(), number, width };
-                let newest = to_write.entry(region.spec.index).or_insert_with(|| write.clone());
-                if newest.number < number {
-                    *newest = write;
-                }
-            }
-        }
-        to_write
+    /// The spec of the region does not have this width yet, and nobody has edited it since.
+    pub(super) fn is_unwritten(&self, unwritten: &UnwrittenWidth) -> bool {
+        self.regions.iter().any(|region| unwritten.is_still_unwritten_in(region))
+    }
+
+    /// Widths in force that are still to be written into specs: of each region that of the newest request, by index.
+    /// Those of a commit are found in the status of the job, so that they outlive the requests.
+    pub(crate) fn widths_in_force(&self) -> BTreeMap<u64, UnwrittenWidth> {
+        let recorded = self.status.unwritten_widths.iter().filter(|unwritten| self.is_unwritten(unwritten));
+        let in_force = self.requests.iter().filter(|request| request.phase() != ResizePhase::Written);
+        let in_force = in_force.filter(|request| matches!(self.standing(request), Standing::InForce(..)));
+        let told = in_force.flat_map(|request| self.of_request(request));
+        newest(recorded.cloned().chain(told))
+    }
+
+    /// Widths that the commit of the proposal leaves to be written, in the same form.
+    pub(super) fn widths_proposed(&self) -> BTreeMap<u64, UnwrittenWidth> {
+        let proposed = self.requests.iter().filter(|request| self.standing(request) == Standing::Proposed);
+        newest(proposed.flat_map(|request| self.of_request(request)))
+    }
+
+    fn of_request(&self, request: &Resize) -> Vec<UnwrittenWidth> {
+        let number = request.status.as_ref().and_then(|status| status.number);
+        number.map_or_else(Vec::new, |number| self.unwritten(request, number))
+    }
+
+    /// Somebody has deleted a request that the proposal carries out.
+    pub(super) fn misses_request_of_proposal(&self) -> bool {
+        let numbers: BTreeSet<u64> =
+            self.requests.iter().filter_map(|request| request.status.as_ref()?.number).collect();
+        let proposal = self.status.proposal.as_ref();
+        proposal.is_some_and(|proposal| proposal.resizes.iter().any(|number| !numbers.contains(number)))
     }
 
     /// What the request should say of itself.
@@ -180,26 +207,49 @@ impl<'a> Circumstances<'a> {
                 };
                 ResizeStatus { generation: Some(generation), changes, ..says(phase) }
             }
-            Standing::Ended(phase, reason, message) => ResizeStatus {
-                generation: None,
-                changes: None,
-                reason: Some(reason.to_owned()),
-                message: Some(message),
-                ..says(phase)
+            Standing::Superseded(by, reason, message) => ResizeStatus {
+                superseded_by: Some(by),
+                ..without_widths(says(ResizePhase::Superseded), reason, message)
             },
+            Standing::Withdrawn => {
+                let message = "it was withdrawn before it was committed".to_owned();
+                without_widths(says(ResizePhase::Cancelled), WITHDRAWN, message)
+            }
         }
     }
 }
 
-/// A width in force that the spec of a region does not have yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WidthToWrite {
-    /// Name of the region.
-    pub(crate) region: String,
-    /// Number of the request.
-    pub(crate) number: u64,
-    /// The width.
-    pub(crate) width: u32,
+/// Of each region that of the newest request.
+fn newest(unwritten: impl Iterator<Item = UnwrittenWidth>) -> BTreeMap<u64, UnwrittenWidth> {
+    let mut newest: BTreeMap<u64, UnwrittenWidth> = BTreeMap::new();
+    for unwritten in unwritten {
+        let known = newest.entry(unwritten.index).or_insert_with(|| unwritten.clone());
+        if known.number < unwritten.number {
+            *known = unwritten;
+        }
+    }
+    newest
+}
+
+/// A newer request, for one of the regions of this one, is in force.
+fn superseded_by_request(request: &Resize, newer: &Resize) -> Standing {
+    let names = |name: &str| request.spec.regions.iter().any(|wanted| wanted.name == name);
+    let wanted = newer.spec.regions.iter().find(|wanted| names(&wanted.name)).cloned().unwrap_or_default();
+    let by =
+        SupersededBy { region: wanted.name, width: Some(wanted.width), request: Some(name_of(newer)), manager: None };
+    let message = format!("the newer request {} names one of its regions", name_of(newer));
+    Standing::Superseded(by, NEWER_REQUEST, message)
+}
+
+/// Who manages the width of a region: whoever edited it last, unless the operator has written it since.
+fn width_manager(region: &ParallelRegion) -> Option<String> {
+    let entries = region.metadata.managed_fields.iter().flatten();
+    let last = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    last.manager.clone().filter(|manager| ![names::ELASTICITY_MANAGER, MANAGER.0].contains(&manager.as_str()))
+}
+
+fn without_widths(status: ResizeStatus, reason: &str, message: String) -> ResizeStatus {
+    ResizeStatus { generation: None, changes: None, reason: Some(reason.to_owned()), message: Some(message), ..status }
 }
 
 /// The name of a request.

@@ -40,6 +40,10 @@ enum Disturbance {
     DeleteText(prop::sample::Index),
     Seconds(u64),
     Compiler(bool),
+    /// From now on plans say that nobody asks for numbers of channels, or that somebody does.
+    Ignores(bool),
+    /// Calls wait for others, or do not any more.
+    Crowd(bool),
     Down(bool),
 }
 
@@ -67,6 +71,7 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => (0_u64..10).prop_map(|id| Disturbance::Delete(UserDeletion::Service(id))),
         1 => (0_u64..2).prop_map(|index| Disturbance::Delete(UserDeletion::Region(index))),
         1 => Just(Disturbance::Delete(UserDeletion::JobConfigMap)),
+        1 => (0_u8..6).prop_map(|name| Disturbance::Delete(UserDeletion::Request(format!("request-{name}")))),
         1 => Just(Disturbance::Delete(UserDeletion::HostPool(0))),
         1 => Just(Disturbance::Delete(UserDeletion::Interface(Child::ConsistentRegion(0)))),
         1 => (4_u64..10).prop_map(|pe| {
@@ -75,6 +80,8 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => any::<prop::sample::Index>().prop_map(Disturbance::DeleteText),
         1 => (0_u64..200).prop_map(Disturbance::Seconds),
         1 => any::<bool>().prop_map(Disturbance::Compiler),
+        1 => any::<bool>().prop_map(Disturbance::Ignores),
+        1 => any::<bool>().prop_map(Disturbance::Crowd),
         1 => any::<bool>().prop_map(Disturbance::Down),
     ]
 }
@@ -132,6 +139,8 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
         Disturbance::Compiler(newer) => {
             simulation.services.change(|services| (if *newer { "2" } else { "1" }).clone_into(&mut services.compiler));
         }
+        Disturbance::Ignores(ignores) => simulation.services.change(|services| services.ignores = *ignores),
+        Disturbance::Crowd(is_crowded) => simulation.leader.connection.crowd(*is_crowded),
         Disturbance::Down(is_down) => simulation.services.change(|services| services.is_down = *is_down),
     }
 }

@@ -1,8 +1,9 @@
-//! A write of a deposed leader arrives after the next leader has finished.
+//! A write of a deposed leader arrives after the next leader has finished; a leader that sees requests later than jobs.
 
 use super::simulation::{JobSimulation, Snapshot, wait_for};
 use futures::FutureExt;
 use std::sync::{Arc, Mutex};
+use streams_api::ResizePhase;
 use streams_kubernetes_fake::Fault;
 
 /// Rounds that a leader gets until its write must have come.
@@ -79,4 +80,62 @@ fn a_write_of_a_deposed_leader_arrives_late() {
         assert!(writes > 10, "{name}");
         println!("{name}: {writes} writes of a deposed leader that arrive late, one end");
     }
+}
+
+/// A leader goes on with a request until `is_reached`, and dies. The next one sees all of that but the request, which
+/// it sees as it was before anybody had looked at it.
+fn with_late_requests(is_reached: impl Fn(&JobSimulation) -> bool) -> JobSimulation {
+    let mut simulation = JobSimulation::running();
+    simulation.request("asked", &[("R", 4)]);
+    let mut first = simulation.new_leader();
+    while !is_reached(&simulation) {
+        first.catch_up();
+        let _ = wait_for(first.round());
+        for kind in first.running() {
+            wait_for(first.work(kind));
+        }
+    }
+    simulation
+}
+
+/// The next leader goes on until `is_reached`.
+fn go_on(simulation: &mut JobSimulation, is_reached: impl Fn(&JobSimulation) -> bool) {
+    for _ in 0..40 {
+        if is_reached(simulation) {
+            return;
+        }
+        simulation.leader.catch_up_but_with_requests();
+        let _ = wait_for(simulation.leader.round());
+        for kind in simulation.leader.running() {
+            wait_for(simulation.leader.work(kind));
+        }
+    }
+    panic!("{:?}", simulation.status());
+}
+
+fn came_to_generation_one(simulation: &mut JobSimulation) {
+    simulation.settle();
+    simulation.check_at_rest();
+    let outcome = simulation.outcome("asked");
+    assert_eq!((outcome.phase, outcome.generation), (Some(ResizePhase::RolledOut), Some(1)), "{outcome:?}");
+}
+
+#[test]
+fn a_leader_that_does_not_see_the_request_of_a_proposal_yet_does_not_abandon_it() {
+    let mut simulation = with_late_requests(|simulation| simulation.status().proposes(1));
+    go_on(&mut simulation, |simulation| {
+        let status = simulation.status();
+        assert!(status.proposal.is_some() || status.generation == Some(1), "it was abandoned");
+        status.generation == Some(1)
+    });
+    came_to_generation_one(&mut simulation);
+}
+
+#[test]
+fn a_leader_that_does_not_see_a_committed_request_yet_does_not_forget_it() {
+    let mut simulation = with_late_requests(|simulation| simulation.status().commit_of(1).is_some());
+    // The next step is for an edit of the same region.
+    simulation.resize(0, 3);
+    go_on(&mut simulation, |simulation| simulation.status().proposal.is_some());
+    came_to_generation_one(&mut simulation);
 }

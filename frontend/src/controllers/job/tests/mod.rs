@@ -13,6 +13,7 @@
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`waves`] — the order of a roll-out;
+//! * [`removals`] — what goes while newer generations are committed;
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
@@ -21,7 +22,9 @@ mod dry_runs;
 mod interleavings;
 mod leaders;
 mod memories;
+mod newest_texts;
 mod orphans;
+mod removals;
 mod requests;
 mod scenarios;
 mod simulation;

@@ -1,10 +1,10 @@
 //! Requests to resize: each has its own outcome, whatever becomes of others (rules elasticity-15 to elasticity-17).
 
-use super::simulation::JobSimulation;
+use super::simulation::{JobSimulation, UserDeletion};
 use crate::controllers::job::tasks::TaskKind;
 use kube::core::Status;
 use std::collections::BTreeMap;
-use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, WidthOfResize, condition};
+use streams_api::{InitialWidth, Resize, ResizePhase, ResizePolicy, SupersededBy, WidthOfResize, condition};
 use streams_kubernetes_fake::Verb;
 
 fn applied(simulation: &JobSimulation) -> BTreeMap<String, u32> {
@@ -259,7 +259,11 @@ fn of_two_requests_the_newer_one_counts_and_what_it_is_about_is_told() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(end(&simulation, "older"), is(ResizePhase::Superseded, "NewerRequest"));
-    assert!(simulation.outcome("older").message.unwrap().contains("newer"));
+    let outcome = simulation.outcome("older");
+    let (region, request) = ("S".to_owned(), Some("newer".to_owned()));
+    let by = SupersededBy { region, width: Some(5), request, manager: None };
+    assert_eq!(outcome.superseded_by, Some(by));
+    assert!(outcome.message.unwrap().contains("newer"));
     assert_eq!((end(&simulation, "newer"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(2, 5)));
 }
 
@@ -273,7 +277,35 @@ fn an_edit_after_the_admission_wins() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(end(&simulation, "both"), is(ResizePhase::Superseded, "RegionEdited"));
+    let by = simulation.outcome("both").superseded_by.unwrap();
+    assert_eq!((by.region.as_str(), by.width, by.request), ("S", Some(3), None));
     assert_eq!((applied(&simulation), specs(&simulation)), (widths(2, 3), [2, 3]));
+}
+
+/// The controller makes it again before it can tell the request.
+#[test]
+fn a_region_that_was_deleted_was_edited_by_nobody_though_there_is_another_one_of_its_name() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("both", &[("R", 4), ("S", 4)]);
+    simulation.reconcile();
+    assert!(simulation.outcome("both").number.is_some());
+    let before = simulation.region(1).unwrap().metadata.uid;
+    simulation.server.refuse(|call| {
+        let tells = call.verb == Verb::ReplaceStatus && call.kind == "Resize";
+        tells.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+    });
+    simulation.delete(&UserDeletion::Region(1));
+    for _ in 0..20 {
+        simulation.reconcile();
+        simulation.collect();
+        simulation.wait(1);
+    }
+    assert!(simulation.region(1).is_some_and(|region| region.metadata.uid != before));
+    simulation.steps_again();
+    simulation.settle();
+    simulation.check_at_rest();
+    let by = simulation.outcome("both").superseded_by.unwrap();
+    assert_eq!(by, SupersededBy { region: "S".to_owned(), width: None, request: None, manager: None });
 }
 
 #[test]
@@ -316,6 +348,97 @@ fn a_request_is_withdrawn_before_the_commit_and_not_later() {
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!((end(&simulation, "committed"), applied(&simulation)), (is(ResizePhase::RolledOut, ""), widths(4, 2)));
+}
+
+#[test]
+fn a_request_that_is_deleted_is_withdrawn_before_the_commit_and_in_force_after_it() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("proposed", &[("R", 4)]);
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    simulation.delete(&UserDeletion::Request("proposed".to_owned()));
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((simulation.status().generation, specs(&simulation)), (Some(0), [2, 2]));
+    // It is deleted before its widths are written into specs, and the frontend ends, or goes on.
+    for (generation, ends) in [(1, false), (2, true)] {
+        let (name, wanted) = (format!("committed-{generation}"), 3 + generation as u32);
+        simulation.server.refuse(|call| {
+            let is_width = call.verb == Verb::Merge && call.kind == "ParallelRegion";
+            is_width.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+        simulation.request(&name, &[("R", wanted), ("S", wanted)]);
+        simulation.until(|simulation| simulation.status().generation == Some(generation));
+        assert_eq!(simulation.status().unwritten_widths.len(), 2);
+        simulation.delete(&UserDeletion::Request(name));
+        simulation.steps_again();
+        if ends {
+            simulation.crash();
+        }
+        // What is expected of the width is what is in force.
+        let next = format!("next-{generation}");
+        simulation.request_if(&next, &[("S", wanted)], |spec| spec.regions[0].expected_width = Some(wanted));
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(end(&simulation, &next), is(ResizePhase::RolledOut, ""));
+        assert_eq!((applied(&simulation), specs(&simulation)), (widths(wanted, wanted), [wanted, wanted]));
+        assert_eq!(simulation.status().generation, Some(generation));
+    }
+}
+
+#[test]
+fn a_width_in_force_is_not_written_over_an_edit_though_its_request_is_gone() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("committed", &[("R", 4), ("S", 4)]);
+    simulation.until(|simulation| simulation.status().generation == Some(1));
+    simulation.delete(&UserDeletion::Request("committed".to_owned()));
+    simulation.resize(1, 3);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!((applied(&simulation), specs(&simulation)), (widths(4, 3), [4, 3]));
+}
+
+#[test]
+fn in_a_crowd_a_roll_out_waits_for_a_commit_and_not_for_ever() {
+    // a crowd, what becomes of an admission, seconds since the roll-out was put off first -> PEs of the generation
+    // before are written in the look then
+    let table = [
+        (false, 409, 0, true),
+        (true, 409, 0, false),
+        (true, 409, 1, false),
+        (true, 409, 2, true),
+        // It failed; when that is tried again is not known.
+        (true, 500, 0, true),
+    ];
+    for (is_crowded, code, seconds, expected) in table {
+        let mut simulation = JobSimulation::running();
+        // No PE is added that others would wait for.
+        simulation.request("first", &[("R", 1)]);
+        simulation.server.refuse(|call| {
+            let is_pe = call.verb == Verb::Apply && call.kind == "ProcessingElement" && call.key.name.ends_with("-0");
+            is_pe.then(|| *Status::failure("not now", "InternalError").with_code(500).boxed())
+        });
+        simulation.until(|simulation| simulation.outcome("first").phase == Some(ResizePhase::Written));
+        // Who leads now does not know of the failures.
+        simulation.steps_again();
+        simulation.crash();
+        let generation = |simulation: &JobSimulation| simulation.pe(0).unwrap().spec.generation;
+        let before = generation(&simulation);
+        simulation.leader.connection.crowd(is_crowded);
+        simulation.server.refuse(move |call| {
+            let is_admission = call.verb == Verb::ReplaceStatus && call.kind == "Resize";
+            let reason = if code == 409 { "Conflict" } else { "InternalError" };
+            is_admission.then(|| *Status::failure("not now", reason).with_code(code).boxed())
+        });
+        simulation.request("second", &[("R", 5)]);
+        simulation.reconcile();
+        assert_eq!(generation(&simulation) > before, !is_crowded, "{is_crowded} {code}: the first look");
+        simulation.wait(seconds);
+        simulation.reconcile();
+        assert_eq!(generation(&simulation) > before, expected, "{is_crowded} {code} {seconds}");
+        simulation.steps_again();
+        simulation.settle();
+        simulation.check_at_rest();
+    }
 }
 
 #[test]

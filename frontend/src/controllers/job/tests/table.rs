@@ -6,7 +6,7 @@ use crate::controllers::job::decide::{
     Child, JobAction, JobDecision, Owned, Propagation, Step, WhichGeneration, decide,
 };
 use crate::controllers::job::observed::JobObservation;
-use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, Slot, Task};
+use crate::controllers::job::tasks::{Failure, PublishRequest, Remedy, RenewRequest, Slot, Task};
 use std::time::Duration;
 use streams_api::condition;
 use streams_kubernetes::queue::Outcome;
@@ -20,6 +20,7 @@ fn summary(action: &JobAction) -> String {
             Task::Compile(request) => format!("start compile {}", request.generation),
             Task::Publish(PublishRequest { pe_ids, .. }) => format!("start publish {pe_ids:?}"),
             Task::Repair(PublishRequest { pe_ids, .. }) => format!("start repair {pe_ids:?}"),
+            Task::Renew(RenewRequest { texts, .. }) => format!("start renew {:?}", texts.pe_ids),
         },
         JobAction::StoreAgain(stored) => format!("store {stored:?} again"),
         JobAction::Apply(child, which) => {
@@ -29,7 +30,7 @@ fn summary(action: &JobAction) -> String {
         JobAction::RestoreMetadata(name) => format!("restore {name}"),
         JobAction::Admit => "admit".to_owned(),
         JobAction::Tell(name, status) => format!("tell {name} {:?}", status.phase.unwrap_or_default()),
-        JobAction::WriteWidth(region, write) => format!("write {} into region {region}", write.width),
+        JobAction::WriteWidth(write) => format!("write {} into region {}", write.width, write.index),
         JobAction::TakeOver { region, width } => format!("region {region} takes over {width}"),
         JobAction::Delete(child, Propagation::Background) => format!("delete {}", name(child)),
         JobAction::Delete(child, Propagation::Foreground) => format!("clear {}", name(child)),

@@ -17,19 +17,6 @@ fn limit(simulation: &JobSimulation, max_unavailable: MaxUnavailable) {
     });
 }
 
-/// Goes on, with no pod starting, until this generation is committed.
-fn until_committed(simulation: &mut JobSimulation, generation: u64) {
-    for _ in 0..100 {
-        if simulation.status().generation == Some(generation) {
-            return;
-        }
-        simulation.round();
-        simulation.work();
-        simulation.collect();
-    }
-    panic!("generation {generation} is never committed");
-}
-
 /// PEs that the next decision brings to the committed generation.
 fn next(simulation: &mut JobSimulation) -> Vec<u64> {
     simulation.leader.catch_up();
@@ -73,7 +60,7 @@ fn restarted_pes_wait_for_new_ones_and_are_not_more_than_permitted() {
     for (max_unavailable, first) in table {
         let mut simulation = running(max_unavailable);
         simulation.resize(0, 4);
-        until_committed(&mut simulation, 1);
+        simulation.until_committed(1);
         assert_eq!(next(&mut simulation), Vec::<u64>::new(), "the new PEs 8 and 9 do not run yet");
         // Texts are written some time after the last write (rule job-35).
         simulation.wait(6);
@@ -93,7 +80,7 @@ fn restarted_pes_wait_for_new_ones_and_are_not_more_than_permitted() {
 fn the_next_wave_waits_until_the_one_before_runs_whoever_leads() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     assert_eq!(next(&mut simulation), [0]);
     simulation.round();
     // Its object is written, its pod runs the old text, then it is going, then the new one is on its way: each seen by
@@ -125,7 +112,7 @@ fn pes_that_are_down_go_first_and_do_not_count() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.break_down(1, PePhase::BackOff);
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     assert_eq!(next(&mut simulation), [1]);
     simulation.round();
     // It is still down, for its own reasons.
@@ -138,7 +125,7 @@ fn pes_that_are_down_go_first_and_do_not_count() {
 fn what_never_runs_with_its_new_text_stops_the_roll_out_and_a_newer_one_goes_on() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.round();
     simulation.take_down(0);
     simulation.break_down(0, PePhase::BackOff);
@@ -156,19 +143,19 @@ fn what_never_runs_with_its_new_text_stops_the_roll_out_and_a_newer_one_goes_on(
     // Back: PE 1 runs what is wanted of it.
     simulation.forget_starts();
     simulation.resize(0, 2);
-    until_committed(&mut simulation, 2);
+    simulation.until_committed(2);
     assert_eq!(next(&mut simulation), [0, 1], "one is down, the other runs what it should");
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [0, 5]);
     // On: the PE that is down does not count any more.
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 3);
+    simulation.until_committed(3);
     simulation.round();
     simulation.take_down(0);
     simulation.break_down(0, PePhase::BackOff);
     simulation.resize(1, 1);
-    until_committed(&mut simulation, 4);
+    simulation.until_committed(4);
     assert_eq!(next(&mut simulation), [0]);
     simulation.round();
     assert_eq!(next(&mut simulation), [1]);
@@ -180,11 +167,11 @@ fn what_never_runs_with_its_new_text_stops_the_roll_out_and_a_newer_one_goes_on(
 fn a_newer_roll_out_counts_what_the_one_before_took_down_as_long_as_it_is_starting() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.round();
     simulation.take_down(0);
     simulation.resize(0, 3);
-    until_committed(&mut simulation, 2);
+    simulation.until_committed(2);
     for id in [8, 9] {
         if simulation.pe(id).is_some() {
             simulation.run_pod(id);
@@ -204,11 +191,11 @@ fn a_newer_roll_out_counts_what_the_one_before_took_down_as_long_as_it_is_starti
 fn a_pe_that_was_taken_down_and_runs_an_older_text_does_not_wait_for_itself() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     assert_eq!(next(&mut simulation), [0]);
     simulation.round();
     simulation.resize(1, 1);
-    until_committed(&mut simulation, 2);
+    simulation.until_committed(2);
     simulation.run_pod(0);
     assert_eq!(next(&mut simulation), [0]);
     simulation.round();
@@ -223,13 +210,13 @@ fn a_pe_that_was_taken_down_and_runs_an_older_text_does_not_wait_for_itself() {
 fn a_pe_that_is_about_to_be_replaced_for_an_older_text_counts_and_gets_the_newest_one() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.round();
     simulation.run_pod(0);
     assert_eq!(next(&mut simulation), [1]);
     simulation.round();
     simulation.resize(1, 1);
-    until_committed(&mut simulation, 2);
+    simulation.until_committed(2);
     assert_eq!(next(&mut simulation), [1], "PE 0 waits, although its number is smaller");
     simulation.round();
     simulation.forget_starts();
@@ -243,7 +230,7 @@ fn past_the_time_out_restarts_and_removals_do_not_wait_for_new_pes() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.services.change(|services| services.refused_pods = [8, 9].into());
     simulation.resize(0, 4);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.run_pods();
     reconcile(&mut simulation);
     assert_eq!(next(&mut simulation), Vec::<u64>::new());
@@ -269,7 +256,7 @@ fn past_the_time_out_restarts_and_removals_do_not_wait_for_new_pes() {
 fn as_long_as_waves_go_on_what_is_removed_stays_whatever_time_it_takes() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.round();
     simulation.wait(290);
     simulation.run_pod(0);
@@ -287,7 +274,7 @@ fn what_interrupts_nothing_waits_for_nobody() {
     simulation.settle();
     simulation.complete(1);
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     assert_eq!(next(&mut simulation), [1, 2, 3, 4, 6, 7], "the completed sink at once, the source after it");
     simulation.round();
     assert_eq!(next(&mut simulation), [0]);
@@ -299,7 +286,7 @@ fn a_suspended_job_is_rolled_out_at_once() {
     simulation.change_spec(|spec| spec.suspend = true);
     simulation.settle();
     simulation.resize(0, 4);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     assert_eq!(next(&mut simulation), [0, 1]);
 }
 
@@ -309,7 +296,7 @@ fn a_suspended_job_is_rolled_out_at_once() {
 fn a_write_that_is_not_shown_yet_is_not_taken_for_the_end_of_the_roll_out() {
     let mut simulation = running(MaxUnavailable::Count(1));
     simulation.resize(0, 1);
-    until_committed(&mut simulation, 1);
+    simulation.until_committed(1);
     simulation.round();
     // The mirror does not hear of the write.
     let (_, report) = simulation.leader.decided();

@@ -220,7 +220,7 @@ impl DecisionBuilder<'_> {
         due && self.is_restart_permitted()
     }
 
-    fn is_restart_permitted(&self) -> bool {
+    pub(super) fn is_restart_permitted(&self) -> bool {
         recorded(&self.status).is_some_and(|last| is_restart_permitted(self.observed.wanted.policies, last))
     }
 }

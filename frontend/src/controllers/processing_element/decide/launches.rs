@@ -1,7 +1,7 @@
 //! Decides whether another pod is needed, and why (rule pe-3).
 
-use super::super::facts::{current, is_restart_permitted, obstacle, recorded, was_created};
-use super::super::observed::{ObservedPod, OwnerJob, Stage};
+use super::super::facts::{current, is_restart_permitted, is_stopped, obstacle, recorded, was_created};
+use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage};
 use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use streams_api::{Termination, TerminationOutcome};
@@ -57,6 +57,24 @@ impl LaunchReason {
             Self::Ended => "the pod ended",
         }
     }
+}
+
+/// Whether the PE needs another pod, as far as is known: none goes on, or a restart is requested. Its policies permit
+/// one, and nobody has stopped the PE or suspended the job.
+pub(crate) fn needs_another_pod(observed: &PeObservation) -> bool {
+    let (builder, status) = (DecisionBuilder::of(observed), &observed.status);
+    if is_stopped(observed) || status.stopped || observed.job.is_suspended() {
+        return false;
+    }
+    if builder.is_restart_requested() {
+        return true;
+    }
+    if !was_created(status) {
+        // One that is there is about to be recorded.
+        return observed.pods.iter().all(|pod| pod.launch_count < status.launch_count.max(FIRST));
+    }
+    // A pod that is not seen goes on, until it is recorded how it ended.
+    recorded(status).is_some() && (builder.reason_to_launch().is_some() || builder.is_restart_permitted())
 }
 
 impl DecisionBuilder<'_> {

@@ -51,7 +51,7 @@ use streams_api::{DeletedBy, PePhase, ProcessingElementStatus, condition};
 use streams_kubernetes::events::Notice;
 
 pub(crate) use self::deletions::Deletion;
-pub(crate) use self::launches::{FIRST, LaunchReason};
+pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
 
 /// How long a PE waits for the commit of its generation before it says so; and in a crowd, for its first pod to run
 /// before it says that there is one (rule pe-20).
@@ -227,6 +227,9 @@ impl<'a> DecisionBuilder<'a> {
             .or_else(|| self.create())
             .unwrap_or_else(|| {
                 self.wake_when_ready();
+                if let Some(by) = self.observed.renewed_by.filter(|by| self.observed.now < *by) {
+                    self.wake(by);
+                }
                 PeAction::Describe
             })
     }

@@ -42,6 +42,10 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
         1 => any::<bool>().prop_map(ClusterEvent::Refuse),
         1 => Just(ClusterEvent::MakeAgain),
         1 => Just(ClusterEvent::Collect),
+        2 => prop::option::of(0..3_u64).prop_map(ClusterEvent::Older),
+        1 => any::<bool>().prop_map(ClusterEvent::Renew),
+        1 => Just(ClusterEvent::TakeBack),
+        1 => Just(ClusterEvent::Pretend),
     ]
 }
 

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use streams_api::{
-    ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion, PePhase,
-    ProcessingElement, RequestedWidths, Resize, ResizePhase, StoredPlan, TransportSecurity, TransportStatus, condition,
-    names,
+    AdmittedRegion, ConsistentRegion, DesiredWidth, Export, HostPool, Import, Job, JobPhase, JobStatus, ParallelRegion,
+    PePhase, ProcessingElement, RequestedWidths, Resize, ResizePhase, StoredPlan, TransportSecurity, TransportStatus,
+    condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Object;
@@ -78,6 +78,7 @@ impl JobSimulation {
         let applied: BTreeMap<String, u32> =
             status.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(applied, generation.widths());
+        self.check_committed_requests(&applied);
         self.check_processing_elements(&generation);
         self.check_shares(&generation);
         let mut services: BTreeSet<String> =
@@ -176,6 +177,28 @@ impl JobSimulation {
     fn port_labels(&self) -> String {
         let map: Option<ConfigMap> = self.server.get(&Key::new(NAMESPACE, &names::job_config_map(JOB)));
         map.and_then(|map| map.data?.remove(port_labels::FILE)).unwrap_or_default()
+    }
+
+    /// What was committed for a request stays, even if the request was deleted, unless somebody has edited the region
+    /// since, or a newer request was committed.
+    fn check_committed_requests(&self, applied: &BTreeMap<String, u32>) {
+        self.note_wanted();
+        let journal = self.journal.lock().unwrap();
+        let committed = journal.admitted.iter().filter(|(number, _)| journal.committed.contains(number));
+        // Newer ones later.
+        let mut last: BTreeMap<&str, (u32, &AdmittedRegion)> = BTreeMap::new();
+        for (_, request) in committed {
+            let admitted = request.status.iter().flat_map(|status| &status.regions);
+            for (wanted, admitted) in request.spec.regions.iter().zip(admitted) {
+                last.insert(&wanted.name, (wanted.width, admitted));
+            }
+        }
+        for region in self.server.list::<ParallelRegion>() {
+            let Some((width, admitted)) = last.get(region.spec.name.as_str()) else { continue };
+            if region.metadata.uid.as_ref() == Some(&admitted.uid) && region.edited() <= admitted.edited {
+                assert_eq!((applied.get(&region.spec.name), region.spec.width), (Some(width), *width), "{last:?}");
+            }
+        }
     }
 
     /// The widths that are wanted now.
@@ -296,6 +319,13 @@ fn note_wanted(server: &Server, journal: &mut Journal) {
     if let Some(wanted) = wanted(server) {
         journal.wanted.insert(wanted);
     }
+    for request in server.list::<Resize>() {
+        if let Some(number) = request.status.as_ref().and_then(|status| status.number) {
+            journal.admitted.insert(number, request);
+        }
+    }
+    let committed = server.get::<Job>(&key()).and_then(|job| job.status).map(|status| status.committed_resizes);
+    journal.committed.extend(committed.into_iter().flatten().flat_map(|committed| committed.resizes));
 }
 
 impl Journal {
@@ -419,16 +449,14 @@ impl Now<'_> {
             after.applied_widths.iter().map(|applied| (applied.region.clone(), applied.width)).collect();
         assert_eq!(widths, proposed.widths());
         let is_first = self.committed.is_none();
-        let requests = self.server.list::<Resize>();
-        if requests.is_empty() {
+        if journal.admitted.is_empty() {
             assert!(is_first || journal.wanted.contains(&widths), "{widths:?} were never wanted: {:?}", journal.wanted);
             return;
         }
         // Whom the commit carries out has all of the widths that they want.
         let carried_out = self.status.proposal.as_ref().map(|proposal| proposal.resizes.clone()).unwrap_or_default();
-        for request in requests {
-            let number = request.status.as_ref().and_then(|status| status.number);
-            if number.is_some_and(|number| carried_out.contains(&number)) {
+        for (number, request) in &journal.admitted {
+            if carried_out.contains(number) {
                 let has = |wanted: &DesiredWidth| widths.get(&wanted.name) == Some(&wanted.width);
                 assert!(request.spec.regions.iter().all(has), "{:?} of {}", widths, request.name_any());
             }
@@ -542,8 +570,9 @@ impl Now<'_> {
         let down: Vec<u64> = pes.iter().filter(is_other).filter(is_down).map(|pe| pe.spec.id).collect();
         let limit = self.job.spec.max_unavailable().of(committed.members().count());
         assert!(down.len() < limit, "PE {} is to be restarted while {down:?} are down", next.spec.id);
-        let started = self.status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref()).map(|time| time.0);
-        let is_late = started.is_none_or(|at| self.server.now().duration_since(at).as_secs() >= 300);
+        let rollout = self.status.rollout.as_ref();
+        let since = rollout.and_then(|rollout| rollout.unfinished_since.as_ref().or(rollout.started_at.as_ref()));
+        let is_late = since.map(|since| since.0).is_none_or(|at| self.server.now().duration_since(at).as_secs() >= 300);
         let never_ran = |id: u64| {
             let pe = pes.iter().find(|pe| pe.spec.id == id);
             pe.is_some_and(|pe| pe.status.as_ref().is_none_or(|status| status.running_since.is_none()))

@@ -5,6 +5,7 @@ use super::services::ServiceState;
 use crate::controllers::job::generation::Generation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use streams_api::Resize;
 use streams_kubernetes_fake::Server;
 
 /// A state of the cluster, to go on from.
@@ -22,6 +23,10 @@ pub(in super::super) struct Snapshot {
 pub(super) struct Journal {
     /// All sets of widths that were wanted at some time, as a whole.
     pub(super) wanted: BTreeSet<BTreeMap<String, u32>>,
+    /// Requests that were admitted, by number; they may have been deleted since.
+    pub(super) admitted: BTreeMap<u64, Resize>,
+    /// Numbers of requests that a generation has committed.
+    pub(super) committed: BTreeSet<u64>,
     /// Generations by the digest of their plan.
     pub(super) generations: BTreeMap<String, Arc<Generation>>,
     /// What was written.

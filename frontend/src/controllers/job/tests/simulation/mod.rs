@@ -14,7 +14,7 @@ mod services;
 mod users;
 
 use self::journal::Journal;
-use self::services::{ServiceState, Services};
+use self::services::Services;
 use kube::core::{ObjectMeta, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use streams_kubernetes_fake::{Fault, Server, Verb};
 
 pub(super) use self::journal::Snapshot;
 pub(super) use self::process::{FrontendProcess, wait_for};
-pub(super) use self::services::NOT_RESTARTABLE;
+pub(super) use self::services::{NOT_RESTARTABLE, SAME_TO_OBSERVERS, ServiceState};
 pub(super) use self::users::UserDeletion;
 
 /// Regions of the application, by index.
@@ -74,11 +74,13 @@ impl JobSimulation {
             refuses: false,
             widest: u32::MAX,
             is_down: false,
+            ignores: false,
             renders: true,
             has_no_bundle: false,
             bundle: 0,
             keeps_bundles: false,
             seconds: 0,
+            refused_texts: BTreeSet::new(),
             refused_pods: BTreeSet::new(),
         };
         Self::of(server, state, Journal::default())
@@ -190,7 +192,9 @@ impl JobSimulation {
                 // The Secret of a job is looked at again and again.
                 Some(Outcome::Again(_)) if waits > IDLE_WAITS => return,
                 // What is waited for comes with time alone.
-                Some(Outcome::Again(delay)) => self.server.advance(delay.max(Duration::from_millis(1))),
+                Some(Outcome::Again(delay) | Outcome::Later(delay)) => {
+                    self.server.advance(delay.max(Duration::from_millis(1)))
+                }
                 None | Some(Outcome::Conflict) => self.wait(1),
                 Some(Outcome::Done) => return,
             }
@@ -208,6 +212,19 @@ impl JobSimulation {
             self.work();
         }
         panic!("it is not reached; the last writes: {:#?}", self.last_writes());
+    }
+
+    /// Goes on, with no pod starting, until this generation is committed.
+    pub(super) fn until_committed(&mut self, generation: u64) {
+        for _ in 0..100 {
+            if self.status().generation == Some(generation) {
+                return;
+            }
+            self.round();
+            self.work();
+            self.collect();
+        }
+        panic!("generation {generation} is never committed");
     }
 
     /// Once an object of this kind was written, the status of the job cannot be: no step is taken any more. Until

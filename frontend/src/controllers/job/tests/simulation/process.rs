@@ -44,11 +44,20 @@ impl FrontendProcess {
 
     /// The mirrors hear of so many changes of each kind.
     pub(in super::super) fn deliver(&mut self, changes: [usize; 6]) {
+        self.feeds.resizes.deliver(changes[2]);
+        self.deliver_but_requests(changes);
+    }
+
+    /// The mirrors hear of everything but changes of requests to resize.
+    pub(in super::super) fn catch_up_but_with_requests(&mut self) {
+        self.deliver_but_requests([usize::MAX; 6]);
+    }
+
+    fn deliver_but_requests(&mut self, changes: [usize; 6]) {
         let feeds = &mut self.feeds;
         feeds.jobs.deliver(changes[0]);
         feeds.processing_elements.deliver(changes[1]);
         feeds.parallel_regions.deliver(changes[2]);
-        feeds.resizes.deliver(changes[2]);
         feeds.host_pools.deliver(changes[3]);
         feeds.exports.deliver(changes[3]);
         feeds.imports.deliver(changes[3]);
@@ -94,6 +103,7 @@ impl FrontendProcess {
             (TaskKind::Compile, tasks.compile.running().is_some()),
             (TaskKind::Publish, tasks.publish.running().is_some()),
             (TaskKind::Repair, tasks.repair.running().is_some()),
+            (TaskKind::Renew, tasks.renew.running().is_some()),
         ];
         running.into_iter().filter(|(_, running)| *running).map(|(kind, _)| kind).collect()
     }

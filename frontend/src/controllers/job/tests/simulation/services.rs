@@ -18,7 +18,7 @@ use std::time::Duration;
 use streams_api::BundleReference;
 use streams_kubernetes_fake::Server;
 use streams_proto::fusion::v1::{
-    ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Plan, PortLabel, ProcessingElement,
+    ChannelCount, ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Plan, PortLabel, ProcessingElement,
     RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
 };
 
@@ -28,7 +28,7 @@ const SOURCE: u64 = 0;
 const SINK: u64 = 1;
 /// It must not be started again once a user has deleted it.
 pub(in super::super) const NOT_RESTARTABLE: u64 = 2;
-const SAME_TO_OBSERVERS: u64 = 3;
+pub(in super::super) const SAME_TO_OBSERVERS: u64 = 3;
 
 /// How the services are at the moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) compiler: String,
     /// The application does not compile.
     pub(in super::super) refuses: bool,
+    /// The user says that nobody asks for numbers of channels.
+    pub(in super::super) ignores: bool,
     /// The greatest width that compiles.
     pub(in super::super) widest: u32,
     /// Nothing answers.
@@ -51,6 +53,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) keeps_bundles: bool,
     /// How long a compilation takes.
     pub(in super::super) seconds: u64,
+    /// PEs whose texts no replica renders, whatever is tried.
+    pub(in super::super) refused_texts: BTreeSet<u64>,
     /// PEs whose pods the cluster refuses.
     pub(in super::super) refused_pods: BTreeSet<u64>,
 }
@@ -100,7 +104,7 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, widest, is_down, seconds, .. } = self.state();
+        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, .. } = self.state();
         self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
@@ -132,7 +136,7 @@ impl Services {
             global_max_channels: layout.widths[name],
             channels_have_own_pes: true,
             touches_consistent_region: false,
-            channel_count: 0,
+            channel_count: if ignores { ChannelCount::Ignored.into() } else { 0 },
         });
         let pool = HostPool {
             index: 0,
@@ -279,12 +283,15 @@ impl Fusion for Services {
     }
 
     fn render(&self, request: RenderRequest) -> BoxStream<'static, Result<RenderedText, fusion::FusionError>> {
-        let ServiceState { compiler, is_down, renders, .. } = self.state();
+        let ServiceState { compiler, is_down, renders, refused_texts, .. } = self.state();
         if is_down {
             return stream::iter([Err(fusion::FusionError::Unavailable("it is down".to_owned()))]).boxed();
         }
         if !renders || compiler != request.compiler {
             return stream::iter([Err(fusion::FusionError::OtherCompiler(request.compiler))]).boxed();
+        }
+        if request.pe_ids.iter().any(|id| refused_texts.contains(id)) {
+            return stream::iter([Err(fusion::FusionError::LayoutRejected("it is damaged".to_owned()))]).boxed();
         }
         let layout = read(request.layout.and_then(|layout| layout.content));
         let texts = request.pe_ids.into_iter().map(move |pe_id| {

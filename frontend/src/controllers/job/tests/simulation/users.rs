@@ -29,6 +29,8 @@ pub(in super::super) enum UserDeletion {
     HostPool(u64),
     Interface(Child),
     JobConfigMap,
+    /// The request with this name.
+    Request(String),
     /// All ConfigMaps with texts.
     Texts,
     /// The ConfigMap with this text or chunk.
@@ -144,6 +146,7 @@ impl JobSimulation {
         let mut request = Resize::new(name, spec);
         request.metadata.namespace = Some(NAMESPACE.to_owned());
         request.metadata.owner_references = Some(vec![controlled_by(&job)]);
+        request.metadata.labels = Some([(names::LABEL_JOB.to_owned(), JOB.to_owned())].into());
         self.server.create(&request);
     }
 
@@ -195,6 +198,7 @@ impl JobSimulation {
     }
 
     pub(in super::super) fn delete(&self, deletion: &UserDeletion) {
+        self.note_wanted();
         match deletion {
             UserDeletion::ProcessingElement(id) => {
                 self.delete_one::<ProcessingElement>(&names::processing_element(JOB, *id))
@@ -204,6 +208,7 @@ impl JobSimulation {
             UserDeletion::HostPool(index) => self.delete_one::<HostPool>(&names::host_pool(JOB, *index)),
             UserDeletion::Interface(child) => self.delete_interface(*child),
             UserDeletion::JobConfigMap => self.delete_one::<ConfigMap>(&names::job_config_map(JOB)),
+            UserDeletion::Request(name) => self.delete_one::<Resize>(name),
             UserDeletion::Texts => self.texts().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
             UserDeletion::ConfigMap(name) => self.delete_one::<ConfigMap>(name),
             UserDeletion::Chunks => self.chunks().iter().for_each(|name| self.delete_one::<ConfigMap>(name)),
@@ -404,6 +409,13 @@ impl JobSimulation {
             (status.phase, status.stopped) = (Some(PePhase::Stopped), true);
             let words = "a user stopped the PE";
             condition::set(&mut status.conditions, condition::READY, false, "StopRequested", words, None, now);
+        });
+    }
+
+    /// A user wants another pod of a PE.
+    pub(in super::super) fn request_restart(&self, id: u64) {
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), "now".to_owned());
         });
     }
 

@@ -93,6 +93,7 @@ fn running() -> PeObservation {
         predecessors: Vec::new(),
         vanished: None,
         refusal: None,
+        renewed_by: None,
         min_ready: Duration::ZERO,
         is_crowded: false,
     };

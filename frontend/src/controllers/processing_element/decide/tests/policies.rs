@@ -1,7 +1,7 @@
 //! What becomes of a pod that ended: the whole truth table of rule pe-7, under every combination of policies.
 
 use super::*;
-use streams_api::{PePhase, TerminationOutcome};
+use streams_api::{PePhase, TerminationOutcome, condition};
 
 /// One row: what happened, and whether another pod follows.
 struct Row {
@@ -125,6 +125,69 @@ fn how_a_pod_ended_is_recorded_before_the_pod_is_deleted() {
     let second = decide(&PeObservation { status: first.status, ..observed });
     assert_eq!(second.action, PeAction::Record(PeStatusChange::Launch(LaunchReason::Ended)));
     assert_eq!(second.deletions.len(), 1);
+}
+
+#[test]
+fn a_pod_whose_newer_text_is_to_be_written_is_not_asked_for_before_and_says_so() {
+    let ended = decide(&PeObservation { pods: vec![failed(2)], ..running() }).status;
+    let observed = |now| PeObservation {
+        status: ended.clone(),
+        pods: vec![failed(2)],
+        renewed_by: Some(at(105)),
+        now: at(now),
+        ..running()
+    };
+    let waits = decide(&observed(104));
+    let ready = condition::get(&waits.status.conditions, condition::READY).unwrap();
+    assert_eq!((waits.action, waits.wake_at), (PeAction::Describe, Some(at(105))));
+    assert_eq!((waits.status.phase, ready.reason.as_str()), (Some(PePhase::Waiting), "TextOutdated"));
+    assert_eq!(decide(&observed(105)).action, PeAction::Record(PeStatusChange::Launch(LaunchReason::Ended)));
+}
+
+#[test]
+fn another_pod_is_needed_once_it_is_known_that_one_is_to_follow() {
+    let with = |change: fn(&mut PeObservation)| {
+        let mut observed = running();
+        change(&mut observed);
+        observed
+    };
+    let stays_down = |mut observed: PeObservation| {
+        observed.wanted.policies = Policies::default();
+        observed
+    };
+    let ended = |observed: PeObservation| {
+        let observed = PeObservation { pods: vec![failed(2)], ..observed };
+        PeObservation { status: decide(&observed).status, ..observed }
+    };
+    let suspended = |observed: PeObservation| {
+        let job =
+            OwnerJob::There { created_at: None, generation: Some(1), committed_at: Some(at(-90)), suspended: true };
+        PeObservation { job, ..observed }
+    };
+    let requested = |mut observed: PeObservation| {
+        observed.wanted.restart_requested = Some("now".to_owned());
+        observed
+    };
+    let table = [
+        ("it runs", running(), false),
+        ("its pod is created, and the mirror does not show it", with(|it| it.pods.clear()), false),
+        ("its pod ended, and that is not recorded", with(|it| it.pods = vec![failed(2)]), false),
+        ("its pod is to be created", with(|it| it.status.launch_count = 3), true),
+        ("its pod is created, and that is not recorded", with(|it| it.status.created_launch_count = 1), false),
+        ("its first pod is to be created", new(), true),
+        ("its first pod is not recorded", PeObservation { pods: vec![pod(1)], ..new() }, false),
+        ("its pod ended and is replaced", ended(running()), true),
+        ("its pod ended and is replaced later", ended(with(|it| it.status.consecutive_restarts = 3)), true),
+        ("its pod ended and is not replaced", ended(stays_down(running())), false),
+        ("a restart is requested of one that runs", requested(running()), true),
+        ("a restart is requested of one that is down", requested(ended(stays_down(running()))), true),
+        ("its job is suspended", suspended(ended(running())), false),
+        ("a user has stopped it", with(|it| it.status.stopped = true), false),
+        ("a user stops it", ended(with(|it| it.wanted.stop_requested = Some("now".to_owned()))), false),
+    ];
+    for (what, observed, expected) in table {
+        assert_eq!(needs_another_pod(&observed), expected, "{what}");
+    }
 }
 
 #[test]

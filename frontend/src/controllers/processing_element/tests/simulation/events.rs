@@ -10,7 +10,9 @@ use kube::api::DeleteParams;
 use kube::core::ObjectMeta;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use streams_api::{Job, Placement, ProcessingElement, RolloutOptions, TerminationOutcome, TraceLevel, names};
+use streams_api::{
+    Job, OlderTexts, Placement, ProcessingElement, RolloutOptions, TerminationOutcome, TraceLevel, names,
+};
 use streams_kubernetes::Key;
 use streams_kubernetes_fake::Server;
 
@@ -37,6 +39,8 @@ pub(in super::super) enum ClusterEvent {
     Imitate,
     /// A user asks for a restart.
     Request(u8),
+    /// A user does not want a restart any more.
+    TakeBack,
     /// A user stops the PE, or takes that back.
     Stop(Option<u8>),
     /// A user changes the policies.
@@ -57,6 +61,12 @@ pub(in super::super) enum ClusterEvent {
     Suspend(bool),
     /// A user deletes the PE object, and the job controller creates it again.
     MakeAgain,
+    /// The job has a newer text for the PE since this generation, which its next pod should have, or none.
+    Older(Option<u64>),
+    /// The PE refers to the newest text, or to an older one.
+    Renew(bool),
+    /// A user says that it refers to the newest text.
+    Pretend,
     /// A user says how many seconds a pod of the job must have been running until it counts.
     MinReady(u32),
     /// The garbage collector deletes pods whose PE object is gone.
@@ -170,6 +180,9 @@ impl Surroundings {
             ClusterEvent::Request(value) => self.edit(|pe| {
                 pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), value.to_string());
             }),
+            ClusterEvent::TakeBack => self.edit(|pe| {
+                pe.annotations_mut().remove(names::ANNOTATION_RESTART_REQUESTED);
+            }),
             ClusterEvent::Stop(value) => self.edit(|pe| {
                 let annotations = pe.annotations_mut();
                 match value {
@@ -217,6 +230,21 @@ impl Surroundings {
                 self.server.edit::<Job>(&key(JOB), |job| job.spec.suspend = suspend);
                 true
             }
+            ClusterEvent::Older(since) => {
+                let older_texts = since.map(|generation| OlderTexts { first: 2, last: 3, generation });
+                let older_texts = older_texts.into_iter().collect();
+                self.server.edit::<Job>(&key(JOB), |job| job.status.get_or_insert_default().older_texts = older_texts);
+                true
+            }
+            ClusterEvent::Renew(is_newest) => {
+                let status = self.server.get::<Job>(&key(JOB)).and_then(|job| job.status).unwrap_or_default();
+                let generation = status.older_texts.first().map_or(0, |listed| listed.generation);
+                self.edit(|pe| {
+                    let newest = names::newest_text(generation, &pe.spec.config_map.name);
+                    annotate(pe, is_newest.then_some(newest));
+                })
+            }
+            ClusterEvent::Pretend => self.edit(|pe| annotate(pe, Some("yes".to_owned()))),
             ClusterEvent::MinReady(seconds) => {
                 let rollout = RolloutOptions { min_ready_seconds: Some(seconds), ..RolloutOptions::default() };
                 self.server.edit::<Job>(&key(JOB), |job| job.spec.rollout = Some(rollout));
@@ -351,4 +379,11 @@ impl Surroundings {
         let disrupted = |pod: &mut Pod| pod.status.get_or_insert_default().conditions = Some(vec![condition]);
         self.server.edit(&Key::of(pod), disrupted);
     }
+}
+
+/// Says which text the PE has for its newest one, or nothing of it.
+fn annotate(pe: &mut ProcessingElement, newest: Option<String>) {
+    let annotations = pe.annotations_mut();
+    annotations.remove(names::ANNOTATION_NEWEST_TEXT);
+    annotations.extend(newest.map(|newest| (names::ANNOTATION_NEWEST_TEXT.to_owned(), newest)));
 }

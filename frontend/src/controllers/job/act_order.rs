@@ -1,0 +1,77 @@
+//! What a look at a job carries out now, and what it leaves to the next.
+//!
+//! Knows: what an action is for. Must not know: how it is carried out.
+
+use super::act::Actor;
+use super::decide::{JobAction, StoredDocument, WhichGeneration, has_abandoned};
+use super::owned::Owned;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+use streams_kubernetes::cluster::Cluster;
+
+/// How long a roll-out waits at most for what comes before the commit of the next generation.
+const PUT_OFF_FOR: SignedDuration = SignedDuration::from_secs(2);
+/// When it goes on then.
+const GOES_ON_AFTER: Duration = Duration::from_millis(20);
+
+/// Somebody who asks for widths waits for this until they are in force, and no longer.
+fn is_before_the_commit(action: &JobAction) -> bool {
+    match action {
+        JobAction::Admit | JobAction::Tell(..) | JobAction::WriteWidth(_) | JobAction::TakeOver { .. } => true,
+        JobAction::Apply(_, of) | JobAction::StoreAgain(StoredDocument::Plan(of)) => *of == WhichGeneration::Proposed,
+        JobAction::Start(_)
+        | JobAction::RestoreMetadata(_)
+        | JobAction::StoreAgain(StoredDocument::Adl)
+        | JobAction::Delete(..) => false,
+    }
+}
+
+impl<C: Cluster> Actor<'_, C> {
+    /// Somebody waits for a commit, and with it for this (rule call-22).
+    pub(super) fn is_awaited(&self, action: &JobAction) -> bool {
+        self.is_waited_for && is_before_the_commit(action)
+    }
+
+    /// In a crowd, leaves out what the committed generation needs as long as the next one needs something: that would
+    /// wait for calls of all other jobs, and the commit with it (rule call-27). Not if the look before has failed: the
+    /// next one may come late. Returns when it goes on, if anything was left out.
+    pub(super) fn put_off_roll_out(
+        &self,
+        others: &mut Vec<&JobAction>,
+        deletions: &mut Vec<&JobAction>,
+        now: Timestamp,
+    ) -> Option<Duration> {
+        let waits = |action: &&JobAction| !is_before_the_commit(action) && !matches!(action, JobAction::Start(_));
+        let has_both = others.iter().any(|action| is_before_the_commit(action))
+            && (!deletions.is_empty() || others.iter().any(waits));
+        let may = self.is_waited_for && has_both && self.reconciler.cluster.is_crowded();
+        self.remember(|entry| {
+            let since = entry.put_off_since.get_or_insert(now);
+            if !may || entry.last_failure.is_some() || now.duration_since(*since) >= PUT_OFF_FOR {
+                entry.put_off_since = None;
+                return None;
+            }
+            others.retain(|action| !waits(action));
+            if !has_abandoned(self.observed) {
+                deletions.clear();
+            }
+            Some(GOES_ON_AFTER)
+        })
+    }
+
+    /// Leaves out objects that are rewritten for this version of the frontend, as many as are too many in this second
+    /// (rule job-45). Returns whether there were any.
+    pub(super) fn put_off_rewrites(&self, actions: &mut Vec<&JobAction>, now: Timestamp) -> bool {
+        if self.observed.rewrites.is_none() {
+            return false;
+        }
+        let before = actions.len();
+        actions.retain(|action| match action {
+            JobAction::Apply(child, _) if self.observed.children.has_undrifted(&Owned::Child(*child)) => {
+                self.reconciler.rewrites.take(now)
+            }
+            _ => true,
+        });
+        actions.len() < before
+    }
+}

@@ -1,0 +1,149 @@
+//! When PEs go that a generation does not have any more, although a newer generation has been committed since (rule
+//! job-16).
+//!
+//! A job whose widths change all the time may never be rolled out as a whole. Each of its PEs comes to run a newer text
+//! now and then, though, and what was removed before that text is known to nobody any more.
+//!
+//! Knows: what PEs run, and for which generations. Must not know: who sends to whom.
+
+use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
+use super::waves::stalled_at;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeMap;
+use streams_api::Removal;
+
+/// Ranges that the status lists at most.
+const LISTED: usize = 256;
+
+/// What becomes of a PE that is to be removed.
+pub(super) enum Removable {
+    Now,
+    /// Not before this time, unless something happens.
+    At(Timestamp),
+    /// Nothing is known of it: when the whole generation is rolled out.
+    WithTheRest,
+}
+
+/// The PEs that are to be removed once this generation, which is being committed, is.
+pub(crate) fn removals(observed: &JobObservation, wanted: &DesiredGeneration) -> Vec<Removal> {
+    let earlier = listed(observed);
+    let before = observed.committed.as_ref().and_then(Loaded::whole);
+    let mut removals: Vec<Removal> = Vec::new();
+    let superfluous = observed.children.processing_elements.keys().copied();
+    for id in superfluous.filter(|id| !wanted.processing_elements.contains_key(id)) {
+        let (generation, since) = if before.is_some_and(|before| before.processing_elements.contains_key(&id)) {
+            (wanted.generation, MicroTime(observed.now))
+        } else if let Some(removal) = find(earlier, id) {
+            (removal.generation, removal.since.clone())
+        } else {
+            continue;
+        };
+        match removals.last_mut() {
+            // What is between them is not to be removed.
+            Some(range) if range.generation == generation => range.last = id,
+            _ => removals.push(Removal { first: id, last: id, generation, since }),
+        }
+    }
+    while removals.len() > LISTED {
+        removals = halved(removals);
+    }
+    removals
+}
+
+/// Half as many ranges: each that follows another one is counted to it. Both go when the later one may.
+fn halved(removals: Vec<Removal>) -> Vec<Removal> {
+    let pairs = removals.chunks(2).filter_map(|pair| {
+        let (first, last) = (pair.first()?, pair.last()?);
+        let newest = pair.iter().max_by_key(|removal| removal.generation)?;
+        Some(Removal { first: first.first, last: last.last, ..newest.clone() })
+    });
+    pairs.collect()
+}
+
+fn listed(observed: &JobObservation) -> &[Removal] {
+    observed.status.rollout.as_ref().map_or(&[], |rollout| &rollout.removals)
+}
+
+fn find(removals: &[Removal], id: u64) -> Option<&Removal> {
+    let at = removals.partition_point(|removal| removal.last < id);
+    removals.get(at).filter(|removal| removal.first <= id)
+}
+
+/// When what each listed generation removed may go.
+pub(super) struct Removals<'a> {
+    listed: &'a [Removal],
+    by_generation: BTreeMap<u64, Timestamp>,
+    now: Timestamp,
+    /// Of PEs that a generation restarted and that do not run it or a newer one: the generation before the oldest of
+    /// those, and that generation.
+    behind: Vec<(u64, u64)>,
+}
+
+impl<'a> Removals<'a> {
+    pub(super) fn of(observed: &'a JobObservation, wanted: &DesiredGeneration) -> Self {
+        let listed = listed(observed);
+        let by_generation: BTreeMap<u64, Timestamp> =
+            listed.iter().map(|removal| (removal.generation, stalled_at(observed, wanted, removal.since.0))).collect();
+        let behind = if by_generation.is_empty() { Vec::new() } else { behind(observed, wanted) };
+        Self { listed, by_generation, now: observed.now, behind }
+    }
+
+    /// What becomes of this PE.
+    pub(super) fn of_pe(&self, id: u64) -> Removable {
+        let Some(removal) = find(self.listed, id) else { return Removable::WithTheRest };
+        let is_known = |(runs, wanted): &(u64, u64)| *runs < removal.generation && removal.generation <= *wanted;
+        let end = self.by_generation.get(&removal.generation).copied().unwrap_or(Timestamp::MAX);
+        if end <= self.now || !self.behind.iter().any(is_known) { Removable::Now } else { Removable::At(end) }
+    }
+}
+
+/// Of each PE that does not run what it was restarted for last: the generation whose text it runs at least, and the one
+/// that it should.
+fn behind(observed: &JobObservation, wanted: &DesiredGeneration) -> Vec<(u64, u64)> {
+    let pes = &observed.children.processing_elements;
+    let pairs = wanted.processing_elements.iter().filter_map(|(id, pe)| {
+        let runs = match pes.get(id) {
+            None if pe.restartable => 0,
+            None => return None,
+            Some(current) => match current.run {
+                // It sends to nobody.
+                PodState::Completed | PodState::Down | PodState::Suspended => return None,
+                PodState::Ready => current.generation,
+                // It has never run another text.
+                PodState::Pending if !current.launched => current.generation,
+                PodState::Pending => 0,
+            },
+        };
+        (runs < pe.origin).then_some((runs, pe.origin))
+    });
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn removal(first: u64, last: u64, generation: u64) -> Removal {
+        let at = i64::try_from(generation).unwrap();
+        Removal { first, last, generation, since: MicroTime(Timestamp::from_second(at).unwrap()) }
+    }
+
+    #[test]
+    fn pes_are_found_and_those_that_share_a_range_go_with_the_one_that_was_removed_last() {
+        let separate: Vec<_> = (0..1_000).map(|id| removal(2 * id, 2 * id, id % 7)).collect();
+        for (id, generation) in [(0, Some(0)), (1, None), (12, Some(6)), (14, Some(0)), (1_999, None), (5_000, None)] {
+            assert_eq!(find(&separate, id).map(|removal| removal.generation), generation, "{id}");
+        }
+        let shared = halved(separate.clone());
+        assert_eq!(shared.len(), 500);
+        for Removal { first: id, generation, .. } in separate {
+            let found = find(&shared, id).unwrap();
+            assert!(found.generation >= generation && found.since.0.as_second() >= i64::try_from(generation).unwrap());
+        }
+        assert_eq!(halved(vec![removal(1, 2, 3)]), [removal(1, 2, 3)]);
+    }
+}

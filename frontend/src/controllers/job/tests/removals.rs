@@ -1,0 +1,100 @@
+//! What goes while one generation is committed after the other, and none of them is rolled out (rules job-16 and
+//! job-49).
+
+use super::simulation::JobSimulation;
+use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration};
+use std::collections::BTreeSet;
+
+/// Brings the objects to what is decided, with no pod starting.
+fn write(simulation: &mut JobSimulation) {
+    for _ in 0..3 {
+        simulation.round();
+        simulation.collect();
+    }
+}
+
+fn removed(before: &BTreeSet<u64>, simulation: &JobSimulation) -> Vec<u64> {
+    let now = simulation.pes();
+    before.iter().copied().filter(|id| !now.contains_key(id)).collect()
+}
+
+#[test]
+fn a_pe_goes_when_every_other_runs_a_text_that_does_not_know_it_whatever_was_committed_since() {
+    let mut simulation = JobSimulation::running();
+    let first: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    write(&mut simulation);
+    // The source runs the text of generation 1, the sink still that of generation 0.
+    simulation.take_down(0);
+    simulation.run_pod(0);
+    simulation.resize(0, 4);
+    simulation.until_committed(2);
+    write(&mut simulation);
+    assert_eq!(removed(&first, &simulation), Vec::<u64>::new(), "the sink still knows it");
+    // The sink runs the newest text, the source that of generation 1, the new channels nothing.
+    simulation.take_down(1);
+    simulation.run_pod(1);
+    write(&mut simulation);
+    assert_eq!(removed(&first, &simulation), [5]);
+    assert!(!simulation.has_service(5));
+    let rollout = simulation.status().rollout.unwrap();
+    assert!(rollout.finished_at.is_none() && rollout.unfinished_since.is_some(), "{rollout:?}");
+    simulation.settle();
+    simulation.check_at_rest();
+    let rollout = simulation.status().rollout.unwrap();
+    assert!(rollout.unfinished_since.is_none() && rollout.removals.is_empty(), "{rollout:?}");
+}
+
+#[test]
+fn a_pe_goes_past_the_time_out_after_its_own_removal() {
+    let mut simulation = JobSimulation::running();
+    let first: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    write(&mut simulation);
+    simulation.wait(200);
+    simulation.resize(0, 4);
+    simulation.until_committed(2);
+    write(&mut simulation);
+    simulation.wait(90);
+    write(&mut simulation);
+    assert_eq!(removed(&first, &simulation), Vec::<u64>::new());
+    simulation.wait(11);
+    write(&mut simulation);
+    assert_eq!(removed(&first, &simulation), [5]);
+}
+
+#[test]
+fn restarts_do_not_wait_for_new_pes_of_one_generation_after_the_other() {
+    let mut simulation = JobSimulation::running();
+    for (generation, width) in [(1, 4), (2, 5), (3, 6)] {
+        simulation.resize(0, width);
+        simulation.until_committed(generation);
+        simulation.leader.catch_up();
+        let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+        let source = JobAction::Apply(Child::ProcessingElement(0), WhichGeneration::Committed);
+        assert_eq!(actions.contains(&source), generation == 3, "generation {generation}");
+        simulation.wait(155);
+    }
+}
+
+#[test]
+fn texts_that_nobody_needs_are_bounded_although_nothing_is_rolled_out() {
+    let mut simulation = JobSimulation::running();
+    let mut most = 0;
+    for generation in 1..22 {
+        simulation.resize_both([7, 5].map(|widths| 1 + u32::try_from((generation + 1) % widths).unwrap()));
+        simulation.until_committed(generation);
+        most = most.max(simulation.texts().len());
+    }
+    let pes = simulation.pes().len();
+    assert!((64..64 + 3 * pes).contains(&most), "{most} texts, {pes} PEs");
+    simulation.leader.catch_up();
+    let (decision, _) = simulation.leader.decided();
+    let JobDecision::Work(actions) = decision else { panic!("a step") };
+    let deletes_pe = |action: &JobAction| matches!(action, JobAction::Delete(Owned::Child(_), _));
+    assert!(!actions.iter().any(deletes_pe), "they may still be sent to");
+    simulation.settle();
+    simulation.check_at_rest();
+}

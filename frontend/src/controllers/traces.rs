@@ -1,0 +1,23 @@
+//! What work shows in the trace of the request that it is done for (rule name-11).
+//!
+//! Knows: traces that objects carry. Must not know: what the work is, OpenTelemetry.
+
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
+use streams_kubernetes::wait::Wait;
+use streams_process::telemetry;
+use tracing::Span;
+
+/// Makes the span of some work a part of the trace that an object carries, and the wait before the work as well.
+pub(crate) fn continue_trace(span: &Span, trace_parent: &str) {
+    telemetry::continue_trace(span, trace_parent);
+    if let Some(wait) = Wait::take() {
+        telemetry::add_to_trace(trace_parent, || wait.span());
+    }
+}
+
+/// What began at this time and is over now took so long, in the form of the field `took_ns`.
+pub(crate) fn took_ns(since: Timestamp, now: Timestamp) -> i64 {
+    let took = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    i64::try_from(took.as_nanos()).unwrap_or(i64::MAX)
+}

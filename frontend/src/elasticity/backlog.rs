@@ -1,0 +1,258 @@
+//! Whether a request would wait for too long, judged by how fast those before it get what they wait for (rule
+//! elasticity-26).
+//!
+//! Requests for one job are carried out together, so what counts is how many jobs wait. Namespaces are told apart: each
+//! answers for its own requests, because controllers serve namespaces in turn.
+//!
+//! Knows: namespaces, jobs, times. Must not know: what a request wants, why a job takes its time.
+//!
+//! Invariants: nothing is kept of a namespace without a call that waits, but for a moment. A few jobs may always wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use streams_kubernetes::Key;
+use tokio::time::Instant;
+
+/// How long a request should wait at most.
+const LONGEST: Duration = Duration::from_secs(2);
+/// So many jobs may wait whatever it takes.
+const FEW: usize = 5;
+/// So many may wait as long as nothing is known.
+const MANY: usize = 32;
+/// A job that has waited so long waits for something else than for its turn.
+const STUCK: Duration = Duration::from_secs(10);
+/// For how long it counts how fast jobs were served. Time in which no job waits does not pass here.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// Less than this says nothing.
+const LEAST_BUSY: f64 = 0.5;
+/// When a namespace without calls is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// Namespaces that are looked through for such ones when another one comes.
+const NAMESPACES: usize = 64;
+
+/// The calls that wait. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Backlog {
+    namespaces: Arc<Mutex<HashMap<Arc<str>, Namespace>>>,
+}
+
+/// A call that waits.
+pub(super) struct Place {
+    backlog: Backlog,
+    job: Key,
+    served: Option<u64>,
+}
+
+struct Namespace {
+    /// Jobs whose calls wait.
+    jobs: HashMap<Arc<str>, Waiting>,
+    /// How many jobs were served, and for how many seconds jobs have waited meanwhile; what is long ago counts less.
+    served: f64,
+    busy: f64,
+    /// Until when that is counted.
+    at: Instant,
+}
+
+struct Waiting {
+    calls: usize,
+    since: Instant,
+    /// The newest generation that calls were served by.
+    served: Option<u64>,
+}
+
+impl Backlog {
+    /// A call for this job waits until the place is dropped.
+    ///
+    /// # Errors
+    /// It would wait for too long: when it should come again.
+    pub(super) fn enter(&self, job: &Key, now: Instant) -> Result<Place, Duration> {
+        let mut namespaces = self.namespaces();
+        if namespaces.len() >= NAMESPACES && !namespaces.contains_key(&job.namespace) {
+            namespaces.retain(|_, namespace| !namespace.is_forgotten(now));
+        }
+        let namespace = namespaces.entry(Arc::clone(&job.namespace)).or_insert_with(|| Namespace::new(now));
+        namespace.count(now);
+        if !namespace.jobs.contains_key(&job.name) {
+            namespace.check(now)?;
+        }
+        let none = Waiting { calls: 0, since: now, served: None };
+        namespace.jobs.entry(Arc::clone(&job.name)).or_insert(none).calls += 1;
+        Ok(Place { backlog: self.clone(), job: job.clone(), served: None })
+    }
+
+    fn leave(&self, job: &Key, served: Option<u64>, now: Instant) {
+        let mut namespaces = self.namespaces();
+        let Some(namespace) = namespaces.get_mut(&job.namespace) else { return };
+        namespace.count(now);
+        let Some(waiting) = namespace.jobs.get_mut(&job.name) else { return };
+        waiting.calls = waiting.calls.saturating_sub(1);
+        if served > waiting.served {
+            // One generation serves all calls that it is for. Others wait for the next one.
+            (waiting.served, waiting.since) = (served, now);
+            namespace.served += 1.0;
+        }
+        if waiting.calls == 0 {
+            namespace.jobs.remove(&job.name);
+        }
+    }
+
+    fn namespaces(&self) -> MutexGuard<'_, HashMap<Arc<str>, Namespace>> {
+        // Every change is finished before anything that could panic.
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// This generation has what the call waits for.
+    pub(super) fn serve(mut self, generation: u64) {
+        self.served = Some(generation);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.backlog.leave(&self.job, self.served, Instant::now());
+    }
+}
+
+impl Namespace {
+    fn new(now: Instant) -> Self {
+        Self { jobs: HashMap::new(), served: 0.0, busy: 0.0, at: now }
+    }
+
+    fn is_forgotten(&self, now: Instant) -> bool {
+        self.jobs.is_empty() && now.duration_since(self.at) >= FORGOTTEN
+    }
+
+    /// Jobs that wait for their turn.
+    fn waiting(&self, now: Instant) -> usize {
+        self.jobs.values().filter(|waiting| now.duration_since(waiting.since) < STUCK).count()
+    }
+
+    /// Counts the time until now.
+    fn count(&mut self, now: Instant) {
+        if self.is_forgotten(now) {
+            (self.served, self.busy) = (0.0, 0.0);
+        }
+        let passed = now.duration_since(self.at).as_secs_f64();
+        if self.waiting(now) > 0 {
+            let weight = (-passed / REMEMBERED.as_secs_f64()).exp();
+            (self.served, self.busy) = (self.served * weight, self.busy * weight + passed);
+        }
+        self.at = now;
+    }
+
+    /// Refuses a further job that would have to wait for too long.
+    fn check(&self, now: Instant) -> Result<(), Duration> {
+        let waiting = self.waiting(now);
+        let is_known = self.busy >= if self.served > 0.0 { LEAST_BUSY } else { LONGEST.as_secs_f64() };
+        let for_one = if is_known { self.busy / self.served.max(f64::MIN_POSITIVE) } else { 0.0 };
+        let fits = |jobs: usize| jobs as f64 * for_one <= LONGEST.as_secs_f64();
+        if waiting < if is_known { FEW } else { MANY } || (is_known && fits(waiting + 1)) {
+            return Ok(());
+        }
+        let until_served = Duration::try_from_secs_f64(waiting as f64 * for_one).unwrap_or(STUCK);
+        Err(until_served.clamp(Duration::from_secs(1), STUCK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn job(number: usize) -> Key {
+        Key::new("n", &format!("job-{number}"))
+    }
+
+    /// A backlog after so many jobs were served, one after the other, each in so many seconds; and the time.
+    fn after(served: usize, each: f64) -> (Backlog, Instant) {
+        let (backlog, mut now) = (Backlog::default(), Instant::now());
+        for number in 0..served {
+            let mut place = backlog.enter(&job(number), now).ok().unwrap();
+            now += seconds(each);
+            place.served = Some(1);
+            backlog.leave(&place.job, place.served, now);
+            std::mem::forget(place);
+        }
+        (backlog, now)
+    }
+
+    /// Lets as many jobs wait as may; when the next one should come again.
+    fn fill(backlog: &Backlog, now: Instant) -> (Vec<Place>, Duration) {
+        let mut places = Vec::new();
+        loop {
+            match backlog.enter(&job(places.len()), now) {
+                Ok(place) => places.push(place),
+                Err(after) => return (places, after),
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_jobs_may_wait_as_are_served_in_time_and_a_few_whatever_it_takes() {
+        // jobs served, seconds for each -> jobs that may wait, seconds after which the next one should come again
+        let table = [
+            (0, 0.0, MANY, 1.0),
+            (2, 0.1, MANY, 1.0),
+            (50, 0.1, 20, 2.0),
+            (50, 0.25, 8, 2.0),
+            (20, 1.0, FEW, 5.0),
+            (20, 5.0, FEW, 10.0),
+        ];
+        for (served, each, expected, again) in table {
+            let (backlog, now) = after(served, each);
+            let (places, after) = fill(&backlog, now);
+            assert!(places.len().abs_diff(expected) <= 1, "{served} served in {each} s each: {}", places.len());
+            assert!(after.abs_diff(seconds(again)) < seconds(0.5), "{served} served in {each} s each: {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_waits_takes_further_calls_and_other_namespaces_answer_for_themselves() {
+        let (backlog, now) = after(20, 1.0);
+        let (places, _) = fill(&backlog, now);
+        assert!(backlog.enter(&job(0), now).is_ok());
+        assert!(backlog.enter(&Key::new("other", "job-100"), now).is_ok());
+        assert!(backlog.enter(&job(100), now).is_err());
+        drop(places);
+        assert!(backlog.enter(&job(100), now).is_ok());
+    }
+
+    #[test]
+    fn what_waits_for_something_else_holds_up_nobody_and_what_is_long_ago_is_forgotten() {
+        let (backlog, now) = after(20, 5.0);
+        let (_stuck, _) = fill(&backlog, now);
+        assert!(backlog.enter(&job(100), now + STUCK).is_ok());
+        let (backlog, now) = after(20, 5.0);
+        assert_eq!(fill(&backlog, now + FORGOTTEN).0.len(), MANY);
+        let backlog = Backlog::default();
+        for number in 0..=NAMESPACES {
+            drop(backlog.enter(&Key::new(&format!("n{number}"), "job"), Instant::now()));
+        }
+        assert_eq!(backlog.namespaces().len(), NAMESPACES + 1);
+        drop(backlog.enter(&Key::new("one more", "job"), Instant::now() + FORGOTTEN));
+        assert_eq!(backlog.namespaces().len(), 1);
+    }
+
+    #[test]
+    fn calls_that_one_generation_serves_are_one() {
+        let backlog = Backlog::default();
+        let now = Instant::now();
+        let places: Vec<_> = (0..200).filter_map(|_| backlog.enter(&job(0), now).ok()).collect();
+        assert_eq!(places.len(), 200);
+        let later = now + seconds(2.0);
+        let (first, second) = places.split_at(100);
+        first.iter().for_each(|place| backlog.leave(&place.job, Some(7), later));
+        second.iter().for_each(|place| backlog.leave(&place.job, Some(8), later));
+        places.into_iter().for_each(std::mem::forget);
+        let namespaces = backlog.namespaces();
+        let namespace = &namespaces["n"];
+        assert!(namespace.jobs.is_empty());
+        assert_eq!((namespace.served, namespace.busy), (2.0, 2.0));
+    }
+}

@@ -1,0 +1,140 @@
+//! Takes a call through its steps: the application, the job that it starts from, the answer.
+//!
+//! Each step that has not been made before takes a worker. Calls that come to the same step at the same time share it
+//! (`single_flight`, rule service-31): applications and jobs are shared by all calls that need them, submissions and
+//! resizes by those who ask for exactly the same. A call between two steps has its place in the order of arrival, so
+//! calls that have begun do not wait for those that have not, and few results wait for their next step.
+//!
+//! Knows: the methods, workers. Must not know: gRPC, how anything is computed.
+//!
+//! Invariants: a call that waits for a step, its own or another's, has no worker. An answer is encoded once, however
+//! many calls share it.
+
+use super::admission::Admission;
+use super::budget::CallBudget;
+use super::cache::JobKey;
+use super::call::Call;
+use super::class::CallClass;
+use super::compiler::Compiler;
+use super::digest::Digest;
+use super::encoded::Encoded;
+use super::errors::Failure;
+use super::methods::{Adl, Methods, Origin, Prepared, Prior};
+use super::request::Compilation;
+use super::single_flight::{Part, SingleFlight};
+use std::sync::Arc;
+use std::time::Duration;
+use streams_compiler::budget::Budget;
+use streams_proto::fusion::v1 as pb;
+
+/// The way of calls through a server.
+pub(crate) struct Steps<C: Compiler> {
+    pub(super) methods: Arc<Methods<C>>,
+    pub(super) admission: Admission,
+    applications: SingleFlight<Digest, Arc<C::Application>>,
+    jobs: SingleFlight<JobKey, Arc<C::Job>>,
+    submissions: SingleFlight<Digest, Encoded>,
+    resizes: SingleFlight<(JobKey, Digest), Encoded>,
+}
+
+impl<C: Compiler> Steps<C> {
+    /// `longest` is the longest time that a call may take.
+    pub(super) fn new(methods: Methods<C>, admission: Admission, longest: Duration) -> Self {
+        let metrics = Arc::clone(&methods.metrics);
+        Self {
+            methods: Arc::new(methods),
+            admission,
+            applications: SingleFlight::new("application", Part::Step, longest, Arc::clone(&metrics)),
+            jobs: SingleFlight::new("job", Part::Step, longest, Arc::clone(&metrics)),
+            submissions: SingleFlight::new("submit", Part::Answer, longest, Arc::clone(&metrics)),
+            resizes: SingleFlight::new("resize", Part::Answer, longest, metrics),
+        }
+    }
+
+    /// `Submit`.
+    pub(super) async fn submit(self: Arc<Self>, call: Call, message: pb::SubmitRequest) -> Result<Encoded, Failure> {
+        let submission = self.methods.submit(message)?;
+        let key = submission.key();
+        let compute = |budget| Arc::clone(&self).compute(call.class, budget, submission);
+        self.submissions.ride(key, call.class, &call.budget, compute).await
+    }
+
+    /// `Resize`.
+    pub(super) async fn resize(self: Arc<Self>, call: Call, message: pb::ResizeRequest) -> Result<Encoded, Failure> {
+        let resizing = self.methods.resize(message)?;
+        let key = resizing.key();
+        let compute = |budget| Arc::clone(&self).compute(call.class, budget, resizing);
+        self.resizes.ride(key, call.class, &call.budget, compute).await
+    }
+
+    /// `Plan`.
+    pub(super) async fn plan(self: Arc<Self>, call: Call, message: pb::PlanRequest) -> Result<Encoded, Failure> {
+        let planning = self.methods.plan(message)?;
+        self.compute(call.class, call.budget, planning).await
+    }
+
+    /// `Explain`.
+    pub(super) async fn explain(self: Arc<Self>, call: Call, message: pb::ExplainRequest) -> Result<Encoded, Failure> {
+        let explaining = self.methods.explain(message)?;
+        self.compute(call.class, call.budget, explaining).await
+    }
+
+    /// The job that a call starts from.
+    pub(super) async fn job(
+        self: &Arc<Self>,
+        class: CallClass,
+        budget: &CallBudget,
+        prior: &Prior<C>,
+        compilation: &Arc<Compilation>,
+    ) -> Result<Arc<C::Job>, Failure> {
+        if let Some(job) = &prior.job {
+            return Ok(Arc::clone(job));
+        }
+        let restore = |budget: CallBudget| {
+            let (steps, mut prior, compilation) = (Arc::clone(self), prior.clone(), Arc::clone(compilation));
+            async move {
+                prior.adl.parsed = Some(steps.application(class, &budget, &prior.adl).await?);
+                let methods = Arc::clone(&steps.methods);
+                let work = move |budget: &Budget| methods.job(&prior, &compilation, budget);
+                steps.admission.run(class, &budget, work).await
+            }
+        };
+        self.jobs.ride(prior.key, class, budget, restore).await
+    }
+
+    /// The application of a call.
+    async fn application(
+        self: &Arc<Self>,
+        class: CallClass,
+        budget: &CallBudget,
+        adl: &Adl<C>,
+    ) -> Result<Arc<C::Application>, Failure> {
+        if let Some(application) = &adl.parsed {
+            return Ok(Arc::clone(application));
+        }
+        let parse = |budget: CallBudget| {
+            let (steps, adl) = (Arc::clone(self), adl.clone());
+            async move {
+                let methods = Arc::clone(&steps.methods);
+                steps.admission.run(class, &budget, move |budget| methods.application(&adl, budget)).await
+            }
+        };
+        self.applications.ride(adl.input.digest, class, budget, parse).await
+    }
+
+    /// All steps of a call. The worker that computes the answer encodes it, too.
+    async fn compute<P: Prepared<C>>(
+        self: Arc<Self>,
+        class: CallClass,
+        budget: CallBudget,
+        mut prepared: P,
+    ) -> Result<Encoded, Failure> {
+        match prepared.origin() {
+            Origin::Application(adl) => adl.parsed = Some(self.application(class, &budget, adl).await?),
+            Origin::Job(prior, compilation) => prior.job = Some(self.job(class, &budget, prior, compilation).await?),
+        }
+        let methods = Arc::clone(&self.methods);
+        let work = move |budget: &Budget| Ok(Encoded::of(&prepared.compute(&methods, budget)?));
+        self.admission.run(class, &budget, work).await
+    }
+}
