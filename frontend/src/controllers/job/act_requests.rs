@@ -34,13 +34,7 @@ impl<C: Cluster> Actor<'_, C> {
             .retain(|region| is_controlled_by(&region.metadata, job) && region.metadata.deletion_timestamp.is_none());
         let before = requests.clone();
         let known = (before.iter().collect::<Vec<_>>(), regions.iter().collect::<Vec<_>>());
-        let of = Circumstances {
-            status: &self.observed.status,
-            regions: &known.1,
-            requests: &known.0,
-            is_quiet: false,
-            may_expect: false,
-        };
+        let of = Circumstances::new(&self.observed.status, &known.1, &known.0);
         let given = self.remember(|entry| entry.last_resize);
         let last = self.observed.status.admitted_resizes.max(self.observed.requests.last_number).max(given);
         let now = self.reconciler.cluster.now();

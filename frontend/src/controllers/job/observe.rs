@@ -201,7 +201,7 @@ fn wishes<C>(
     let is_quiet = is_idle && status.proposal.is_none();
     // A compilation for which another one was given up is proposed, whatever is wanted by then.
     let may_expect = is_quiet && !has_given_up;
-    let of = Circumstances { status, regions: &staying, requests: &requests, is_quiet, may_expect };
+    let of = Circumstances::new(status, &staying, &requests).with(is_quiet, may_expect);
     let to_write = of.widths_in_force().into_iter().map(|(region, unwritten)| (region, unwritten.width)).collect();
     let mut widths = widths(&job.spec, generation, ours, &to_write);
     let requests = look_at_wishes(&job.spec, &of, &mut widths, &verdicts, now);

@@ -94,7 +94,9 @@ impl<C> JobReconciler<C> {
             let mut latest: BTreeMap<String, Arc<Resize>> =
                 shown.iter().filter_map(newer).map(|own| (own.name_any(), own)).collect();
             let found = &mut entry.named_requests.found;
-            found.retain(|name| shown.iter().all(|shown| shown.name_any() != *name));
+            for shown in &shown {
+                found.remove(&shown.name_any());
+            }
             latest.extend(kept.into_iter().filter(|(name, _)| found.contains(name)));
             entry.requests.clone_from(&latest);
             latest

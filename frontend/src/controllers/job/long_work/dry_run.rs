@@ -189,8 +189,7 @@ impl<C: Cluster> DryRuns<C> {
         requests.push(request.clone());
         let before = requests.clone();
         let known: Vec<&Resize> = before.iter().collect();
-        let of =
-            Circumstances { status: &status, regions: &ours, requests: &known, is_quiet: false, may_expect: false };
+        let of = Circumstances::new(&status, &ours, &known);
         admit_all(&mut requests, &job.spec, &of, status.admitted_resizes, now);
         requests.pop().unwrap_or(request)
     }

@@ -9,6 +9,7 @@ use super::standing::{Circumstances, Standing};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use streams_api::resize::RESIZES_MAX;
 use streams_api::{
     AdmittedRegion, JobSpec, ParallelRegion, Resize, ResizePhase, ResizeStatus, UnwrittenWidth, condition,
@@ -40,11 +41,11 @@ pub(crate) fn admit_all(
     new.sort_by_key(|at| requests.get(*at).map(age));
     let surplus = requests.len().saturating_sub(RESIZES_MAX);
     let regular = new.len().saturating_sub(surplus);
+    // What those that are admitted here want is wanted when the next one is looked at.
+    let mut desired = BTreeMap::new();
     for (order, at) in new.iter().enumerate() {
-        let known: Vec<&Resize> = requests.iter().collect();
         let Some(request) = requests.get(*at) else { continue };
-        let of = Circumstances { requests: &known, ..*of };
-        let admitted = if order < regular { admit(request, spec, &of) } else { Err(too_many()) };
+        let admitted = if order < regular { admit(request, spec, of, &mut desired) } else { Err(too_many()) };
         let status = match admitted {
             Ok(regions) => {
                 last = last.saturating_add(1);
@@ -94,8 +95,13 @@ fn too_many() -> Refusal {
     Refusal { reason: "TooManyRequests", message }
 }
 
-/// The regions of a request that is admitted.
-fn admit(request: &Resize, spec: &JobSpec, of: &Circumstances<'_>) -> Result<Vec<AdmittedRegion>, Refusal> {
+/// The regions of a request that is admitted. `desired` has the desired widths of regions, as far as they are known.
+fn admit(
+    request: &Resize,
+    spec: &JobSpec,
+    of: &Circumstances<'_>,
+    desired: &mut BTreeMap<String, u32>,
+) -> Result<Vec<AdmittedRegion>, Refusal> {
     let refusal = |reason, message| Err(Refusal { reason, message });
     if request.is_withdrawn() {
         return refusal(super::standing::WITHDRAWN, "it was withdrawn before it was admitted".to_owned());
@@ -114,9 +120,11 @@ fn admit(request: &Resize, spec: &JobSpec, of: &Circumstances<'_>) -> Result<Vec
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             return refusal("RegionNotFound", format!("the job has no parallel region {name}; it has: {known}"));
         };
-        let desired = desired(of, region);
-        if let Some(expected) = wanted.expected_width.filter(|expected| *expected != desired) {
-            return refusal("WidthMismatch", format!("the desired width of {name} is {desired}, not {expected}"));
+        if let Some(expected) = wanted.expected_width {
+            let desired = *desired.entry(name.clone()).or_insert_with(|| desired_width(of, region));
+            if expected != desired {
+                return refusal("WidthMismatch", format!("the desired width of {name} is {desired}, not {expected}"));
+            }
         }
         if let Some((reason, message)) = refused(spec, of, region, applied, wanted.width) {
             return refusal(reason, message);
@@ -127,6 +135,7 @@ fn admit(request: &Resize, spec: &JobSpec, of: &Circumstances<'_>) -> Result<Vec
             edited: region.edited(),
         });
     }
+    desired.extend(request.spec.regions.iter().map(|wanted| (wanted.name.clone(), wanted.width)));
     Ok(admitted)
 }
 
@@ -145,7 +154,7 @@ pub(super) fn refused(
 }
 
 /// The width that is wanted of a region now: by the newest request that its spec does not have yet, else by its spec.
-fn desired(of: &Circumstances<'_>, region: &ParallelRegion) -> u32 {
+fn desired_width(of: &Circumstances<'_>, region: &ParallelRegion) -> u32 {
     let is_it = |unwritten: &UnwrittenWidth| unwritten.index == region.spec.index;
     let wants = |request: &Resize| {
         let number = request.status.as_ref()?.number?;
@@ -162,4 +171,48 @@ fn desired(of: &Circumstances<'_>, region: &ParallelRegion) -> u32 {
         of.status.unwritten_widths.iter().filter(|unwritten| is_it(unwritten) && of.is_unwritten(unwritten));
     let newest = of_requests.chain(committed.map(|unwritten| (Reverse(unwritten.number), unwritten.width))).min();
     newest.map_or(region.spec.width, |(_, width)| width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_api::{DesiredWidth, JobStatus, RegionWidth};
+
+    const REGIONS: usize = 10;
+
+    fn region(index: usize) -> ParallelRegion {
+        let mut region = ParallelRegion::new(&format!("app-region-{index}"), Default::default());
+        (region.spec.index, region.spec.name, region.spec.width) = (index as u64, format!("R{index}"), 2);
+        region
+    }
+
+    fn request(number: usize) -> Resize {
+        let name = format!("R{}", number % REGIONS);
+        let width = u32::try_from(3 + number / REGIONS).unwrap();
+        // What the one before wants of this region.
+        let wanted = DesiredWidth { name, width, expected_width: Some(width - 1) };
+        let mut request = Resize::new(&format!("request-{number:04}"), Default::default());
+        request.spec.regions = vec![wanted];
+        request
+    }
+
+    #[test]
+    fn as_many_as_a_job_may_have_are_admitted_at_once_and_those_beyond_are_refused() {
+        let regions: Vec<ParallelRegion> = (0..REGIONS).map(region).collect();
+        let applied = regions.iter().map(|region| RegionWidth { region: region.spec.name.clone(), width: 2 });
+        let status = JobStatus { applied_widths: applied.collect(), ..JobStatus::default() };
+        let spec = JobSpec::of(Default::default());
+        let before: Vec<Resize> = (0..RESIZES_MAX + 2).map(request).collect();
+        let known = (regions.iter().collect::<Vec<_>>(), before.iter().collect::<Vec<_>>());
+        let of = Circumstances::new(&status, &known.0, &known.1);
+        let mut requests = before.clone();
+        let looked_at = admit_all(&mut requests, &spec, &of, 7, Timestamp::UNIX_EPOCH);
+        assert_eq!(looked_at.len(), RESIZES_MAX + 2);
+        for (at, request) in requests.iter().enumerate() {
+            let status = request.status.clone().unwrap();
+            let number = (at < RESIZES_MAX).then_some(8 + at as u64);
+            let reason = (at >= RESIZES_MAX).then_some("TooManyRequests");
+            assert_eq!((status.number, status.reason.as_deref()), (number, reason), "{at}: {:?}", status.message);
+        }
+    }
 }

@@ -8,7 +8,6 @@ use streams_api::{
 };
 
 /// What requests are judged by.
-#[derive(Clone, Copy)]
 pub(crate) struct Circumstances<'a> {
     /// The status of the job.
     pub(crate) status: &'a JobStatus,
@@ -17,10 +16,21 @@ pub(crate) struct Circumstances<'a> {
     /// All requests of the job.
     pub(crate) requests: &'a [&'a Resize],
     /// Nothing is being compiled or proposed.
-    pub(crate) is_quiet: bool,
+    pub(super) is_quiet: bool,
     /// The compiler may begin with what new requests want. What it began with is proposed only if it is still wanted
     /// once they are admitted.
-    pub(crate) may_expect: bool,
+    pub(super) may_expect: bool,
+    /// By name of the region. A job may have a thousand requests, and each is judged by all the others.
+    newest: BTreeMap<&'a str, Newest<'a>>,
+}
+
+/// The newest of the requests for a region that are not over without their widths.
+#[derive(Clone, Copy, Default)]
+struct Newest<'a> {
+    /// Its number.
+    number: u64,
+    /// The newest one that is committed.
+    come_through: Option<(u64, &'a Resize)>,
 }
 
 /// Where a request stands.
@@ -50,6 +60,33 @@ pub(crate) const NEWER_REQUEST: &str = "NewerRequest";
 pub(crate) const WITHDRAWN: &str = "Withdrawn";
 
 impl<'a> Circumstances<'a> {
+    /// The circumstances of these requests: all of the job. Something may be under way for it, and nothing is expected.
+    pub(crate) fn new(status: &'a JobStatus, regions: &'a [&'a ParallelRegion], requests: &'a [&'a Resize]) -> Self {
+        let mut newest: BTreeMap<&str, Newest<'_>> = BTreeMap::new();
+        for request in requests.iter().copied() {
+            let fails = request.phase().is_final() && request.phase() != ResizePhase::RolledOut;
+            let Some(number) = request.status.as_ref().and_then(|status| status.number).filter(|_| !fails) else {
+                continue;
+            };
+            let has_come_through = matches!(request.phase(), ResizePhase::Written | ResizePhase::RolledOut)
+                || status.commit_of(number).is_some();
+            for wanted in &request.spec.regions {
+                let newest = newest.entry(&wanted.name).or_default();
+                newest.number = newest.number.max(number);
+                if has_come_through && newest.come_through.is_none_or(|(known, _)| known < number) {
+                    newest.come_through = Some((number, request));
+                }
+            }
+        }
+        Self { status, regions, requests, is_quiet: false, may_expect: false, newest }
+    }
+
+    /// The same, when nothing is being compiled or proposed if `is_quiet`, and the compiler may begin with what new
+    /// requests want if `may_expect`.
+    pub(crate) fn with(self, is_quiet: bool, may_expect: bool) -> Self {
+        Self { is_quiet, may_expect, ..self }
+    }
+
     pub(super) fn region(&self, name: &str) -> Option<&'a ParallelRegion> {
         self.regions.iter().copied().find(|region| region.spec.name == name)
     }
@@ -82,13 +119,14 @@ impl<'a> Circumstances<'a> {
         if let Some(edited) = status.regions.iter().find(|admitted| self.is_edited_since(admitted)) {
             return self.superseded_by_edit(edited);
         }
-        let newer = self.newer(request, number);
-        let come_through = newer.iter().filter(|(newer, theirs)| self.has_come_through(newer, *theirs));
-        if let Some((newer, _)) = come_through.max_by_key(|(_, theirs)| *theirs) {
+        let newest = request.spec.regions.iter().filter_map(|wanted| self.newest.get(&*wanted.name));
+        let come_through = newest.clone().filter_map(|newest| newest.come_through);
+        if let Some((_, newer)) = come_through.filter(|(theirs, _)| *theirs > number).max_by_key(|(theirs, _)| *theirs)
+        {
             return superseded_by_request(request, newer);
         }
         let is_applied = request.spec.regions.iter().all(|wanted| self.applied(&wanted.name) == Some(wanted.width));
-        if is_applied && self.is_quiet && newer.is_empty() {
+        if is_applied && self.is_quiet && newest.clone().all(|newest| newest.number <= number) {
             return Standing::InForce(self.status.generation.unwrap_or_default(), None);
         }
         Standing::Open
@@ -110,21 +148,6 @@ impl<'a> Circumstances<'a> {
         };
         let by = SupersededBy { region: name.clone(), width, request: None, manager };
         Standing::Superseded(by, EDITED, message)
-    }
-
-    /// Newer requests for one of its regions that are not over without their widths.
-    fn newer(&self, request: &Resize, number: u64) -> Vec<(&'a Resize, u64)> {
-        let names = |name: &str| request.spec.regions.iter().any(|wanted| wanted.name == name);
-        let concerns = |newer: &Resize| newer.spec.regions.iter().any(|wanted| names(&wanted.name));
-        let fails = |newer: &Resize| newer.phase().is_final() && newer.phase() != ResizePhase::RolledOut;
-        let others = self.requests.iter().copied();
-        let numbered = others.filter_map(|other| Some((other, other.status.as_ref()?.number?)));
-        numbered.filter(|(other, theirs)| *theirs > number && !fails(other) && concerns(other)).collect()
-    }
-
-    fn has_come_through(&self, request: &Resize, number: u64) -> bool {
-        matches!(request.phase(), ResizePhase::Written | ResizePhase::RolledOut)
-            || self.status.commit_of(number).is_some()
     }
 
     /// Somebody else has edited the region, or deleted it.

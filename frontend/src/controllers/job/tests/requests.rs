@@ -492,3 +492,17 @@ fn numbers_are_given_in_the_order_of_the_requests() {
     assert!(simulation.server.list::<Resize>().iter().all(|request| request.phase() == ResizePhase::RolledOut));
     assert_eq!(simulation.status().generation, Some(1), "they are one generation");
 }
+
+#[test]
+fn of_requests_that_come_together_each_expects_what_the_one_before_wants() {
+    let simulation = &mut JobSimulation::running();
+    // name, expected width, wanted width
+    for (name, expected, wanted) in [("first", 2, 4), ("too-late", 2, 5), ("second", 4, 6)] {
+        simulation.request_if(name, &[("R", wanted)], |spec| spec.regions[0].expected_width = Some(expected));
+    }
+    simulation.settle();
+    let ends = ["first", "too-late", "second"].map(|name| end(simulation, name));
+    let superseded = is(ResizePhase::Superseded, "NewerRequest");
+    assert_eq!(ends, [superseded, is(ResizePhase::Refused, "WidthMismatch"), is(ResizePhase::RolledOut, "")]);
+    assert_eq!(applied(simulation), widths(6, 2));
+}
