@@ -25,7 +25,7 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// Names are not resolved more often, whatever fails.
 const LEAST_BETWEEN: Duration = Duration::from_millis(500);
 /// How long a replica that failed is left alone the first time, and at most.
-const REST: Duration = Duration::from_secs(2);
+pub(super) const REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(ask(&replicas, &tried).await.address(), first, "one that was not tried goes first");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_spare_replica_is_one_that_was_not_asked_and_does_well() {
         let (replicas, none) = (two(), BTreeSet::new());
         let first = ask(&replicas, &none).await;
@@ -376,7 +376,7 @@ mod tests {
         assert!(error.unwrap_err().contains("does-not-exist.invalid"), "names the name");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn replicas_that_are_told_count_and_names_while_none_is() {
         let (tell, told) = latest::channel(Vec::new());
         let replicas = Arc::new(Replicas::new(["127.0.0.1:9".to_owned()], Some(told), None));

@@ -24,11 +24,6 @@ fn large_resize(job: &str, bytes: usize) -> pb::ResizeRequest {
     full_resize(job, "1 1", &layout, 2)
 }
 
-/// Calls until it is answered: a machine that does much else may be too slow for the short times of a test.
-async fn sooner_or_later(mut call: impl AsyncFnMut() -> Result<(), Status>) {
-    soon(async { while call().await.is_err() {} }).await;
-}
-
 /// The body of a request, byte by byte as it is sent.
 struct Sent {
     bytes: Option<Bytes>,

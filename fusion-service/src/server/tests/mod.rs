@@ -129,6 +129,11 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, what).await.expect("took too long")
 }
 
+/// Calls until it is answered: a machine that does much else may be too slow for the short times of a test.
+async fn sooner_or_later(mut call: impl AsyncFnMut() -> Result<(), Status>) {
+    soon(async { while call().await.is_err() {} }).await;
+}
+
 fn blob(content: &[u8]) -> pb::Blob {
     pb::Blob { sha256: Digest::of(content).to_bytes(), content: Some(Bytes::copy_from_slice(content)) }
 }

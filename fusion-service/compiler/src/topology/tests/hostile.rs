@@ -13,7 +13,8 @@ fn refused(what: &str, sketch: &Sketch, code: Option<&str>) {
     let error = sketch.expand().map(|topology| topology.operators.len()).expect_err(what);
     let first = error.problems().first().unwrap_or_else(|| panic!("{what}: {error}"));
     assert_eq!((first.stage, first.code), (Stage::Topology, code), "{what}: {first}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{what} took {:?}", begun.elapsed());
+    // Without a bound it would take hours.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{what} took {:?}", begun.elapsed());
 }
 
 /// Composites within each other, all parallel.
