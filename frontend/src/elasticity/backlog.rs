@@ -6,7 +6,8 @@
 //!
 //! Knows: namespaces, jobs, times. Must not know: what a request wants, why a job takes its time.
 //!
-//! Invariants: nothing is kept of a namespace without a call that waits, but for a moment. A few jobs may always wait.
+//! Invariants: nothing is kept of a namespace or a job without a call that waits, but for a moment. A few jobs may always
+//! wait. Whoever is answered, with whatever, had its turn.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +42,21 @@ pub(super) struct Backlog {
 pub(super) struct Place {
     backlog: Backlog,
     job: Key,
-    served: Option<u64>,
+    since: Instant,
+    end: End,
+}
+
+/// What becomes of a call that waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// It waited in vain.
+    Unserved,
+    /// What it waits for is in this generation.
+    Generation(u64),
+    /// It heard what has become of it.
+    Answered,
+    /// It waits for something else than for its turn.
+    Elsewhere,
 }
 
 struct Namespace {
@@ -56,7 +71,10 @@ struct Namespace {
 
 struct Waiting {
     calls: usize,
+    /// Since when one of the calls has waited, perhaps for one that has given up since, or since the last turn.
     since: Instant,
+    /// When it was left last.
+    left: Instant,
     /// The newest generation that calls were served by.
     served: Option<u64>,
 }
@@ -73,26 +91,38 @@ impl Backlog {
         }
         let namespace = namespaces.entry(Arc::clone(&job.namespace)).or_insert_with(|| Namespace::new(now));
         namespace.count(now);
-        if !namespace.jobs.contains_key(&job.name) {
+        if namespace.jobs.get(&job.name).is_none_or(|waiting| waiting.calls == 0) {
             namespace.check(now)?;
         }
-        let none = Waiting { calls: 0, since: now, served: None };
+        let none = Waiting { calls: 0, since: now, left: now, served: None };
         namespace.jobs.entry(Arc::clone(&job.name)).or_insert(none).calls += 1;
-        Ok(Place { backlog: self.clone(), job: job.clone(), served: None })
+        Ok(Place { backlog: self.clone(), job: job.clone(), since: now, end: End::Unserved })
     }
 
-    fn leave(&self, job: &Key, served: Option<u64>, now: Instant) {
+    fn leave(&self, Place { job, since, end, .. }: &Place, now: Instant) {
         let mut namespaces = self.namespaces();
         let Some(namespace) = namespaces.get_mut(&job.namespace) else { return };
         namespace.count(now);
         let Some(waiting) = namespace.jobs.get_mut(&job.name) else { return };
         waiting.calls = waiting.calls.saturating_sub(1);
-        if served > waiting.served {
+        waiting.left = now;
+        let had_turn = match end {
             // One generation serves all calls that it is for. Others wait for the next one.
-            (waiting.served, waiting.since) = (served, now);
+            End::Generation(generation) => {
+                let is_next = waiting.served < Some(*generation);
+                waiting.served = waiting.served.max(Some(*generation));
+                is_next
+            }
+            // So does whatever else answers several at once.
+            End::Answered => *since >= waiting.since,
+            End::Unserved | End::Elsewhere => false,
+        };
+        if had_turn {
+            waiting.since = now;
             namespace.served += 1.0;
         }
-        if waiting.calls == 0 {
+        // Who comes again and again in vain has waited since the first time.
+        if waiting.calls == 0 && *end != End::Unserved {
             namespace.jobs.remove(&job.name);
         }
     }
@@ -104,15 +134,20 @@ impl Backlog {
 }
 
 impl Place {
-    /// This generation has what the call waits for.
-    pub(super) fn serve(mut self, generation: u64) {
-        self.served = Some(generation);
+    /// The call hears what has become of it; what it waits for is in this generation, if in any.
+    pub(super) fn serve(mut self, generation: Option<u64>) {
+        self.end = generation.map_or(End::Answered, End::Generation);
+    }
+
+    /// The call waits for something else than for its turn.
+    pub(super) fn give_up(mut self) {
+        self.end = End::Elsewhere;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.backlog.leave(&self.job, self.served, Instant::now());
+        self.backlog.leave(self, Instant::now());
     }
 }
 
@@ -122,12 +157,13 @@ impl Namespace {
     }
 
     fn is_forgotten(&self, now: Instant) -> bool {
-        self.jobs.is_empty() && now.duration_since(self.at) >= FORGOTTEN
+        self.jobs.values().all(|waiting| waiting.calls == 0) && now.duration_since(self.at) >= FORGOTTEN
     }
 
     /// Jobs that wait for their turn.
     fn waiting(&self, now: Instant) -> usize {
-        self.jobs.values().filter(|waiting| now.duration_since(waiting.since) < STUCK).count()
+        let waits = |waiting: &&Waiting| waiting.calls > 0 && now.duration_since(waiting.since) < STUCK;
+        self.jobs.values().filter(waits).count()
     }
 
     /// Counts the time until now.
@@ -141,6 +177,7 @@ impl Namespace {
             (self.served, self.busy) = (self.served * weight, self.busy * weight + passed);
         }
         self.at = now;
+        self.jobs.retain(|_, waiting| waiting.calls > 0 || now.duration_since(waiting.left) < STUCK);
     }
 
     /// Refuses a further job that would have to wait for too long.
@@ -169,15 +206,21 @@ mod tests {
         Key::new("n", &format!("job-{number}"))
     }
 
+    /// The call of this place ends.
+    fn end(mut place: Place, end: End, now: Instant) {
+        place.end = end;
+        place.backlog.leave(&place, now);
+        // It has left.
+        std::mem::forget(place);
+    }
+
     /// A backlog after so many jobs were served, one after the other, each in so many seconds; and the time.
     fn after(served: usize, each: f64) -> (Backlog, Instant) {
         let (backlog, mut now) = (Backlog::default(), Instant::now());
         for number in 0..served {
-            let mut place = backlog.enter(&job(number), now).ok().unwrap();
+            let place = backlog.enter(&job(number), now).ok().unwrap();
             now += seconds(each);
-            place.served = Some(1);
-            backlog.leave(&place.job, place.served, now);
-            std::mem::forget(place);
+            end(place, End::Generation(1), now);
         }
         (backlog, now)
     }
@@ -246,13 +289,52 @@ mod tests {
         let places: Vec<_> = (0..200).filter_map(|_| backlog.enter(&job(0), now).ok()).collect();
         assert_eq!(places.len(), 200);
         let later = now + seconds(2.0);
-        let (first, second) = places.split_at(100);
-        first.iter().for_each(|place| backlog.leave(&place.job, Some(7), later));
-        second.iter().for_each(|place| backlog.leave(&place.job, Some(8), later));
-        places.into_iter().for_each(std::mem::forget);
+        for (number, place) in places.into_iter().enumerate() {
+            end(place, End::Generation(if number < 100 { 7 } else { 8 }), later);
+        }
         let namespaces = backlog.namespaces();
         let namespace = &namespaces["n"];
         assert!(namespace.jobs.is_empty());
         assert_eq!((namespace.served, namespace.busy), (2.0, 2.0));
+    }
+    #[test]
+    fn whoever_is_answered_had_its_turn_and_several_of_a_job_at_once_had_one() {
+        let backlog = Backlog::default();
+        let mut now = Instant::now();
+        for _ in 0..50 {
+            let places: Vec<_> = (0..40).map(|number| backlog.enter(&job(number % 4), now).ok().unwrap()).collect();
+            now += seconds(0.2);
+            places.into_iter().for_each(|place| end(place, End::Answered, now));
+        }
+        // Four jobs in 0.2 s each time.
+        let (places, _) = fill(&backlog, now);
+        assert!(places.len().abs_diff(32 + 8) <= 2, "{}", places.len());
+    }
+
+    #[test]
+    fn who_waits_for_something_else_keeps_nobody_out_however_often_it_comes() {
+        for (how, kept_out) in [(End::Elsewhere, 0), (End::Unserved, 2)] {
+            let backlog = Backlog::default();
+            let mut now = Instant::now();
+            let mut refused = 0;
+            // Some jobs are asked for all the time, by callers that wait for 5 s; nothing becomes of it.
+            for _ in 0..10 {
+                let places: Vec<_> = (0..FEW).filter_map(|number| backlog.enter(&job(number), now).ok()).collect();
+                let places = if how == End::Elsewhere {
+                    places.into_iter().for_each(|place| end(place, how, now));
+                    Vec::new()
+                } else {
+                    places
+                };
+                now += seconds(4.0);
+                match backlog.enter(&job(100), now) {
+                    Ok(place) => end(place, End::Generation(1), now),
+                    Err(_) => refused += 1,
+                }
+                now += seconds(1.0);
+                places.into_iter().for_each(|place| end(place, how, now));
+            }
+            assert!(refused <= kept_out, "{how:?}: {refused}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::parallel_region::WIDTH_MAX;
 use streams_api::resize::RESIZES_MAX;
-use streams_api::{Job, ParallelRegion, Resize};
+use streams_api::{Job, JobStatus, ParallelRegion, Resize};
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::wait;
@@ -81,13 +81,13 @@ impl<V: ClusterView> Elasticity<V> {
     /// but that leaves an object behind, too; so only what is there already is found once there are as many as are
     /// kept.
     async fn request(&self, key: &Key, job: &Job, request: &ResizeRequest) -> Result<Resize, Status> {
-        let requests = self.view.resizes(&key.namespace, &key.name);
-        if requests.len() < RESIZES_MAX {
+        if self.view.count_resizes(&key.namespace, &key.name) < RESIZES_MAX {
             return requests::make(&self.client, job, request).await;
         }
         match requests::find(&self.client, job, request).await? {
             Some(found) => Ok(found),
             None => {
+                let requests = self.view.resizes(&key.namespace, &key.name);
                 let again = ended::room_after(&requests, Timestamp::now());
                 Err(errors::too_many_requests(&key.name, RESIZES_MAX, again))
             }
@@ -124,13 +124,21 @@ impl<V: ClusterView> Elasticity<V> {
             }
             let job = self.view.job(namespace, name).filter(|job| is_controlled_by(&made.metadata, &**job));
             let Some(job) = job else { return Err(errors::job_not_found(namespace, name)) };
-            let status = job.status.clone().unwrap_or_default();
-            if let ResizeOutcome::Done { generation: Some(generation), .. } =
-                outcome::assess(request, WaitFor::Committed, &status)
-            {
-                place.take().into_iter().for_each(|place| place.serve(generation));
+            let none = JobStatus::default();
+            let status = job.status.as_ref().unwrap_or(&none);
+            let outcome = outcome::assess(request, wait_for, status);
+            match (&outcome, &outcome::assess(request, WaitFor::Committed, status)) {
+                (_, ResizeOutcome::Done { generation, .. }) | (ResizeOutcome::Done { generation, .. }, _) => {
+                    place.take().into_iter().for_each(|place| place.serve(*generation));
+                }
+                (ResizeOutcome::Ended(_), _) => place.take().into_iter().for_each(|place| place.serve(None)),
+                // It says what it waits for, e.g. a cool-down.
+                _ if request.status.as_ref().is_some_and(|status| status.reason.is_some()) => {
+                    place.take().into_iter().for_each(Place::give_up);
+                }
+                _ => {}
             }
-            match outcome::assess(request, wait_for, &status) {
+            match outcome {
                 ResizeOutcome::Waiting(what) => tokio::select! {
                     biased;
                     () = self.stopping.cancelled() => return Err(errors::shutting_down(&what)),

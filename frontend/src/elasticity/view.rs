@@ -20,6 +20,9 @@ pub trait ClusterView: Send + Sync + 'static {
     /// The requests of a job, in any order.
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>>;
 
+    /// How many requests of a job there are, with those whose form is another one.
+    fn count_resizes(&self, namespace: &str, job: &str) -> usize;
+
     /// The requests of all jobs of the namespace, in any order.
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>>;
 
@@ -54,6 +57,10 @@ impl ClusterView for Mirrors {
 
     fn resizes(&self, namespace: &str, job: &str) -> Vec<Arc<Resize>> {
         self.resizes.of_job(&Key::new(namespace, job)).collect()
+    }
+
+    fn count_resizes(&self, namespace: &str, job: &str) -> usize {
+        self.resizes.kept_of_job(&Key::new(namespace, job)).len()
     }
 
     fn resizes_of_namespace(&self, namespace: &str) -> Vec<Arc<Resize>> {

@@ -26,6 +26,14 @@ fn is_before_the_commit(action: &JobAction) -> bool {
     }
 }
 
+/// Whether the next generation needs it. What follows from a commit goes on while another one is prepared only.
+fn prepares(action: &JobAction, is_preparing: bool) -> bool {
+    match action {
+        JobAction::Tell(..) | JobAction::WriteWidth(_) => is_preparing,
+        action => is_before_the_commit(action),
+    }
+}
+
 impl<C: Cluster> Actor<'_, C> {
     /// Somebody waits for a commit, and with it for this (rule call-22).
     pub(super) fn is_awaited(&self, action: &JobAction) -> bool {
@@ -42,7 +50,8 @@ impl<C: Cluster> Actor<'_, C> {
         now: Timestamp,
     ) -> Option<Duration> {
         let waits = |action: &&JobAction| !is_before_the_commit(action) && !matches!(action, JobAction::Start(_));
-        let has_both = others.iter().any(|action| is_before_the_commit(action))
+        let is_preparing = self.observed.proposed.is_some() || self.observed.tasks.is_compiling();
+        let has_both = others.iter().any(|action| prepares(action, is_preparing))
             && (!deletions.is_empty() || others.iter().any(waits));
         let may = self.is_waited_for && has_both && self.reconciler.cluster.is_crowded();
         self.remember(|entry| {

@@ -122,13 +122,8 @@ impl<C: Cluster> Actor<'_, C> {
         let Some(region) = mirrored.filter(|region| is_controlled_by(&region.metadata, &*self.snapshot.job)) else {
             return Ok(());
         };
-        let requests = self.requests();
-        let is_it = |request: &&Arc<Resize>| request.status.as_ref().and_then(|s| s.number) == Some(write.number);
-        let trace = requests
-            .iter()
-            .find(is_it)
-            .and_then(|request| request.annotations().get(names::ANNOTATION_TRACE_PARENT).cloned());
-        let patch = region.with_width_of(write.number, write.width, trace.as_deref());
+        let trace = self.observed.requests.traces.get(&write.number);
+        let patch = region.with_width_of(write.number, write.width, trace.map(String::as_str));
         let elasticity = Manager(names::ELASTICITY_MANAGER);
         match self.reconciler.cluster.merge::<ParallelRegion>(elasticity, &key, &patch).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {

@@ -70,7 +70,7 @@ impl<C: Cluster> Actor<'_, C> {
             report.trouble = self.remember(|entry| entry.last_failure.clone());
         }
         self.name_what_is_in_the_way(&mut report);
-        let status = describe(self.observed, &report, self.observed.status.clone(), false);
+        let mut status = describe(self.observed, &report, self.observed.status.clone(), false);
         if status == self.observed.status {
             self.remember(|entry| entry.unsaid_since = None);
             return Ok(again(wake));
@@ -78,6 +78,8 @@ impl<C: Cluster> Actor<'_, C> {
         if let Some(left) = self.put_off(&status, &report) {
             return Ok(again(Some(wake.map_or(left, |wake| wake.min(left)))));
         }
+        // That is no reason to write, but it need not wait for the next step: there may be none.
+        transition::forget_requests(&mut status, self.observed);
         self.write(status).await?;
         self.remember(|entry| entry.described = Some(self.reconciler.cluster.now()));
         Ok(again(wake))

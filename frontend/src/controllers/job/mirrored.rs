@@ -245,10 +245,12 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
             None
         }
     };
+    // If somebody else has changed it, it is not known for which generation the PE was made.
+    let generation = if pe.spec.is_changed_by_others(&pe.metadata) { 0 } else { pe.spec.generation };
     ObservedPe {
         object: observed(&pe.metadata),
-        // If somebody else has changed it, it is not known for which generation the PE was made.
-        generation: if pe.spec.is_changed_by_others(&pe.metadata) { 0 } else { pe.spec.generation },
+        generation,
+        running_generation: generation,
         config_map: pe.spec.config_map.name.clone(),
         launched: status.created_launch_count > 0,
         run,

@@ -28,7 +28,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec, JobStatus, StoredPlan};
+use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
@@ -70,8 +70,8 @@ pub(super) async fn observe<C: Cluster>(
     snapshot.proposed = generation.flatten();
     let transport = look(reconciler, key, &job, &status, settled.map(|settled| settled.transport)).await;
     let now = reconciler.cluster.now();
-    reconciler.ask_for_named_requests(key, &job, &status).await?;
-    let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, now);
+    let requests = reconciler.all_requests(key, &job, &status).await?;
+    let (Widths { desired, refused, to_take_over }, requests) = wishes(reconciler, &snapshot, &status, &requests, now);
     let labels = job_config_map(reconciler, &snapshot, &digests)?;
     let mirrored = Arc::new(MirroredChildren::of(&reconciler.mirrors, key, &job));
     let wanted = Wanted {
@@ -180,10 +180,10 @@ fn wishes<C>(
     reconciler: &JobReconciler<C>,
     snapshot: &JobSnapshot,
     status: &JobStatus,
+    requests: &[Arc<Resize>],
     now: Timestamp,
 ) -> (Widths, Requests) {
     let JobSnapshot { key, job, .. } = snapshot;
-    let requests = reconciler.requests(key, job);
     let Some(generation) = &snapshot.committed else {
         return (Widths::default(), Requests::default());
     };

@@ -8,10 +8,10 @@
 
 use super::own_writes::version;
 use super::reconciler::JobReconciler;
-use super::requests::named::{NamedRequests, named};
+use super::requests::named::named;
 use super::requests::standing::is_of;
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,49 +25,59 @@ use streams_kubernetes::{Error, Key};
 /// How long an answer of the API server holds.
 const ASKED_FOR: SignedDuration = SignedDuration::from_secs(10);
 
-fn number(request: &Resize) -> Option<u64> {
-    request.status.as_ref()?.number
-}
-
 impl<C: Cluster> JobReconciler<C> {
-    /// Asks the API server for the requests of a job, if the status names some that the mirror does not show.
+    /// The requests of a job that stay, each as it was written last. Asks the API server for them, if the status names
+    /// some that the mirror does not show.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(super) async fn ask_for_named_requests(&self, key: &Key, job: &Job, status: &JobStatus) -> Result<(), Error> {
-        let mut missing = named(status);
-        if missing.is_empty() {
-            return Ok(());
-        }
+    pub(super) async fn all_requests(
+        &self,
+        key: &Key,
+        job: &Job,
+        status: &JobStatus,
+    ) -> Result<Vec<Arc<Resize>>, Error> {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         let now = self.cluster.now();
+        let mut missing = named(status);
         self.memory.with(key, &uid, |entry| {
-            if entry.named_requests.asked.as_ref().is_some_and(|(_, until)| now >= *until) {
-                entry.named_requests = NamedRequests::default();
+            let asked = &mut entry.named_requests;
+            if asked.until.is_some_and(|until| now >= until) {
+                (asked.found, asked.until) = (BTreeSet::new(), None);
             }
+            asked.gone.retain(|number| missing.contains(number));
+            missing.retain(|number| !asked.gone.contains(number));
         });
-        for shown in self.requests(key, job).iter().filter_map(|request| number(request)) {
-            missing.remove(&shown);
+        let requests = self.requests(key, job);
+        let numbers = |requests: &[Arc<Resize>]| -> BTreeSet<u64> {
+            requests.iter().filter_map(|request| request.status.as_ref()?.number).collect()
+        };
+        if !missing.is_empty() {
+            missing.retain(|number| !numbers(&requests).contains(number));
         }
-        let is_asked = |(numbers, _): &(BTreeSet<u64>, Timestamp)| missing.is_subset(numbers);
-        if missing.is_empty() || self.memory.with(key, &uid, |entry| entry.named_requests.asked.iter().any(is_asked)) {
-            return Ok(());
+        if missing.is_empty() {
+            return Ok(requests);
         }
         let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
         let listed = Priority::Awaited.of(self.cluster.list::<Resize>(Some(&*key.namespace), &of_job)).await?;
+        let listed: Vec<Arc<Resize>> =
+            listed.into_iter().filter(|request| is_ours(request, job)).map(Arc::new).collect();
+        let there = numbers(&listed);
+        let known: BTreeMap<String, u64> =
+            requests.iter().map(|request| (request.name_any(), version(&request.metadata))).collect();
         self.memory.with(key, &uid, |entry| {
-            let until = now.checked_add(ASKED_FOR).unwrap_or(Timestamp::MAX);
-            entry.named_requests.asked = Some((missing.clone(), until));
-            for request in listed.into_iter().filter(|request| is_ours(request, job)) {
+            let asked = &mut entry.named_requests;
+            asked.until = now.checked_add(ASKED_FOR).ok();
+            asked.gone.extend(missing.difference(&there));
+            for request in listed {
                 let name = request.name_any();
-                let own = entry.requests.get(&name).filter(|own| own.metadata.uid == request.metadata.uid);
-                if own.is_none_or(|own| version(&own.metadata) < version(&request.metadata)) {
-                    entry.requests.insert(name.clone(), Arc::new(request));
+                if known.get(&name).is_none_or(|known| *known < version(&request.metadata)) {
+                    asked.found.insert(name.clone());
+                    entry.requests.insert(name, request);
                 }
-                entry.named_requests.found.insert(name);
             }
         });
-        Ok(())
+        Ok(self.requests(key, job))
     }
 }
 

@@ -124,6 +124,12 @@ impl Tasks {
         Self { fetch: Slot::Idle, compile: Slot::Idle, publish: Slot::Idle, repair: Slot::Idle, renew: Slot::Idle }
     }
 
+    /// A generation is being compiled, or its texts are being written.
+    pub(crate) fn is_compiling(&self) -> bool {
+        let is_idle = matches!(self.compile, Slot::Idle | Slot::Failed(..));
+        !is_idle || !matches!(self.publish, Slot::Idle | Slot::Failed(..))
+    }
+
     /// Why work has failed that is tried again, and that the job cannot do without.
     pub(crate) fn failures(&self) -> impl Iterator<Item = &Failure> {
         [self.fetch.failure(), self.compile.failure(), self.publish.failure(), self.repair.failure()]

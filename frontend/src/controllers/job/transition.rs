@@ -12,12 +12,9 @@ use streams_api::{
     CommittedResizes, JobPhase, JobStatus, ProposedPlan, RegionWidth, ResizeChanges, Rollout, condition,
 };
 
-/// The status after `change`.
-pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobStatus {
-    let mut status = observed.status.clone();
-    let now = observed.now;
-    status.submission_worked_milliseconds = work(observed);
-    status.admitted_resizes = status.admitted_resizes.max(observed.requests.last_number);
+/// Requests that say themselves that they are committed, and widths that are written, need not be in the status any more.
+/// As long as a request is there, the next leader looks for it.
+pub(crate) fn forget_requests(status: &mut JobStatus, observed: &JobObservation) {
     if observed.requests.is_known {
         for committed in &mut status.committed_resizes {
             committed.resizes.retain(|number| observed.requests.is_untold(*number));
@@ -25,6 +22,15 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
         status.committed_resizes.retain(|committed| !committed.resizes.is_empty());
         status.unwritten_widths = observed.requests.to_write.values().cloned().collect();
     }
+}
+
+/// The status after `change`.
+pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobStatus {
+    let mut status = observed.status.clone();
+    let now = observed.now;
+    status.submission_worked_milliseconds = work(observed);
+    status.admitted_resizes = status.admitted_resizes.max(observed.requests.last_number);
+    forget_requests(&mut status, observed);
     match change {
         JobStatusChange::JobId(id) => {
             status.job_id = Some(*id);

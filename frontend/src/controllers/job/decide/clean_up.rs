@@ -5,7 +5,7 @@ use super::super::observed::{DesiredGeneration, JobObservation};
 use super::super::tasks::Slot;
 use super::prepare::wanted_target;
 use super::removals::{Removable, Removals};
-use super::waves::stalled_at;
+use super::waves::stalls;
 use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
 use std::collections::BTreeSet;
 use streams_api::{StoredAdl, StoredPlan};
@@ -28,13 +28,14 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
     clean_up_chunks(observed, draft);
     let Some(wanted) = committed(observed) else { return };
     let started = observed.status.rollout.as_ref().and_then(|rollout| rollout.started_at.as_ref());
-    let end = started.map(|started| stalled_at(observed, wanted, started.0));
+    let end = started.map(|started| stalls(observed, wanted)(started.0));
     let may_all_go = end.is_some_and(|end| observed.now >= end) || is_rolled_out(observed, wanted);
     // Once its neighbours have their new specs, no PE sends to a removed PE any more. The removed PE stays until they
     // run, but not beyond the time-out: it may occupy resources that they wait for.
-    let removals = Removals::of(observed, wanted);
-    for id in superfluous(observed).filter(|id| !abandoned.contains(id)) {
-        match if may_all_go { Removable::Now } else { removals.of_pe(id) } {
+    let superfluous: Vec<u64> = superfluous(observed).filter(|id| !abandoned.contains(id)).collect();
+    let removals = (!may_all_go && !superfluous.is_empty()).then(|| Removals::of(observed, wanted));
+    for id in superfluous {
+        match removals.as_ref().map_or(Removable::Now, |removals| removals.of_pe(id)) {
             Removable::Now => delete_pe(id, draft),
             Removable::At(end) => draft.wake(end),
             Removable::WithTheRest => {}

@@ -7,7 +7,7 @@
 //! Knows: what PEs run, and for which generations. Must not know: who sends to whom.
 
 use super::super::observed::{DesiredGeneration, JobObservation, Loaded, PodState};
-use super::waves::stalled_at;
+use super::waves::stalls;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -83,8 +83,9 @@ pub(super) struct Removals<'a> {
 impl<'a> Removals<'a> {
     pub(super) fn of(observed: &'a JobObservation, wanted: &DesiredGeneration) -> Self {
         let listed = listed(observed);
+        let stalled_at = stalls(observed, wanted);
         let by_generation: BTreeMap<u64, Timestamp> =
-            listed.iter().map(|removal| (removal.generation, stalled_at(observed, wanted, removal.since.0))).collect();
+            listed.iter().map(|removal| (removal.generation, stalled_at(removal.since.0))).collect();
         let behind = if by_generation.is_empty() { Vec::new() } else { behind(observed, wanted) };
         Self { listed, by_generation, now: observed.now, behind }
     }
@@ -109,7 +110,7 @@ fn behind(observed: &JobObservation, wanted: &DesiredGeneration) -> Vec<(u64, u6
             Some(current) => match current.run {
                 // It sends to nobody.
                 PodState::Completed | PodState::Down | PodState::Suspended => return None,
-                PodState::Ready => current.generation,
+                PodState::Ready => current.running_generation,
                 // It has never run another text.
                 PodState::Pending if !current.launched => current.generation,
                 PodState::Pending => 0,

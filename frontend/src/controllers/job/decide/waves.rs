@@ -9,6 +9,7 @@ use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Obser
 use super::super::waits::{LATER, Waits, Words};
 use super::{Draft, after, is_submitted, roll_out_end, unfinished_end};
 use k8s_openapi::jiff::Timestamp;
+use std::collections::BTreeSet;
 
 /// PEs whose objects are not as the generation wants them.
 #[derive(Default)]
@@ -17,27 +18,29 @@ pub(super) struct Changes {
     pub(super) at_once: Vec<u64>,
     /// Some of them take another text, and are down.
     pub(super) are_down: bool,
-    /// PEs whose pod runs, and is replaced.
-    interrupting: Vec<u64>,
+    /// PEs whose pod runs, and is replaced, each with the generation that it runs: who is furthest behind goes first.
+    /// Otherwise those with high ids would wait for ever while generations come faster than waves.
+    interrupting: BTreeSet<(u64, u64)>,
 }
 
 impl Changes {
     /// Adds a PE, by ascending id; `None` if it does not exist. Says whether its pod is to be replaced.
     pub(super) fn add(&mut self, id: u64, pe: &DesiredPe, current: Option<&ObservedPe>) -> bool {
-        let replaces = current.is_some_and(|current| current.is_made_from_other_than(pe) && !current.is_going());
-        let interrupts = replaces && current.is_some_and(|current| current.has_running_pod);
-        if interrupts {
-            self.interrupting.push(id);
+        let replaced = current.filter(|current| current.is_made_from_other_than(pe) && !current.is_going());
+        let interrupted = replaced.filter(|current| current.has_running_pod);
+        if let Some(current) = interrupted {
+            self.interrupting.insert((current.generation, id));
         } else {
             self.at_once.push(id);
-            self.are_down |= replaces;
+            self.are_down |= replaced.is_some();
         }
-        interrupts
+        interrupted.is_some()
     }
 
     /// The PEs whose objects are to be written now. Of the others, says what they wait for.
     pub(super) fn now(self, observed: &JobObservation, wanted: &DesiredGeneration, draft: &mut Draft) -> Vec<u64> {
-        let Self { at_once: mut now, are_down, mut interrupting } = self;
+        let Self { at_once: mut now, are_down, interrupting } = self;
+        let mut interrupting: Vec<u64> = interrupting.into_iter().map(|(_, id)| id).collect();
         if interrupting.is_empty() {
             return now;
         }
@@ -128,18 +131,16 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
     (waits, until)
 }
 
-/// When what was removed at this time goes although not every PE has its new text: past the resize time-out. If PEs are
+/// When what was removed at a time goes although not every PE has its new text: past the resize time-out. If PEs are
 /// restarted one wave after the other, it begins anew with each of them that runs.
-pub(super) fn stalled_at(observed: &JobObservation, wanted: &DesiredGeneration, since: Timestamp) -> Timestamp {
-    let end = after(since, observed.deadlines.resize);
+pub(super) fn stalls(observed: &JobObservation, wanted: &DesiredGeneration) -> impl Fn(Timestamp) -> Timestamp {
+    let resize = observed.deadlines.resize;
     let pes = &wanted.processing_elements;
     let restarted: Vec<_> = pes.iter().filter(|(_, pe)| !pe.is_new && pe.origin == wanted.generation).collect();
-    if restarted.len() <= observed.max_unavailable.of(pes.len()) {
-        return end;
-    }
+    let is_one_wave = restarted.len() <= observed.max_unavailable.of(pes.len());
     let current = |id| observed.children.processing_elements.get(id);
     let running = restarted.into_iter().filter_map(|(id, pe)| Some((current(id)?, pe)));
     let running = running.filter(|(current, pe)| current.state(pe) == PodState::Ready);
-    let newest = running.filter_map(|(current, _)| current.running_since).max();
-    newest.map_or(end, |since| end.max(after(since, observed.deadlines.resize)))
+    let newest = running.filter_map(|(current, _)| current.running_since).max().filter(|_| !is_one_wave);
+    move |since| after(newest.map_or(since, |newest| newest.max(since)), resize)
 }

@@ -7,10 +7,12 @@ use streams_api::JobStatus;
 /// What the API server has said of such requests.
 #[derive(Debug, Default)]
 pub(crate) struct NamedRequests {
-    /// The numbers that it was asked for last, and until when its answer holds.
-    pub(crate) asked: Option<(BTreeSet<u64>, Timestamp)>,
+    /// Numbers that no request has: it is gone, and none gets its number again.
+    pub(crate) gone: BTreeSet<u64>,
     /// Names of requests that it has, until the mirror shows them.
     pub(crate) found: BTreeSet<String>,
+    /// Until when that holds.
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// The requests that the proposal has, and those that commits were for and do not say so yet.

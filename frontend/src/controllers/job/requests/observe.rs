@@ -11,7 +11,8 @@ use super::wishes::{Author, Wish};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth};
+use streams_api::resize::RESIZES_MAX;
+use streams_api::{JobSpec, RefusedEdit, Resize, ResizePhase, ResizePolicy, ResizeStatus, UnwrittenWidth, names};
 
 /// Most new requests that the compiler begins with before they are admitted.
 const EXPECTED_MAX: usize = 16;
@@ -27,6 +28,8 @@ pub(crate) struct Requests {
     pub(crate) to_tell: BTreeMap<String, ResizeStatus>,
     /// Widths in force that specs do not have yet, by index of the region.
     pub(crate) to_write: BTreeMap<u64, UnwrittenWidth>,
+    /// Traces of the requests for these widths, by number.
+    pub(crate) traces: BTreeMap<u64, String>,
     /// Widths that the commit of the proposal leaves to be written, in the same form.
     pub(crate) proposed: BTreeMap<u64, UnwrittenWidth>,
     /// Who is at fault that a set of widths was refused.
@@ -144,6 +147,7 @@ pub(crate) fn look(
     found.open = requested.iter().map(|(number, wish)| (*number, wish.widths.clone())).collect();
     wishes.extend(requested.into_values());
     found.to_write = of.widths_in_force();
+    found.traces = traces(of.requests, found.to_write.values().map(|unwritten| unwritten.number).collect());
     found.proposed = of.widths_proposed();
     let mut expected =
         if found.has_new && of.may_expect { expected(spec, of, found.last_number, now) } else { Vec::new() };
@@ -205,17 +209,29 @@ fn edits(
 /// What new requests will want if they are admitted as the regions are in the mirror: the compiler can begin with it
 /// before they are (rule elasticity-16). Nothing else follows from it.
 fn expected(spec: &JobSpec, of: &Circumstances<'_>, last: u64, now: Timestamp) -> Vec<Wish> {
-    let new = of.requests.iter().filter(|request| of.standing(request) == Standing::New).count();
-    if new > EXPECTED_MAX {
+    let new = of.requests.iter().filter(|request| of.standing(request) == Standing::New);
+    let mut requests: Vec<Resize> = new.take(EXPECTED_MAX + 1).map(|request| (*request).clone()).collect();
+    if requests.len() > EXPECTED_MAX || of.requests.len() > RESIZES_MAX {
         return Vec::new();
     }
-    let mut requests: Vec<Resize> = of.requests.iter().map(|request| (*request).clone()).collect();
     let admitted = admit_all(&mut requests, spec, of, last, now);
     let wishes = admitted.into_iter().filter_map(|at| {
         let request = requests.get(at)?;
         Some(wish(request, request.status.as_ref()?.number?))
     });
     wishes.collect()
+}
+
+/// The traces of the requests with these numbers.
+fn traces(requests: &[&Resize], numbers: BTreeSet<u64>) -> BTreeMap<u64, String> {
+    if numbers.is_empty() {
+        return BTreeMap::new();
+    }
+    let traced = requests.iter().filter_map(|request| {
+        let number = request.status.as_ref()?.number.filter(|number| numbers.contains(number))?;
+        Some((number, request.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT)?.clone()))
+    });
+    traced.collect()
 }
 
 fn wish(request: &Resize, number: u64) -> Wish {

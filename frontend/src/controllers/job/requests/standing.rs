@@ -99,13 +99,14 @@ impl<'a> Circumstances<'a> {
 
     /// Where a request stands.
     pub(crate) fn standing(&self, request: &Resize) -> Standing {
-        let status = request.status.clone().unwrap_or_default();
         if request.phase().is_final() {
             return Standing::Over;
         }
-        let Some(number) = status.number else { return Standing::New };
+        let Some((status, number)) = request.status.as_ref().and_then(|status| Some((status, status.number?))) else {
+            return Standing::New;
+        };
         if let (ResizePhase::Written, Some(generation)) = (request.phase(), status.generation) {
-            return Standing::InForce(generation, status.changes);
+            return Standing::InForce(generation, status.changes.clone());
         }
         if let Some(committed) = self.status.commit_of(number) {
             return Standing::InForce(committed.generation, Some(committed.changes));

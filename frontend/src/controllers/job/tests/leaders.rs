@@ -1,10 +1,12 @@
 //! A write of a deposed leader arrives after the next leader has finished; a leader that sees requests later than jobs.
 
-use super::simulation::{JobSimulation, Snapshot, wait_for};
+use super::simulation::{JobSimulation, Snapshot, key, wait_for};
 use futures::FutureExt;
+use kube::api::DeleteParams;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use streams_api::ResizePhase;
-use streams_kubernetes_fake::Fault;
+use streams_api::{CommittedResizes, Job, Resize, ResizePhase};
+use streams_kubernetes_fake::{Fault, Verb};
 
 /// Rounds that a leader gets until its write must have come.
 const ROUNDS: usize = 40;
@@ -138,4 +140,28 @@ fn a_leader_that_does_not_see_a_committed_request_yet_does_not_forget_it() {
     simulation.resize(0, 3);
     go_on(&mut simulation, |simulation| simulation.status().proposal.is_some());
     came_to_generation_one(&mut simulation);
+}
+
+#[test]
+fn a_job_that_is_rolled_out_names_no_requests_any_more_and_what_is_gone_is_asked_for_once() {
+    let mut simulation = JobSimulation::running();
+    simulation.request("asked", &[("R", 3)]);
+    simulation.settle();
+    assert_eq!(simulation.status().committed_resizes, []);
+    // An older version of the frontend left it there.
+    let named = CommittedResizes { generation: 1, resizes: vec![1], ..CommittedResizes::default() };
+    simulation.server.edit(&key(), |job: &mut Job| job.status.as_mut().unwrap().committed_resizes = vec![named]);
+    simulation.server.delete::<Resize>(&key().sibling("asked"), &DeleteParams::background());
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lists);
+    simulation.server.refuse(move |call| {
+        counted.fetch_add(usize::from(call.verb == Verb::List && call.kind == "Resize"), Ordering::Relaxed);
+        None
+    });
+    simulation.crash();
+    for _ in 0..5 {
+        simulation.reconcile();
+        simulation.wait(60);
+    }
+    assert_eq!(lists.load(Ordering::Relaxed), 1);
 }

@@ -1,7 +1,7 @@
 //! What goes while one generation is committed after the other, and none of them is rolled out (rules job-16 and
 //! job-49).
 
-use super::simulation::JobSimulation;
+use super::simulation::{JobSimulation, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, Owned, WhichGeneration};
 use std::collections::BTreeSet;
 
@@ -44,6 +44,27 @@ fn a_pe_goes_when_every_other_runs_a_text_that_does_not_know_it_whatever_was_com
     simulation.check_at_rest();
     let rollout = simulation.status().rollout.unwrap();
     assert!(rollout.unfinished_since.is_none() && rollout.removals.is_empty(), "{rollout:?}");
+}
+
+#[test]
+fn a_pe_does_not_go_because_others_were_written_and_the_mirror_still_shows_them_running() {
+    let mut simulation = JobSimulation::running();
+    let first: BTreeSet<u64> = simulation.pes().into_keys().collect();
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    simulation.leader.catch_up();
+    for _ in 0..6 {
+        let _ = wait_for(simulation.leader.round());
+        // Everything but PEs.
+        simulation.leader.deliver([usize::MAX, 0, usize::MAX, usize::MAX, usize::MAX, usize::MAX]);
+    }
+    let written = simulation.pes();
+    assert_eq!([0, 1].map(|id| written[&id].spec.generation), [1, 1], "they have their new texts");
+    let goes = |id: &u64| written.get(id).is_none_or(|pe| pe.metadata.deletion_timestamp.is_some());
+    assert_eq!(first.iter().copied().find(goes), None, "nobody runs them yet");
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(removed(&first, &simulation), [5]);
 }
 
 #[test]

@@ -442,6 +442,19 @@ fn in_a_crowd_a_roll_out_waits_for_a_commit_and_not_for_ever() {
 }
 
 #[test]
+fn in_a_crowd_a_roll_out_does_not_wait_for_what_follows_from_its_own_commit() {
+    let mut simulation = JobSimulation::running();
+    simulation.leader.connection.crowd(true);
+    simulation.request("first", &[("R", 1)]);
+    simulation.until_committed(1);
+    assert_eq!(specs(&simulation), [2, 2], "the width is still to be written");
+    simulation.round();
+    assert_eq!((specs(&simulation), simulation.pe(0).unwrap().spec.generation), ([1, 2], 1));
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
 fn widths_that_change_all_the_time_keep_none_from_being_committed() {
     let mut simulation = JobSimulation::running();
     for round in 0..60 {
