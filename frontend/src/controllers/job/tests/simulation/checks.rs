@@ -3,7 +3,7 @@
 //! A check before a write looks at the cluster as it is at that moment, and at the write.
 
 use super::journal::{Journal, keep};
-use super::services::{NOT_RESTARTABLE, Services};
+use super::services::{NOT_RESTARTABLE, SINK, SOURCE, Services};
 use super::{JOB, JobSimulation, NAMESPACE, Visible, key};
 use crate::controllers::job::chunks::{Document, join};
 use crate::controllers::job::generation::Generation;
@@ -11,6 +11,7 @@ use crate::controllers::job::port_labels;
 use crate::controllers::job::resources::parse_milli;
 use crate::controllers::job::transport::certificate::inspect;
 use crate::controllers::job::transport::secret::material;
+use crate::settings::JobSettings;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -366,7 +367,7 @@ impl Inspector {
         match call.verb {
             Verb::ReplaceStatus => now.status_is_replaced(call, &mut journal),
             Verb::Apply | Verb::Create => now.object_is_written(call),
-            Verb::Delete => now.object_is_deleted(call),
+            Verb::Delete => now.object_is_deleted(call, &journal),
             Verb::Get | Verb::List | Verb::Replace | Verb::Merge => {}
         }
     }
@@ -589,7 +590,36 @@ impl Now<'_> {
     }
 
     /// Nobody refers to what is deleted, and it is the object that was observed.
-    fn object_is_deleted(&self, call: &Call) {
+    /// No pod runs that was made from a text which names this PE, unless such pods took too long to be replaced (rule
+    /// job-16).
+    fn nobody_sends_to(&self, pe: &Key, journal: &Journal) {
+        let Some(removed) = self.server.get::<ProcessingElement>(pe) else { return };
+        let id = removed.spec.id;
+        let Some(rollout) = &self.status.rollout else { return };
+        let listed = rollout.removals.iter().find(|removal| (removal.first..=removal.last).contains(&id));
+        let since = listed.map(|removal| removal.since.0).or(rollout.started_at.as_ref().map(|started| started.0));
+        let resize = JobSettings::default().resize_seconds;
+        if since.is_none_or(|since| self.server.now().duration_since(since).unsigned_abs() >= resize) {
+            return;
+        }
+        for running in self.server.list::<ProcessingElement>() {
+            let status = running.status.unwrap_or_default();
+            if ![SOURCE, SINK].contains(&running.spec.id) || status.phase != Some(PePhase::Running) {
+                continue;
+            }
+            let is_its_text = |generation: &&Arc<Generation>| {
+                generation.members().any(|(pe, origin)| {
+                    pe.id == running.spec.id && Some(&origin.runtime_id) == status.runtime_id.as_ref()
+                })
+            };
+            // Other generations may have the same text, with other PEs.
+            let mut texts = journal.generations.values().filter(is_its_text).peekable();
+            let is_known = texts.peek().is_some() && texts.all(|text| text.members().any(|(pe, _)| pe.id == id));
+            assert!(!is_known, "PE {id} is deleted, and PE {} sends to it", running.spec.id);
+        }
+    }
+
+    fn object_is_deleted(&self, call: &Call, journal: &Journal) {
         let uid = call.body.as_ref().map(|parameters| parameters["preconditions"]["uid"].clone());
         let Some(Value::String(uid)) = uid else { panic!("{call}: whichever object has the name is deleted") };
         let name = call.key.name.to_string();
@@ -601,6 +631,7 @@ impl Now<'_> {
         if kind == "ProcessingElement" && is_it(self.uid_of::<ProcessingElement>(&call.key)) {
             let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);
             assert!(!self.generations().any(is_in_use), "{name} is in use");
+            self.nobody_sends_to(&call.key, journal);
         }
         if kind == "Service" && is_it(self.uid_of::<Service>(&call.key)) {
             let is_in_use = |g: &Generation| g.members().any(|(p, _)| names::processing_element(JOB, p.id) == name);

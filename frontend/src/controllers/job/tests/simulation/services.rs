@@ -24,8 +24,8 @@ use streams_proto::fusion::v1::{
 
 /// PEs that every generation has: source, sink, one that no width concerns, and one whose text changes with every
 /// width, but only where a running PE cannot look.
-const SOURCE: u64 = 0;
-const SINK: u64 = 1;
+pub(super) const SOURCE: u64 = 0;
+pub(super) const SINK: u64 = 1;
 /// It must not be started again once a user has deleted it.
 pub(in super::super) const NOT_RESTARTABLE: u64 = 2;
 pub(in super::super) const SAME_TO_OBSERVERS: u64 = 3;
