@@ -24,21 +24,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_kubernetes::client::CallOptions;
+use streams_kubernetes::error::with_causes;
 use streams_kubernetes::events::{Events, Reporter};
 use streams_kubernetes::leadership::{self, Leader, Term};
 use streams_kubernetes::metrics::Metrics;
+use streams_kubernetes::watch::Scope;
 use streams_process::pages::{Pages, Readiness};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Who reports Events.
 const REPORTER: &str = "streams.ibm.com/frontend";
 /// How long tasks that only have to notice the end may take.
 const LAST_TASKS: Duration = Duration::from_secs(3);
+
+/// When the mirrors are compared again with what the API server has, if that failed.
+const CATCH_UP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Makes the client of the API server.
 pub(crate) type MakeClient = fn(Config, CallOptions, &Metrics) -> kube::Result<Client>;
@@ -132,7 +137,14 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
             () = asked_to_stop.cancelled() => return Ok(()),
         }
         tracing::info!("the mirrors are filled");
-        let controllers = work(dependencies, asked_to_stop.clone(), options.calls().deadline);
+        let (client, scope, stop) = (client.clone(), options.scope(), asked_to_stop.clone());
+        let has_predecessor = lease.is_some();
+        let controllers = async {
+            if has_predecessor && !catch_up(&mirrors, &client, &scope, &stop).await {
+                return Ok(());
+            }
+            work(dependencies, stop.clone(), options.calls().deadline).await
+        };
         match lease {
             None => controllers.await,
             Some(lease) => match leadership::acquire(client.clone(), lease, term, &metrics, &asked_to_stop).await {
@@ -172,6 +184,20 @@ pub(crate) async fn run(options: RunOptions, make_client: MakeClient) -> anyhow:
     }
     tracing::info!("ended as asked");
     Ok(())
+}
+
+/// Brings the mirrors up to the moment at which this process begins to lead. False if it is asked to stop before.
+async fn catch_up(mirrors: &Mirrors, client: &Client, scope: &Scope, stop: &CancellationToken) -> bool {
+    let caught_up = async {
+        while let Err(error) = mirrors.catch_up(client, scope).await {
+            tracing::warn!(error = with_causes(&error), "the mirrors cannot be compared; will try again");
+            sleep(CATCH_UP_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = caught_up => true,
+        () = stop.cancelled() => false,
+    }
 }
 
 /// Does the work of the leader until it ends by itself, then releases the Lease.

@@ -209,6 +209,20 @@ impl Mirrors {
         self.config_maps.synced().await;
     }
 
+    /// Waits until what a leader decides by is as new as this moment (rule call-28): jobs, and what they and their PEs
+    /// were asked to be. Of what is made for them the mirrors may be behind: it is made again, under the same names.
+    ///
+    /// # Errors
+    /// The API server does not say which objects there are.
+    pub async fn catch_up(&self, client: &Client, scope: &Scope) -> kube::Result<()> {
+        let wanted = future::try_join3(
+            self.jobs.catch_up(client, scope),
+            self.parallel_regions.catch_up(client, scope),
+            self.resizes.catch_up(client, scope),
+        );
+        future::try_join(wanted, self.processing_elements.catch_up(client, scope)).await.map(|_| ())
+    }
+
     /// Each kind, and why its mirror must not be relied on, if so.
     pub fn health(&self) -> [(String, Option<String>); 11] {
         let timings = Timings::default();

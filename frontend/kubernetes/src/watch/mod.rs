@@ -8,12 +8,14 @@
 //! * A reader sees a list and its replacement, never a half-filled mirror; nothing counts before [`Watch::synced`].
 //! * Subscribers are called after the mirror has changed, also for an object that vanished while the connection was
 //!   down. [`Departure`] tells such an object from one whose deletion the API server reported.
+//! * A mirror can be brought up to a moment ([`Watch::catch_up`]), for who must not decide by an older state.
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
 //!   is kept as JSON ([`Kept`]) and read by whoever asks for it.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
+mod catch_up;
 mod kept;
 mod pulse;
 mod store;
@@ -21,6 +23,7 @@ mod store;
 mod tests;
 pub mod trimmed;
 
+pub use self::catch_up::version;
 pub use self::kept::{Form, Kept};
 use self::pulse::Pulse;
 pub use self::pulse::Timings;

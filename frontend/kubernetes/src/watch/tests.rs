@@ -187,3 +187,57 @@ fn what_is_there_already_is_told_to_a_late_subscriber() {
     watch.remove(&Key::new("n", "a"));
     assert!(of_group().is_empty());
 }
+
+/// A client of an API server that lists these versions, the last of them from then on.
+fn lists(versions: &'static [&'static [(&'static str, &'static str)]]) -> Client {
+    let count = Arc::new(AtomicUsize::new(0));
+    let server = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        let at = count.fetch_add(1, Ordering::SeqCst).min(versions.len() - 1);
+        let items = versions[at].iter().map(|(name, version)| {
+            let metadata = service("n", name, version).metadata;
+            serde_json::json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
+        });
+        let list = serde_json::json!({
+            "apiVersion": "meta.k8s.io/v1",
+            "kind": "PartialObjectMetadataList",
+            "metadata": {"resourceVersion": "9"},
+            "items": items.collect::<Vec<_>>(),
+        });
+        async move { Ok::<_, BoxError>(http::Response::new(AnyBody::from(list.to_string()))) }
+    });
+    Client::new(server, "n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_is_brought_up_to_a_moment_and_not_further() {
+    // What is there when it begins, and a second later -> what the mirror hears of after 0.1 s each -> when it is
+    // brought up, in tenths of a second
+    type Row = (&'static [&'static [(&'static str, &'static str)]], &'static [(&'static str, &'static str)], u64);
+    let table: [Row; 5] = [
+        (&[&[("a", "5"), ("b", "6")]], &[], 0),
+        (&[&[("a", "5"), ("b", "7")], &[("a", "9"), ("b", "9")]], &[("a", "8"), ("b", "7")], 2),
+        (&[&[("a", "8"), ("c", "7")]], &[("c", "7"), ("a", "9")], 2),
+        // It has gone since then, before the mirror heard that it came.
+        (&[&[("a", "5"), ("c", "7")], &[("a", "9")]], &[("a", "6")], 10),
+        (&[&[]], &[], 0),
+    ];
+    for (listed, heard, expected) in table {
+        let watch = Watch::filled(&INDEXES, [service("n", "a", "5"), service("n", "b", "6")]);
+        let (client, begun) = (lists(listed), tokio::time::Instant::now());
+        let feed = async {
+            for (name, version) in heard {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                watch.insert(service("n", name, version));
+            }
+        };
+        let (caught_up, ()) = future::join(
+            async {
+                watch.catch_up(&client, &Scope::All).await.unwrap();
+                begun.elapsed()
+            },
+            feed,
+        )
+        .await;
+        assert_eq!((caught_up.as_millis() + 20) / 100, u128::from(expected), "{listed:?} {heard:?}");
+    }
+}

@@ -13,7 +13,7 @@ use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::{Entry, Pause};
 use super::observed::{DesiredGeneration, JobObservation};
-use super::own_writes::{OwnWrite, version};
+use super::own_writes::OwnWrite;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
@@ -37,7 +37,7 @@ use streams_kubernetes::cluster::{Cluster, Object};
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
-use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::watch::{Mirrored, Watch, version};
 use streams_kubernetes::writer::{Applied, Writer};
 
 /// Most actions that run at the same time.

@@ -4,7 +4,6 @@
 
 use super::act::Actor;
 use super::child::Child;
-use super::own_writes::version;
 use super::owned::Owned;
 use super::requests::admission::{admit_all, ended};
 use super::requests::standing::Circumstances;
@@ -20,6 +19,7 @@ use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Manager};
 use streams_kubernetes::error::written;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::version;
 
 /// Most regions that an admission reads one by one.
 const READ_ONE_BY_ONE: usize = 16;

@@ -8,7 +8,7 @@
 use super::chunks::Document;
 use super::drift::Agreed;
 use super::observed::{Contention, DesiredGeneration};
-use super::own_writes::{OwnWrites, version};
+use super::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::plans::{Plans, PlansOfJob};
 use super::requests::Verdicts;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, Resize, StoredPlan};
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::{Mirrored, Watch};
+use streams_kubernetes::watch::{Mirrored, Watch, version};
 use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.

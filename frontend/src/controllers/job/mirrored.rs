@@ -7,7 +7,6 @@
 
 use super::child::{Child, Port};
 use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, placed};
-use super::own_writes::version;
 use super::owned::Owned;
 use super::waits::Words;
 use crate::controllers::start_hash::Starts as _;
@@ -22,7 +21,7 @@ use streams_api::{
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
-use streams_kubernetes::watch::{ConfigMapMeta, Kept, Mirrored};
+use streams_kubernetes::watch::{ConfigMapMeta, Kept, Mirrored, version};
 
 /// An object of the job.
 #[derive(Clone, Debug)]

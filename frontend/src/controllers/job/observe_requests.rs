@@ -6,7 +6,6 @@
 //!
 //! Knows: the mirror, what this process has written, the API server. Must not know: what becomes of requests.
 
-use super::own_writes::version;
 use super::reconciler::JobReconciler;
 use super::requests::named::named;
 use super::requests::standing::is_of;
@@ -20,6 +19,7 @@ use streams_api::{Job, JobStatus, Resize, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
+use streams_kubernetes::watch::version;
 use streams_kubernetes::{Error, Key};
 
 /// How long an answer of the API server holds.

@@ -9,7 +9,6 @@ use super::child::Child;
 use super::observed::{Children, ObservedObject, ObservedPe};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// How long a write counts while the mirror does not show it.
@@ -109,12 +108,6 @@ impl OwnWrite {
     fn until(&self) -> Timestamp {
         self.at.checked_add(COUNTS).unwrap_or(Timestamp::MAX)
     }
-}
-
-/// The version of an object as a number: versions of one object count up. Kubernetes guarantees it since 1.35, and etcd
-/// does it anyway.
-pub(crate) fn version(meta: &ObjectMeta) -> u64 {
-    meta.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -203,15 +203,20 @@ fn refuse(observed: &JobObservation, failure: &Failure) -> Option<Step> {
 /// (rule job-14).
 fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Draft) -> Option<Step> {
     let pe_ids = unwritten(observed, proposal)?;
-    if !pe_ids.is_empty() {
-        return publish(observed, pe_ids, draft);
+    let has_texts = pe_ids.is_empty();
+    if !has_texts {
+        let step = publish(observed, pe_ids, draft);
+        if step.is_some() || draft.report.trouble.is_some() {
+            return step;
+        }
     }
     if !abandoned(observed).is_empty() {
         // The clean-up deletes them.
         draft.report.preparing = "objects of an abandoned plan to go away".to_owned();
         return None;
     }
-    let mut complete = true;
+    // What refers to no text is written beside the texts.
+    let mut complete = has_texts;
     let children = &observed.children;
     let of = WhichGeneration::Proposed;
     // The roll-out looks after objects that the committed generation has, too: nothing that runs changes before the
@@ -250,7 +255,9 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         draft.report.preparing = "the commit".to_owned();
         return record(JobStatusChange::Commit);
     }
-    draft.report.preparing = "objects to be created".to_owned();
+    if has_texts {
+        draft.report.preparing = "objects to be created".to_owned();
+    }
     None
 }
 

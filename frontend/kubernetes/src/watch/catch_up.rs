@@ -1,0 +1,78 @@
+//! Brings a mirror up to a moment (rule call-28).
+//!
+//! A mirror is as old as the last message of the API server. Whoever begins to lead must not decide by a state that the
+//! leader before has left behind: what that one has created would look like something that nobody wants. So it asks the
+//! API server once which versions there are, and waits until the mirror shows them.
+//!
+//! Knows: versions of objects. Must not know: who leads.
+
+use super::{Key, Mirrored, Scope, Watch};
+use kube::api::ListParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client, Resource, ResourceExt};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Objects per page of a list.
+const PAGE: u32 = 500;
+/// How long to wait until those that are not shown yet are asked for again: they may be gone.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The version of an object as a number: versions of one object count up. Kubernetes guarantees it since 1.35, and etcd
+/// does it anyway.
+pub fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+impl<K: Mirrored + Clone + Debug> Watch<K> {
+    /// Waits until the mirror shows each object of this scope as it was when this began, or as it was later.
+    ///
+    /// # Errors
+    /// The API server does not say which objects there are.
+    pub async fn catch_up(&self, client: &Client, scope: &Scope) -> kube::Result<()> {
+        let mut behind = versions::<K>(client, scope).await?;
+        let mut changes = self.changes();
+        let mut again = Instant::now() + AGAIN_AFTER;
+        loop {
+            changes.mark_unchanged();
+            behind.retain(|key, listed| self.version_of(key) < *listed);
+            if behind.is_empty() {
+                return Ok(());
+            }
+            if timeout_at(again, changes.changed()).await.is_err() {
+                let there = versions::<K>(client, scope).await?;
+                behind.retain(|key, _| there.contains_key(key));
+                again = Instant::now() + AGAIN_AFTER;
+            }
+        }
+    }
+
+    fn version_of(&self, key: &Key) -> u64 {
+        self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata))
+    }
+}
+
+/// The objects of this scope as they are at this moment.
+async fn versions<K: Mirrored + Clone + Debug>(client: &Client, scope: &Scope) -> kube::Result<BTreeMap<Key, u64>> {
+    let mut versions = BTreeMap::new();
+    for part in scope.parts() {
+        let api: Api<K> = match part {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
+        let mut parameters = ListParams::default().limit(PAGE);
+        loop {
+            let page = api.list_metadata(&parameters).await?;
+            versions.extend(page.items.iter().map(|object| {
+                (Key::new(&object.namespace().unwrap_or_default(), &object.name_any()), version(object.meta()))
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => break,
+            }
+        }
+    }
+    Ok(versions)
+}
