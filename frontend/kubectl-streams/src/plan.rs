@@ -5,7 +5,7 @@
 
 use super::options::PlanOptions;
 use super::status::one_line;
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use std::io::Write as _;
 use std::time::Duration;
 use streams_proto::elasticity::v1::dry_run::{Fate, PlannedChange};
@@ -24,6 +24,9 @@ const ANSWER_MAX: usize = 16 << 20;
 /// Prints what would become of the PEs. An error if the resize would be refused.
 pub(crate) async fn plan(namespace: &str, options: PlanOptions) -> anyhow::Result<()> {
     let endpoint = Endpoint::from_shared(options.endpoint.clone()).context("--endpoint")?.connect_timeout(CONNECT);
+    if endpoint.uri().scheme().is_none() {
+        bail!("--endpoint {}: begin it with http://", options.endpoint);
+    }
     let channel = endpoint.connect().await.with_context(|| {
         format!(
             "nothing answers at {}; to reach the elasticity API: kubectl -n streams-system port-forward \

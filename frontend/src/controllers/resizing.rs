@@ -2,12 +2,14 @@
 //! generation is part of the trace of the request for it (rule name-11). Pure.
 
 use std::cmp::Ordering;
-use streams_api::JobStatus;
+use streams_api::{JobStatus, condition};
 
-/// A job that runs is being brought to another generation.
+/// A job that runs is being brought to another generation. Nobody waits any more for a roll-out that has taken too long:
+/// one that never ends would keep the calls of its job in front of all others.
 pub(crate) fn is_resizing(status: &JobStatus) -> bool {
     let rolls_out = status.rollout.as_ref().is_some_and(|out| out.generation > 0 && out.finished_at.is_none());
-    status.generation.is_some() && (status.proposal.is_some() || rolls_out)
+    let is_late = condition::is_true(&status.conditions, condition::RESIZE_DELAYED);
+    status.generation.is_some() && (status.proposal.is_some() || (rolls_out && !is_late))
 }
 
 /// The roll-out of this generation of a job is not over. A status that lags behind does not know of it yet.
@@ -29,24 +31,32 @@ mod tests {
     #[test]
     fn somebody_waits_for_a_job_that_runs_until_its_new_generation_is_rolled_out() {
         let finished = || Some(MicroTime(Timestamp::UNIX_EPOCH));
-        // committed generation, another one is proposed, roll-out is finished -> somebody waits
+        // committed generation, another one is proposed, roll-out is finished, takes too long -> somebody waits
         let table = [
-            (None, false, false, false),
-            (None, true, false, false),
-            (Some(0), false, false, false),
-            (Some(0), true, true, true),
-            (Some(1), false, false, true),
-            (Some(1), false, true, false),
+            (None, false, false, false, false),
+            (None, true, false, false, false),
+            (Some(0), false, false, false, false),
+            (Some(0), true, true, false, true),
+            (Some(1), false, false, false, true),
+            (Some(1), false, true, false, false),
+            (Some(1), false, false, true, false),
+            (Some(1), true, false, true, true),
         ];
-        for (generation, proposed, finished_out, expected) in table {
+        for (generation, proposed, finished_out, late, expected) in table {
             let finished_at = finished().filter(|_| finished_out);
+            let mut conditions = Vec::new();
+            if late {
+                let kind = condition::RESIZE_DELAYED;
+                condition::set(&mut conditions, kind, true, "TimedOut", "", None, Timestamp::UNIX_EPOCH);
+            }
             let status = JobStatus {
                 generation,
+                conditions,
                 proposal: proposed.then(ProposedPlan::default),
                 rollout: generation.map(|generation| Rollout { generation, finished_at, ..Rollout::default() }),
                 ..JobStatus::default()
             };
-            assert_eq!(is_resizing(&status), expected, "{generation:?} {proposed} {finished_out}");
+            assert_eq!(is_resizing(&status), expected, "{generation:?} {proposed} {finished_out} {late}");
         }
     }
 

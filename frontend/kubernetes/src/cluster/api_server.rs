@@ -80,12 +80,12 @@ impl Cluster for ApiServer {
     }
 
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
-        let _pass = self.gate.pass(&key.namespace).await.of_read();
+        let _pass = self.gate.pass(&key.namespace).await;
         absent(self.api(Some(&key.namespace)).get(&key.name).await)
     }
 
     async fn get_metadata<K: Object>(&self, key: &Key) -> kube::Result<Option<ObjectMeta>> {
-        let _pass = self.gate.pass(&key.namespace).await.of_read();
+        let _pass = self.gate.pass(&key.namespace).await;
         let found = absent(self.api::<K>(Some(&key.namespace)).get_metadata(&key.name).await)?;
         Ok(found.map(|found| found.metadata))
     }
@@ -106,7 +106,7 @@ impl Cluster for ApiServer {
         let mut parameters = selection.clone().limit(PAGE);
         loop {
             let page = {
-                let _pass = self.gate.pass(namespace.unwrap_or_default()).await.of_read();
+                let _pass = self.gate.pass(namespace.unwrap_or_default()).await;
                 api.list(&parameters).await?
             };
             look(page.items);

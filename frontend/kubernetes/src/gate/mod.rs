@@ -72,16 +72,6 @@ pub struct Pass {
     gate: Gate,
     of: Option<PassOf>,
     begun: Instant,
-    is_of_read: bool,
-}
-
-impl Pass {
-    /// The same for a call that only reads. How long that takes is not compared with how long writes take.
-    #[must_use]
-    pub fn of_read(mut self) -> Self {
-        self.is_of_read = true;
-        self
-    }
 }
 
 impl fmt::Debug for Gate {
@@ -106,7 +96,7 @@ impl Gate {
         self.state().ask(Arc::clone(&of.namespace), priority, Waiting { pass: of.clone(), wake }, begun);
         self.let_in();
         // The sender is dropped only when nobody waits any more.
-        let pass = woken.await.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun, is_of_read: false });
+        let pass = woken.await.unwrap_or_else(|_| Pass { gate: self.clone(), of: None, begun });
         let label = PriorityLabels { priority: priority.name() };
         let took = begun.elapsed();
         self.shared.metrics.call_wait_seconds.get_or_create(&label).observe(as_seconds(took));
@@ -127,7 +117,7 @@ impl Gate {
             // The lock ends with the statement: a pass that nobody waits for any more takes it again.
             let next = self.state().next(Instant::now(), |waiting| !waiting.wake.is_closed());
             let Some(Waiting { pass, wake }) = next else { return };
-            let pass = Pass { gate: self.clone(), of: Some(pass), begun: Instant::now(), is_of_read: false };
+            let pass = Pass { gate: self.clone(), of: Some(pass), begun: Instant::now() };
             if let Err(mut unwanted) = wake.send(pass)
                 && let Some(of) = unwanted.of.take()
             {
@@ -145,8 +135,7 @@ impl Gate {
 impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(of) = self.of.take() {
-            let took = (!self.is_of_read).then(|| self.begun.elapsed());
-            self.gate.state().leave(&of.namespace, of.priority, Instant::now(), took);
+            self.gate.state().leave(&of.namespace, of.priority, Instant::now(), Some(self.begun.elapsed()));
             self.gate.let_in();
         }
     }

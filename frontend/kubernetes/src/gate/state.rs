@@ -89,7 +89,7 @@ pub(super) struct State<W> {
     /// Until when calls count as going on that somebody waits for, and awaited ones.
     urgent_until: Option<Instant>,
     awaited_until: Option<Instant>,
-    /// Of writes that somebody waits for, and of awaited ones.
+    /// Of calls that somebody waits for, and of awaited ones.
     pace: Pace,
     awaited_pace: Pace,
     /// Calls that were let in while one of a lower priority waited, since one of those had its turn.
@@ -244,7 +244,7 @@ impl<W> State<W> {
         4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
     }
 
-    /// A call that was let in has ended, and took so long if it was a write and was made.
+    /// A call that was let in has ended, and took so long if it was made.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| !priority.is_patient()) {
             self.pace.note(took);

@@ -3,6 +3,7 @@
 use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
+use super::memory::SeenPod;
 use super::observed::{self, AbsentPod, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
@@ -50,15 +51,23 @@ impl<C: Cluster> PeReconciler<C> {
         let Some(pe) = answers.pe.clone() else { return Ok(DONE) };
         match decision.action {
             PeAction::Describe => {
-                if decision.status != observed.status {
-                    match self.write(key, answers, pe, &decision).await? {
+                let is_told = answers.refused.is_some()
+                    && is_same_but_for_words(&decision.status, &observed.status)
+                    && self.refusals.is_told(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.now());
+                if decision.status != observed.status && !is_told {
+                    match self.write(key, answers, pe.clone(), &decision).await? {
                         StatusWrite::Yes => {}
                         StatusWrite::Outrun => return Ok(Next::Observe),
                         StatusWrite::Gone => return Ok(DONE),
                     }
                 }
                 match answers.refused.take() {
-                    Some(refused) => Err(refused),
+                    Some(refused) => {
+                        if !is_told {
+                            self.refusals.tell(key, pe.uid().as_deref().unwrap_or_default(), self.cluster.now());
+                        }
+                        Err(refused)
+                    }
                     None => Ok(Next::Rest(later(decision.wake_at, self.cluster.now()))),
                 }
             }
@@ -159,6 +168,7 @@ impl<C: Cluster> PeReconciler<C> {
             && is_controlled_by(pod.meta(), pe)
             && is_recorded(&pod)
         {
+            self.last_seen.note_found(&pod);
             answers.pods.push(pod_status::read(&pod));
             return Ok(());
         }
@@ -208,7 +218,9 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(!answers.predecessors.is_empty());
         }
         let uid = pe.uid().unwrap_or_default();
-        if self.last_seen.pod(key, &uid, previous, None).is_some_and(|seen| seen.deletion_seen) {
+        // A pod that only lost its labels leaves the mirror, too, and goes on.
+        let is_gone = |seen: SeenPod| seen.deletion_seen && seen.pod.is_deleting();
+        if self.last_seen.pod(key, &uid, previous, None).is_some_and(is_gone) {
             return Ok(false);
         }
         let name = pod::name(&key.name, &uid, previous);
@@ -338,6 +350,16 @@ fn priority_of(decision: &PeDecision) -> Priority {
         PeAction::Describe => Priority::Telling,
         PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
     }
+}
+
+/// Whether two statuses say the same, in other words perhaps. Who refuses a pod may say it in other words each time.
+fn is_same_but_for_words(one: &ProcessingElementStatus, other: &ProcessingElementStatus) -> bool {
+    let [one, other] = [one, other].map(|status| {
+        let mut status = status.clone();
+        status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+        status
+    });
+    one == other
 }
 
 /// Whether the API server refused the pod, and may refuse the next one, too.

@@ -7,7 +7,7 @@ use crate::controllers::remembered::Remembered;
 use crate::mirrors::{Mirrors, pe_of};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ const UNCLAIMED_FOR: Duration = Duration::from_secs(600);
 /// How long a deletion counts while the mirror shows that the pod stays. One that takes longer is deleted once more
 /// when its PE is looked at.
 const DELETION_COUNTS: Duration = Duration::from_secs(30);
+/// How long a refusal counts as told, whatever its words.
+const TOLD_FOR: SignedDuration = SignedDuration::from_secs(60);
 
 /// The last state of the newest pod of each PE. A pod may end and be deleted between two reconciles; then only this
 /// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
@@ -109,6 +111,16 @@ impl LastSeen {
     /// Remembers a pod that this process has created, or found created, before the mirror shows it.
     pub(crate) fn note_created(&self, pod: &Pod, there: &Mirrors) {
         self.note_and_forget(pod, false, there);
+    }
+
+    /// Remembers a pod that the API server has, although the mirror told of its deletion: it lost its labels.
+    pub(crate) fn note_found(&self, pod: &Pod) {
+        let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
+        self.by_pe.find(&object(&pe, &owner.uid), &owner.uid, |seen| {
+            if Some(&seen.pod.uid) == pod.uid().as_ref() {
+                *seen = SeenPod { pod: pod_status::read(pod), deletion_seen: false };
+            }
+        });
     }
 
     /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
@@ -227,6 +239,43 @@ impl OwnWrites {
     }
 
     /// PEs that are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_pe.len()
+    }
+}
+
+/// When it was told last that the API server refuses the pod of a PE: words that change each time are not told each
+/// time. Whatever is written of a PE brings the next look at it, and with it the next try.
+#[derive(Debug, Default)]
+pub(crate) struct ToldRefusals {
+    by_pe: Remembered<Timestamp>,
+}
+
+impl ToldRefusals {
+    /// A memory that forgets a PE when it leaves this mirror.
+    pub(crate) fn of(mirror: &Watch<ProcessingElement>) -> Self {
+        let told = Self::default();
+        told.by_pe.end_with(mirror);
+        told
+    }
+
+    /// It was told a while ago, and not longer.
+    pub(crate) fn is_told(&self, pe: &Key, uid: &str, now: Timestamp) -> bool {
+        self.by_pe.find(pe, uid, |told| now.duration_since(*told) < TOLD_FOR).unwrap_or(false)
+    }
+
+    /// It is told now.
+    pub(crate) fn tell(&self, pe: &Key, uid: &str, now: Timestamp) {
+        self.by_pe.keep(pe, uid, now);
+    }
+
+    /// There is no PE of this name.
+    pub(crate) fn forget(&self, pe: &Key) {
+        self.by_pe.forget_all_of(pe);
+    }
+
+    /// PEs of which something is kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.by_pe.len()

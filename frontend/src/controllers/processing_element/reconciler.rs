@@ -12,7 +12,7 @@
 use super::answers::Answers;
 use super::counters::Counters;
 use super::decide::{PeDecision, decide};
-use super::memory::{DeletedPods, LastSeen, OwnWrites};
+use super::memory::{DeletedPods, LastSeen, OwnWrites, ToldRefusals};
 use super::observed::PeObservation;
 use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::reconciler::{self, Next};
@@ -38,6 +38,7 @@ pub(crate) struct PeReconciler<C> {
     pub(super) last_seen: Arc<LastSeen>,
     pub(super) own_writes: OwnWrites,
     pub(super) deleted_pods: DeletedPods,
+    pub(super) refusals: ToldRefusals,
     pub(super) known_launches: KnownLaunches,
 }
 
@@ -60,6 +61,7 @@ impl<C> PeReconciler<C> {
             last_seen,
             own_writes,
             deleted_pods,
+            refusals,
             known_launches,
         } = self;
         let (pods, absences) = last_seen.len();
@@ -69,6 +71,7 @@ impl<C> PeReconciler<C> {
             ("absent pods", absences),
             ("own writes", own_writes),
             ("deleted pods", deleted_pods.len()),
+            ("refusals", refusals.len()),
             ("known launches", known_launches),
         ]
     }
@@ -95,6 +98,7 @@ impl<C: Cluster> PeReconciler<C> {
             last_seen,
             own_writes: OwnWrites::of(&mirrors.processing_elements),
             deleted_pods: DeletedPods::of(&mirrors.processing_elements),
+            refusals: ToldRefusals::of(&mirrors.processing_elements),
             known_launches,
         }
     }
@@ -115,6 +119,7 @@ impl<C: Cluster> reconciler::Reconciler for PeReconciler<C> {
             let Some(pe) = self.mirrors.processing_elements.get(key) else {
                 self.own_writes.forget(key);
                 self.deleted_pods.forget(key);
+                self.refusals.forget(key);
                 self.last_seen.forget(key);
                 return Ok(None);
             };

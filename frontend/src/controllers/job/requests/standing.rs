@@ -106,7 +106,7 @@ impl<'a> Circumstances<'a> {
             return Standing::New;
         };
         if let (ResizePhase::Written, Some(generation)) = (request.phase(), status.generation) {
-            return Standing::InForce(generation, status.changes.clone());
+            return Standing::InForce(generation, status.changes);
         }
         if let Some(committed) = self.status.commit_of(number) {
             return Standing::InForce(committed.generation, Some(committed.changes));

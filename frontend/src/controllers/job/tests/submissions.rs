@@ -151,6 +151,8 @@ fn a_quota_that_permits_no_services_fails_the_submission_once_and_lifting_it_goe
             .then(|| *Status::failure(words, "Forbidden").with_code(403).boxed())
     });
     simulation.until(|simulation| simulation.status().phase == Some(JobPhase::Failed));
+    // The texts are written beside the Services, and PEs follow their texts.
+    simulation.until(|simulation| simulation.pes().len() == 8);
     let pes = simulation.pes();
     for _ in 0..5 {
         simulation.wait(1_000);

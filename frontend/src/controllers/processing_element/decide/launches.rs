@@ -8,6 +8,8 @@ use streams_api::{Termination, TerminationOutcome};
 
 /// The launch of a PE that begins.
 pub(crate) const FIRST: u64 = 1;
+/// How far the clocks of the API server and of the frontend may be apart, in seconds.
+const CLOCKS_DIFFER: i64 = 5;
 
 /// Why another pod is asked for; the first that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,9 +220,10 @@ impl DecisionBuilder<'_> {
             |pod: &ObservedPod| matches!((pod.created_at, job_created_at), (Some(pod), Some(job)) if pod < job);
         let of_job = observed.predecessors.iter().filter(|pod| !is_older_than_job(pod));
         let seen = of_job.map(|pod| pod.launch_count).max().unwrap_or(0);
-        // Both times are in whole seconds.
+        // PEs of a generation are created just before its commit. The API server says when, and the frontend when the
+        // commit was: their clocks may differ.
         let again = matches!((observed.wanted.created_at, committed_at), (Some(created), Some(committed))
-            if created.as_second() > committed.as_second());
+            if created.as_second() >= committed.as_second().saturating_add(CLOCKS_DIFFER));
         seen.max(u64::from(again)).saturating_add(1)
     }
 }

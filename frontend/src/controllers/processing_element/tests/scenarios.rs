@@ -558,6 +558,42 @@ fn a_refused_pod_is_shown_and_tried_again() {
 }
 
 #[test]
+fn a_refusal_whose_words_change_is_told_once_in_a_while_and_tried_again_when_the_queue_says_so() {
+    let mut simulation = PeSimulation::new();
+    simulation.happen(ClusterEvent::RefuseInOtherWords);
+    simulation.reconcile();
+    simulation.deliver_all();
+    let first = simulation.pe().status.unwrap().conditions[0].message.clone();
+    let version = simulation.version();
+    for _ in 0..5 {
+        assert_eq!(simulation.reconcile(), None, "the queue says when it is tried again");
+        simulation.deliver_all();
+    }
+    assert_eq!(simulation.version(), version, "nothing is written that would bring the next look");
+    simulation.wait(60);
+    assert_eq!(simulation.reconcile(), None);
+    assert_ne!(simulation.pe().status.unwrap().conditions[0].message, first);
+}
+
+#[test]
+fn a_pod_that_lost_its_label_is_waited_for_like_any_other() {
+    let mut simulation = PeSimulation::new();
+    settle(&mut simulation);
+    simulation.happen(ClusterEvent::Unlabel);
+    simulation.deliver_all();
+    simulation.reconcile();
+    simulation.happen(ClusterEvent::Text { generation: false });
+    for _ in 0..10 {
+        simulation.deliver_all();
+        simulation.reconcile();
+        assert_eq!(simulation.pods().len(), 1, "the other one has not ended");
+    }
+    simulation.happen(ClusterEvent::Finish { said: true, code: 0 });
+    settle(&mut simulation);
+    assert_eq!((simulation.pods().len(), launches(&simulation).0), (1, 2));
+}
+
+#[test]
 fn a_pod_counts_as_running_after_the_time_that_its_job_says() {
     let mut simulation = PeSimulation::new();
     simulation.happen(ClusterEvent::MinReady(30));

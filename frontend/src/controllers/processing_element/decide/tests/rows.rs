@@ -522,9 +522,12 @@ fn first_launch(observed: PeObservation) -> u64 {
 #[test]
 fn a_pe_that_was_created_again_does_not_start_from_the_beginning() {
     // created, committed, launch counts of pods of the PE before -> first launch count
-    let table: [(i64, Option<i64>, &[u64], u64); 5] = [
+    let table: [(i64, Option<i64>, &[u64], u64); 7] = [
         (-100, Some(-90), &[], 1),
         (-90, Some(-90), &[], 1),
+        // The clock of the API server is ahead.
+        (-86, Some(-90), &[], 1),
+        (-85, Some(-90), &[], 2),
         (-80, Some(-90), &[], 2),
         (-80, Some(-90), &[4, 7], 8),
         (-80, None, &[], 1),

@@ -33,6 +33,8 @@ pub(in super::super) enum ClusterEvent {
     Evict,
     /// The node of the newest pod is gone, and the pod with it; it says so before, or not.
     LoseNode { said: bool },
+    /// Somebody takes the label from the newest pod by which the mirror knows it.
+    Unlabel,
     /// Somebody deletes the newest pod by force.
     Vanish,
     /// Somebody deletes the newest pod by force, and makes another one of its name.
@@ -57,6 +59,8 @@ pub(in super::super) enum ClusterEvent {
     TextThere(bool),
     /// The API server refuses pods or not.
     Refuse(bool),
+    /// It does so in other words each time.
+    RefuseInOtherWords,
     /// A user suspends the job, or resumes it.
     Suspend(bool),
     /// A user deletes the PE object, and the job controller creates it again.
@@ -78,9 +82,18 @@ pub(in super::super) enum ClusterEvent {
 pub(super) struct Surroundings {
     pub(super) server: Server,
     truths: Arc<Mutex<GroundTruth>>,
-    refuses_pods: Arc<Mutex<bool>>,
+    refuses_pods: Arc<Mutex<Refuses>>,
     /// The pods, and the version of the server at which they were like this.
     known: Arc<Mutex<(u64, Vec<Pod>)>>,
+}
+
+/// Whether the API server refuses pods.
+#[derive(Default)]
+enum Refuses {
+    #[default]
+    No,
+    InTheSameWords,
+    InOtherWords(u32),
 }
 
 impl Surroundings {
@@ -91,8 +104,17 @@ impl Surroundings {
         surroundings.server.inspect(move |call| truths.lock().unwrap().check(&server, call));
         let refuses = Arc::clone(&surroundings.refuses_pods);
         surroundings.server.refuse(move |call| {
-            let is_refused = *refuses.lock().unwrap() && call.kind == "Pod" && call.verb.is_write();
-            is_refused.then(|| kube::core::Status::failure("exceeded quota", "Forbidden").with_code(403))
+            let mut refuses = refuses.lock().unwrap();
+            let words = match &mut *refuses {
+                _ if call.kind != "Pod" || !call.verb.is_write() => return None,
+                Refuses::No => return None,
+                Refuses::InTheSameWords => "exceeded quota".to_owned(),
+                Refuses::InOtherWords(number) => {
+                    *number += 1;
+                    format!("exceeded quota, request {number}")
+                }
+            };
+            Some(kube::core::Status::failure(&words, "Forbidden").with_code(403))
         });
         surroundings
     }
@@ -142,6 +164,11 @@ impl Surroundings {
                 let Some(pod) = self.newest(|pod| pod.end().is_none() && !pod.is_deleting()) else { return false };
                 self.disrupt(&pod, "EvictionByEvictionAPI");
                 self.delete(&pod);
+                true
+            }
+            ClusterEvent::Unlabel => {
+                let Some(pod) = self.newest(|pod| !pod.is_deleting()) else { return false };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.labels_mut().remove(names::LABEL_APP)));
                 true
             }
             ClusterEvent::Evict => {
@@ -251,13 +278,17 @@ impl Surroundings {
                 true
             }
             ClusterEvent::Refuse(refused) => {
-                *self.refuses_pods.lock().unwrap() = refused;
+                *self.refuses_pods.lock().unwrap() = if refused { Refuses::InTheSameWords } else { Refuses::No };
+                true
+            }
+            ClusterEvent::RefuseInOtherWords => {
+                *self.refuses_pods.lock().unwrap() = Refuses::InOtherWords(0);
                 true
             }
             ClusterEvent::MakeAgain => {
                 let Some(pe) = self.server.get::<ProcessingElement>(&key(PE)) else { return false };
-                // Later than the commit of the generation, which is noted in whole seconds.
-                self.server.advance(Duration::from_secs(1));
+                // So much later than the commit of the generation that it is no difference of clocks.
+                self.server.advance(Duration::from_secs(5));
                 self.server.delete::<ProcessingElement>(&key(PE), &DeleteParams::background());
                 let mut again = ProcessingElement::new(PE, pe.spec.clone());
                 again.metadata.namespace.clone_from(&pe.metadata.namespace);
