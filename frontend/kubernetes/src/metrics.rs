@@ -59,7 +59,7 @@ pub(crate) struct WatchLabels {
     pub(crate) kind: String,
 }
 
-/// Every figure of the process. Cheap to clone.
+/// Every figure of the process (rule call-29). Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,

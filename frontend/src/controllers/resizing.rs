@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use streams_api::{JobStatus, condition};
 
-/// A job that runs is being brought to another generation. Nobody waits any more for a roll-out that has taken too long:
-/// one that never ends would keep the calls of its job in front of all others.
+/// A job that runs is being brought to another generation. Nobody waits any more for a roll-out that has taken too
+/// long: one that never ends would keep the calls of its job in front of all others.
 pub(crate) fn is_resizing(status: &JobStatus) -> bool {
     let rolls_out = status.rollout.as_ref().is_some_and(|out| out.generation > 0 && out.finished_at.is_none());
     let is_late = condition::is_true(&status.conditions, condition::RESIZE_DELAYED);

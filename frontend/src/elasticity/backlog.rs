@@ -6,8 +6,8 @@
 //!
 //! Knows: namespaces, jobs, times. Must not know: what a request wants, why a job takes its time.
 //!
-//! Invariants: nothing is kept of a namespace or a job without a call that waits, but for a moment. A few jobs may always
-//! wait. Whoever is answered, with whatever, had its turn.
+//! Invariants: nothing is kept of a namespace or a job without a call that waits, but for a moment. A few jobs may
+//! always wait. Whoever is answered, with whatever, had its turn.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

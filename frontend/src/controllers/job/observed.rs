@@ -342,7 +342,8 @@ pub(crate) struct ObservedPe {
     pub(crate) object: ObservedObject,
     /// `spec.generation`.
     pub(crate) generation: u64,
-    /// Generation of the text that its pod was made from, if it runs: as the mirror shows it, whatever was written since.
+    /// Generation of the text that its pod was made from, if it runs; as the mirror shows it, whatever was written
+    /// since.
     pub(crate) running_generation: u64,
     /// Name of the ConfigMap that it refers to.
     pub(crate) config_map: String,

@@ -12,8 +12,8 @@ use streams_api::{
     CommittedResizes, JobPhase, JobStatus, ProposedPlan, RegionWidth, ResizeChanges, Rollout, condition,
 };
 
-/// Requests that say themselves that they are committed, and widths that are written, need not be in the status any more.
-/// As long as a request is there, the next leader looks for it.
+/// Requests that say themselves that they are committed, and widths that are written, need not be in the status any
+/// more. As long as a request is there, the next leader looks for it.
 pub(crate) fn forget_requests(status: &mut JobStatus, observed: &JobObservation) {
     if observed.requests.is_known {
         for committed in &mut status.committed_resizes {

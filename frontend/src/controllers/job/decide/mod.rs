@@ -14,7 +14,7 @@
 //! | compile | `status.proposal`, if not the committed target is wanted | start compiling; record the result |
 //! | publish | the texts of all PEs that need one are in ConfigMaps | start writing |
 //! | leftovers | no PE object of an abandoned proposal exists | delete |
-//! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply, beside the texts; PEs after theirs |
+//! | objects | host pools, regions, port labels, Services and PEs that are new exist | apply; PEs after their texts |
 //! | commit | | one write of the status |
 //!
 //! [`roll_out`](roll_out::roll_out) brings the objects to the committed generation, PEs that run in [`waves`], and
