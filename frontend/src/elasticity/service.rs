@@ -107,6 +107,7 @@ impl<V: ClusterView> Elasticity<V> {
         let (namespace, name) = (&*key.namespace, &*key.name);
         let mut changes = self.view.changes(namespace, name);
         let mut is_seen = false;
+        let mut is_first_look = true;
         let mut unadmitted_since = Some(Instant::now());
         loop {
             changes.mark_unchanged();
@@ -127,6 +128,10 @@ impl<V: ClusterView> Elasticity<V> {
             let none = JobStatus::default();
             let status = job.status.as_ref().unwrap_or(&none);
             let outcome = outcome::assess(request, wait_for, status);
+            if std::mem::take(&mut is_first_look) && !matches!(outcome, ResizeOutcome::Waiting(_)) {
+                // It waited for nothing: a request that was made before.
+                place.take().into_iter().for_each(Place::give_up);
+            }
             match (&outcome, &outcome::assess(request, WaitFor::Committed, status)) {
                 (_, ResizeOutcome::Done { generation, .. }) | (ResizeOutcome::Done { generation, .. }, _) => {
                     place.take().into_iter().for_each(|place| place.serve(*generation));

@@ -167,7 +167,9 @@ impl<V: ClusterView> ResizeStream<V> {
         loop {
             self.waits.changes.mark_unchanged();
             let message = self.look()?;
-            if self.told.as_ref() != Some(&message) {
+            // What is committed stays so, though the mirror of jobs may be ahead of that of requests.
+            let is_behind = self.told.as_ref().is_some_and(is_committed) && !is_committed(&message);
+            if !is_behind && self.told.as_ref() != Some(&message) {
                 self.told = Some(message.clone());
                 return Ok(message);
             }
@@ -204,6 +206,11 @@ fn told_of(request: &Resize, seen: &Seen) -> WatchResizeResponse {
         total: statistics.map_or(0, |statistics| statistics.processing_elements),
     });
     WatchResizeResponse { resize: Some(state(request, &around)), progress }
+}
+
+/// It says that the request is committed, or over.
+fn is_committed(message: &WatchResizeResponse) -> bool {
+    message.resize.as_ref().is_some_and(|resize| resize.phase >= ResizePhase::Committed as i32)
 }
 
 /// What somebody who has heard this waits for, for people.

@@ -210,7 +210,7 @@ impl Mirrors {
     }
 
     /// Waits until what a leader decides by is as new as this moment (rule call-28): jobs, and what they and their PEs
-    /// were asked to be. Of what is made for them the mirrors may be behind: it is made again, under the same names.
+    /// were asked to be. Of all other kinds the mirrors may be behind: they are made again, under the same names.
     ///
     /// # Errors
     /// The API server does not say which objects there are.

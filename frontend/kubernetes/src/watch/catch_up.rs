@@ -12,6 +12,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -44,13 +45,18 @@ impl<K: Mirrored + Clone + Debug> Watch<K> {
             if timeout_at(again, changes.changed()).await.is_err() {
                 let there = versions::<K>(client, scope).await?;
                 behind.retain(|key, _| there.contains_key(key));
+                let (kind, first) = (&self.shared.label.kind, behind.keys().next().map(ToString::to_string));
+                tracing::info!(%kind, behind = behind.len(), first, "waiting until the mirror shows what there is");
                 again = Instant::now() + AGAIN_AFTER;
             }
         }
     }
 
+    /// The version that was delivered last, also of an object that cannot be read: it is not waited for.
     fn version_of(&self, key: &Key) -> u64 {
-        self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata))
+        let unreadable = self.shared.unreadable.read().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        let shown = self.kept(key).and_then(|kept| kept.metadata()).map_or(0, |metadata| version(&metadata));
+        shown.max(unreadable.unwrap_or_default())
     }
 }
 

@@ -40,6 +40,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -107,6 +108,8 @@ struct SharedWatch<K> {
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
     changes: latest::Sender<u64>,
+    /// Versions of objects that cannot be read, as they were delivered.
+    unreadable: RwLock<BTreeMap<Key, u64>>,
     /// One for each watch of this kind.
     pulses: RwLock<Vec<Pulse>>,
     metrics: Metrics,
@@ -135,6 +138,7 @@ impl<K: Mirrored> Watch<K> {
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
             changes: latest::Sender::new(0),
+            unreadable: RwLock::default(),
             pulses: RwLock::new(Vec::new()),
             metrics: metrics.clone(),
             label: WatchLabels { kind: K::kind(&()).into_owned() },
@@ -337,7 +341,10 @@ impl<K: Mirrored> Watch<K> {
                             self.insert(object);
                             key
                         }
-                        Err(key) => key,
+                        Err(key) => {
+                            self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                            key
+                        }
                     };
                     self.remove(&key);
                 }
@@ -357,6 +364,12 @@ impl<K: Mirrored> Watch<K> {
 
     /// The object that was read; or the key of one that cannot be read.
     fn keep(&self, read: Result<K, Box<InvalidObject>>) -> Result<K, Key> {
+        let mut versions = self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(object) = &read
+            && !versions.is_empty()
+        {
+            versions.remove(&Key::of(object));
+        }
         read.map_err(|unreadable| {
             self.shared.metrics.unreadable_objects.get_or_create(&self.shared.label).inc();
             let key = Key::new(
@@ -364,6 +377,10 @@ impl<K: Mirrored> Watch<K> {
                 unreadable.metadata.name.as_deref().unwrap_or_default(),
             );
             tracing::error!(kind = %self.shared.label.kind, %key, error = %unreadable, "object cannot be read");
+            versions.insert(key.clone(), version(&unreadable.metadata));
+            drop(versions);
+            // Who waits for the object hears that it has come.
+            self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
             key
         })
     }

@@ -241,3 +241,24 @@ async fn a_mirror_is_brought_up_to_a_moment_and_not_further() {
         assert_eq!((caught_up.as_millis() + 20) / 100, u128::from(expected), "{listed:?} {heard:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_not_waited_for() {
+    fn unreadable(service: Service) -> Result<Service, Box<InvalidObject>> {
+        Err(Box::new(InvalidObject { error: "of another form".to_owned(), metadata: service.metadata }))
+    }
+    let watch = Watch::filled(&INDEXES, [service("n", "a", "5")]);
+    let (client, filled) = (lists(&[&[("a", "7")]]), latest::Sender::new(0));
+    let caught_up = watch.catch_up(&client, &Scope::All);
+    let told = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let events = stream::iter([Ok(Event::Apply(service("n", "a", "7")))]);
+        watch.follow(None, events, unreadable, &filled, 1).await;
+    };
+    let both = future::join(caught_up, told);
+    tokio::time::timeout(Duration::from_millis(500), both).await.unwrap().0.unwrap();
+    assert_eq!(watch.get(&Key::new("n", "a")), Some(Arc::new(service("n", "a", "5"))), "its last readable state");
+    // Somebody has corrected it.
+    watch.follow(None, stream::iter([Ok(Event::Apply(service("n", "a", "8")))]), trimmed::service, &filled, 1).await;
+    assert!(watch.shared.unreadable.read().unwrap().is_empty());
+}

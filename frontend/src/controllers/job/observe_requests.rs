@@ -43,7 +43,7 @@ impl<C: Cluster> JobReconciler<C> {
         self.memory.with(key, &uid, |entry| {
             let asked = &mut entry.named_requests;
             if asked.until.is_some_and(|until| now >= until) {
-                (asked.found, asked.until) = (BTreeSet::new(), None);
+                (asked.found, asked.asked, asked.until) = (BTreeSet::new(), BTreeSet::new(), None);
             }
             asked.gone.retain(|number| missing.contains(number));
             missing.retain(|number| !asked.gone.contains(number));
@@ -55,7 +55,8 @@ impl<C: Cluster> JobReconciler<C> {
         if !missing.is_empty() {
             missing.retain(|number| !numbers(&requests).contains(number));
         }
-        if missing.is_empty() {
+        let is_asked = || self.memory.with(key, &uid, |entry| missing.is_subset(&entry.named_requests.asked));
+        if missing.is_empty() || is_asked() {
             return Ok(requests);
         }
         let of_job = ListParams::default().labels(&format!("{}={}", names::LABEL_JOB, key.name));
@@ -69,6 +70,7 @@ impl<C: Cluster> JobReconciler<C> {
             let asked = &mut entry.named_requests;
             asked.until = now.checked_add(ASKED_FOR).ok();
             asked.gone.extend(missing.difference(&there));
+            asked.asked.clone_from(&missing);
             for request in listed {
                 let name = request.name_any();
                 if known.get(&name).is_none_or(|known| *known < version(&request.metadata)) {

@@ -4,7 +4,7 @@ use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::memory::SeenPod;
-use super::observed::{self, AbsentPod, PeObservation};
+use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::reconciler::Next;
@@ -233,15 +233,21 @@ impl<C: Cluster> PeReconciler<C> {
     }
 
     /// Pods of an earlier PE object of the name. Only a PE that was made again has any, and it does not begin with
-    /// launch 1 (rule pe-6).
+    /// launch 1 (rule pe-6), unless it was made so soon after a commit that clocks do not tell.
     async fn predecessors(&self, key: &Key, pe: &ProcessingElement) -> Result<Vec<observed::ObservedPod>, Error> {
-        if status(pe).launch_count <= FIRST {
+        if status(pe).launch_count <= FIRST && !self.is_younger_than_commit(pe) {
             return Ok(Vec::new());
         }
         let labels = format!("{}={},{}={}", names::LABEL_JOB, pe.spec.job_name, names::LABEL_PE, pe.spec.id);
         let selection = ListParams::default().labels(&labels);
         let pods: Vec<Pod> = self.cluster.list(Some(&key.namespace), &selection).await?;
         Ok(pods.iter().filter(|pod| pod_status::is_of_predecessor(pod, pe)).map(pod_status::read).collect())
+    }
+
+    /// The PE was created after the newest commit of its job, as far as clocks tell.
+    fn is_younger_than_commit(&self, pe: &ProcessingElement) -> bool {
+        let OwnerJob::There { committed_at: Some(committed), .. } = self.job(pe) else { return false };
+        pe.creation_timestamp().is_some_and(|created| created.0.as_second() > committed.as_second())
     }
 
     /// Creates the pod of the launch count (of the first launch, if there was none), or finds the one that was created

@@ -114,7 +114,7 @@ impl<C: Cluster> PeReconciler<C> {
         of_job.unwrap_or(self.min_ready)
     }
 
-    fn job(&self, pe: &ProcessingElement) -> OwnerJob {
+    pub(super) fn job(&self, pe: &ProcessingElement) -> OwnerJob {
         let key = Key::of(pe).sibling(&pe.spec.job_name);
         let Some(job) = self.mirrors.jobs.get(&key).filter(|job| is_controlled_by(pe.meta(), &**job)) else {
             return OwnerJob::Missing;

@@ -243,7 +243,9 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let service = children.services.get(&id).map(|object| Current::of(object, &pe.service));
         complete &= draft.ensure(observed, Child::Service(id), of, service);
         let current = children.processing_elements.get(&id);
-        let Some((_, text)) = pe.choose(children, current) else { continue };
+        // PEs follow when all texts are there: one that comes back, and to which neighbours still send, would be taken
+        // away again if another text is refused.
+        let Some((_, text)) = pe.choose(children, current).filter(|_| has_texts) else { continue };
         let current = current.map(|pe| Current::of(&pe.object, &text.processing_element));
         complete &= draft.ensure(observed, Child::ProcessingElement(id), of, current);
     }

@@ -11,6 +11,8 @@ pub(crate) struct NamedRequests {
     pub(crate) gone: BTreeSet<u64>,
     /// Names of requests that it has, until the mirror shows them.
     pub(crate) found: BTreeSet<String>,
+    /// Numbers that it was asked for last.
+    pub(crate) asked: BTreeSet<u64>,
     /// Until when that holds.
     pub(crate) until: Option<Timestamp>,
 }

@@ -589,7 +589,6 @@ impl Now<'_> {
         assert!(is_controlled_by(existing.meta(), self.job), "{call}: it belongs to somebody else");
     }
 
-    /// Nobody refers to what is deleted, and it is the object that was observed.
     /// No pod runs that was made from a text which names this PE, unless such pods took too long to be replaced (rule
     /// job-16).
     fn nobody_sends_to(&self, pe: &Key, journal: &Journal) {
@@ -619,6 +618,7 @@ impl Now<'_> {
         }
     }
 
+    /// Nobody refers to what is deleted, and it is the object that was observed.
     fn object_is_deleted(&self, call: &Call, journal: &Journal) {
         let uid = call.body.as_ref().map(|parameters| parameters["preconditions"]["uid"].clone());
         let Some(Value::String(uid)) = uid else { panic!("{call}: whichever object has the name is deleted") };
