@@ -1,8 +1,8 @@
 //! Starts everything that the process runs, in order, and ends it.
 //!
 //! ```text
-//! client -> mirrors --+--> elasticity API, metrics, probes      every replica, at once
-//!                     +--> leadership --> controllers           one replica
+//! client -> mirrors --+--> elasticity API, metrics, probes         every replica, at once
+//!                     +--> leadership --> catch up --> controllers  one replica
 //! ```
 //!
 //! SIGTERM or SIGINT: requests and reconciles that are under way are finished, then the Lease is released, then the

@@ -40,7 +40,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, ExponentialBackoff, watcher};
 use kube::{Api, Client};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -320,6 +320,7 @@ impl<K: Mirrored> Watch<K> {
                 Ok(Event::InitApply(object)) => listed.push(self.keep(read(object)).map(|object| self.arrival(object))),
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
+                    self.forget_unreadable_but(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
                     self.publish(|store| store.replace(namespace, listed), Departure::Vanished);
                     if std::mem::take(&mut first) {
                         filled.send_modify(|count| *count += 1);
@@ -383,6 +384,16 @@ impl<K: Mirrored> Watch<K> {
             self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
             key
         })
+    }
+
+    /// Nothing is kept of unreadable objects of this scope that a list does not have any more.
+    fn forget_unreadable_but<'a>(&self, namespace: Option<&str>, listed: impl Iterator<Item = &'a Key>) {
+        let mut versions = self.shared.unreadable.write().unwrap_or_else(PoisonError::into_inner);
+        if !versions.is_empty() {
+            let listed: BTreeSet<&Key> = listed.collect();
+            let is_elsewhere = |key: &Key| namespace.is_some_and(|namespace| *key.namespace != *namespace);
+            versions.retain(|key, _| is_elsewhere(key) || listed.contains(key));
+        }
     }
 
     /// `departure` is how objects go that the change takes out.

@@ -255,6 +255,11 @@ async fn an_object_that_cannot_be_read_is_not_waited_for() {
         let events = stream::iter([Ok(Event::Apply(service("n", "a", "7")))]);
         watch.follow(None, events, unreadable, &filled, 1).await;
     };
+    // What nobody can read and was deleted while the connection was lost is forgotten.
+    let gone = stream::iter([Ok(Event::Apply(service("n", "gone", "3"))), Ok(Event::Init), Ok(Event::InitDone)]);
+    watch.follow(None, gone, unreadable, &filled, 1).await;
+    assert!(watch.shared.unreadable.read().unwrap().is_empty());
+    watch.insert(service("n", "a", "5"));
     let both = future::join(caught_up, told);
     tokio::time::timeout(Duration::from_millis(500), both).await.unwrap().0.unwrap();
     assert_eq!(watch.get(&Key::new("n", "a")), Some(Arc::new(service("n", "a", "5"))), "its last readable state");

@@ -41,19 +41,20 @@ impl<C: Cluster> JobReconciler<C> {
         let now = self.cluster.now();
         let mut missing = named(status);
         self.memory.with(key, &uid, |entry| {
-            let asked = &mut entry.named_requests;
-            if asked.until.is_some_and(|until| now >= until) {
-                (asked.found, asked.asked, asked.until) = (BTreeSet::new(), BTreeSet::new(), None);
+            let answer = &mut entry.named_requests;
+            if answer.until.is_some_and(|until| now >= until) {
+                (answer.found, answer.asked, answer.until) = (BTreeSet::new(), BTreeSet::new(), None);
             }
-            asked.gone.retain(|number| missing.contains(number));
-            missing.retain(|number| !asked.gone.contains(number));
+            answer.gone.retain(|number| missing.contains(number));
+            missing.retain(|number| !answer.gone.contains(number));
         });
         let requests = self.requests(key, job);
         let numbers = |requests: &[Arc<Resize>]| -> BTreeSet<u64> {
             requests.iter().filter_map(|request| request.status.as_ref()?.number).collect()
         };
         if !missing.is_empty() {
-            missing.retain(|number| !numbers(&requests).contains(number));
+            let shown = numbers(&requests);
+            missing.retain(|number| !shown.contains(number));
         }
         let is_asked = || self.memory.with(key, &uid, |entry| missing.is_subset(&entry.named_requests.asked));
         if missing.is_empty() || is_asked() {
@@ -67,14 +68,14 @@ impl<C: Cluster> JobReconciler<C> {
         let known: BTreeMap<String, u64> =
             requests.iter().map(|request| (request.name_any(), version(&request.metadata))).collect();
         self.memory.with(key, &uid, |entry| {
-            let asked = &mut entry.named_requests;
-            asked.until = now.checked_add(ASKED_FOR).ok();
-            asked.gone.extend(missing.difference(&there));
-            asked.asked.clone_from(&missing);
+            let answer = &mut entry.named_requests;
+            answer.until = now.checked_add(ASKED_FOR).ok();
+            answer.gone.extend(missing.difference(&there));
+            answer.asked.clone_from(&missing);
             for request in listed {
                 let name = request.name_any();
                 if known.get(&name).is_none_or(|known| *known < version(&request.metadata)) {
-                    asked.found.insert(name.clone());
+                    answer.found.insert(name.clone());
                     entry.requests.insert(name, request);
                 }
             }
