@@ -10,7 +10,7 @@ mod waiting;
 use self::told::Told;
 use self::waiting::Waiting;
 use super::Key;
-use super::error::{absent, is_already_exists, is_not_found, with_causes};
+use super::error::{absent, is_already_exists, with_causes};
 use crate::metrics::Metrics;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -165,39 +165,67 @@ async fn publish(client: &Client, event: Event, told: &mut Told) -> kube::Result
     let namespace = event.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
     let key = Key::new(&namespace, event.metadata.name.as_deref().unwrap_or_default());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    let at = event.event_time.clone().unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
-    if let Some(count) = told.count(&key) {
-        match repeat(&api, &key, count, &at).await {
-            // It is too old to be kept.
-            Err(error) if is_not_found(&error) => {}
-            repeated => return repeated.map(|count| told.note(&key, count)),
-        }
+    let counted = match told.count(&key) {
+        Some(count) => repeat(&api, &key, count, &event).await,
+        None => Ok(None),
+    };
+    let counted = match counted {
+        Ok(Some(count)) => Ok(count),
+        // It is too old to be kept, or this process does not know it.
+        Ok(None) => create(&api, &key, &event).await,
+        Err(error) => Err(error),
+    };
+    match &counted {
+        Ok(count) => told.note(&key, *count),
+        // Perhaps it was counted nevertheless: next time the API server is asked.
+        Err(_) => told.forget(&key),
     }
-    match api.create(&PostParams::default(), &event).await {
-        Ok(_) => told.note(&key, 1),
-        Err(error) if is_already_exists(&error) => {
-            let Some(existing) = absent(api.get(&key.name).await)? else { return Ok(()) };
-            let count = existing.series.map_or(1, |series| series.count);
-            told.note(&key, repeat(&api, &key, count, &at).await?);
-        }
-        Err(error) => return Err(error),
-    }
-    Ok(())
+    counted.map(|_| ())
 }
 
-/// Tells an Event once more that was told so often. Gives how often it was told now.
-async fn repeat(api: &Api<Event>, event: &Key, count: i32, at: &MicroTime) -> kube::Result<i32> {
+/// Creates the Event; if there is one of its name, tells that once more. Gives how often it was told now.
+async fn create(api: &Api<Event>, key: &Key, event: &Event) -> kube::Result<i32> {
+    match api.create(&PostParams::default(), event).await {
+        Ok(_) => return Ok(1),
+        Err(error) if !is_already_exists(&error) => return Err(error),
+        Err(_) => {}
+    }
+    if let Some(existing) = absent(api.get(&key.name).await)? {
+        if is_of_this_try(&existing, event) {
+            return Ok(1);
+        }
+        let count = existing.series.map_or(1, |series| series.count);
+        if let Some(count) = repeat(api, key, count, event).await? {
+            return Ok(count);
+        }
+    }
+    // It was too old to be kept, and has just gone: there is room for another one.
+    api.create(&PostParams::default(), event).await.map(|_| 1)
+}
+
+/// Whether the Event that is there came of an earlier try to create this one, whose answer was lost: the time of what
+/// happened is the same, as the API server keeps it, and nobody has told it again since.
+fn is_of_this_try(existing: &Event, event: &Event) -> bool {
+    let time = |event: &Event| event.event_time.as_ref().map(|time| time.0.as_microsecond());
+    existing.series.is_none() && time(existing).is_some() && time(existing) == time(event)
+}
+
+/// Tells an Event once more that was told so often. Gives how often it was told now; `None`: it is gone.
+async fn repeat(api: &Api<Event>, key: &Key, count: i32, event: &Event) -> kube::Result<Option<i32>> {
     let count = count.saturating_add(1);
-    let series = EventSeries { count, last_observed_time: at.clone() };
+    let at = event.event_time.clone().unwrap_or(MicroTime(Timestamp::UNIX_EPOCH));
+    let series = EventSeries { count, last_observed_time: at };
     let patch = serde_json::json!({ "series": series });
-    api.patch(&event.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(count)
+    let patched = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    Ok(absent(patched)?.map(|_| count))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::jiff::SignedDuration;
+    use std::collections::BTreeMap;
 
     fn reporter() -> Reporter {
         Reporter { controller: "example.com/controller".into(), instance: "replica".into() }
@@ -293,6 +321,115 @@ mod tests {
         ];
         let calls = calls.lock().unwrap();
         assert_eq!(calls.iter().map(|(method, count)| (method.as_str(), *count)).collect::<Vec<_>>(), expected);
+    }
+
+    /// The one Event of an API server, which does what is asked for; and what the next answers are instead of its own.
+    #[derive(Default)]
+    struct OneEvent {
+        event: Mutex<Option<serde_json::Value>>,
+        /// Status by the number of the call; the call has its effect nevertheless.
+        lost: BTreeMap<usize, u16>,
+        calls: Mutex<usize>,
+    }
+
+    impl OneEvent {
+        fn client(self: &Arc<Self>) -> Client {
+            let server = Arc::clone(self);
+            let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                let server = Arc::clone(&server);
+                async move {
+                    let method = request.method().to_string();
+                    let body = request.into_body().collect_bytes().await?;
+                    let (code, answer) = server.answer(&method, &serde_json::from_slice(&body).unwrap_or_default());
+                    let response = http::Response::builder().status(code);
+                    Ok::<_, kube::Error>(response.body(axum::body::Body::from(answer.to_string())).unwrap())
+                }
+            });
+            Client::new(service, "n")
+        }
+
+        fn answer(&self, method: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
+            let mut calls = self.calls.lock().unwrap();
+            let number = *calls;
+            *calls += 1;
+            let mut event = self.event.lock().unwrap();
+            let failure = |reason: &str, code: u16| {
+                (code, serde_json::json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code}))
+            };
+            let answer = match (method, &mut *event) {
+                ("POST", Some(_)) => failure("AlreadyExists", 409),
+                ("POST", none) => {
+                    let mut created = body.clone();
+                    // As the API server keeps it.
+                    let time: MicroTime = serde_json::from_value(body["eventTime"].clone()).unwrap();
+                    created["eventTime"] = serde_json::to_value(time).unwrap();
+                    (201, none.insert(created).clone())
+                }
+                ("PATCH", Some(event)) => {
+                    event["series"] = body["series"].clone();
+                    (200, event.clone())
+                }
+                (_, Some(event)) => (200, event.clone()),
+                (_, None) => failure("NotFound", 404),
+            };
+            match self.lost.get(&number) {
+                Some(code) => failure("InternalError", *code),
+                None => answer,
+            }
+        }
+
+        fn count(&self) -> i64 {
+            let event = self.event.lock().unwrap();
+            event.as_ref().map_or(0, |event| event["series"]["count"].as_i64().unwrap_or(1))
+        }
+    }
+
+    /// What is told, by the microsecond in which it happens.
+    fn happened(at: i64) -> Event {
+        let now = Timestamp::from_microsecond(at).unwrap().checked_add(SignedDuration::from_nanos(7)).unwrap();
+        event("Normal", ObjectReference::default(), "R", "n", &reporter(), now)
+    }
+
+    #[tokio::test]
+    async fn what_is_tried_again_is_counted_once() {
+        // the answers of these calls are lost, what is told (the same again: it is tried again, as the client does) ->
+        // how often it was told
+        let table: [(&[usize], &[i64], i64); 6] = [
+            (&[], &[1, 2, 3], 3),
+            (&[0], &[1, 1], 1),
+            (&[0], &[1, 1, 2], 2),
+            (&[0], &[1, 2], 2),
+            // That of the second time is lost, and it is not known whether it was counted: it was.
+            (&[1], &[1, 2, 3], 3),
+            (&[0, 3], &[1, 2, 3, 4], 4),
+        ];
+        for (lost, times, expected) in table {
+            let lost = lost.iter().map(|number| (*number, 500)).collect();
+            let server = Arc::new(OneEvent { lost, ..OneEvent::default() });
+            let (client, mut told) = (server.client(), Told::default());
+            for at in times {
+                // What was lost is dropped, and counted as such.
+                let _ = publish(&client, happened(*at), &mut told).await;
+            }
+            assert_eq!(server.count(), expected, "{times:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_begins_again_goes_on_counting_and_what_is_too_old_begins_anew() {
+        let server = Arc::new(OneEvent::default());
+        let client = server.client();
+        for at in 1..=4 {
+            publish(&client, happened(at), &mut Told::default()).await.unwrap();
+        }
+        assert_eq!(server.count(), 4, "the process has ended each time");
+        let mut told = Told::default();
+        publish(&client, happened(5), &mut told).await.unwrap();
+        *server.event.lock().unwrap() = None;
+        publish(&client, happened(6), &mut told).await.unwrap();
+        assert_eq!(server.count(), 1, "the API server has deleted it");
+        publish(&client, happened(7), &mut told).await.unwrap();
+        assert_eq!(server.count(), 2);
     }
 
     #[test]

@@ -22,6 +22,13 @@ impl Told {
         self.counts.get(event).copied()
     }
 
+    /// It is not known any more how often an Event was told.
+    pub(super) fn forget(&mut self, event: &Key) {
+        if self.counts.remove(event).is_some() {
+            self.order.retain(|other| other != event);
+        }
+    }
+
     /// An Event was told for the time with this number. It takes the place of the one that was told first, if there are
     /// too many.
     pub(super) fn note(&mut self, event: &Key, count: i32) {
@@ -53,5 +60,9 @@ mod tests {
         let counts = [0, 1, TOLD_MAX].map(|number| told.count(&key(number)));
         assert_eq!(counts, [None, Some(2), Some(1)]);
         assert_eq!((told.counts.len(), told.order.len()), (TOLD_MAX, TOLD_MAX));
+        for _ in 0..2 {
+            told.forget(&key(1));
+            assert_eq!((told.count(&key(1)), told.order.len()), (None, TOLD_MAX - 1));
+        }
     }
 }
