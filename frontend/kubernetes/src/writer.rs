@@ -16,6 +16,7 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// What [`Writer::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +25,17 @@ pub enum Applied<K> {
     Written(Box<K>),
     /// The same desired state was applied before; nothing was sent.
     Unchanged,
+}
+
+/// What [`Writer::create_or_replace`] did about what others have made of the object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// Nothing: there was none of its name, or it is as it should be.
+    Nothing,
+    /// This field was restored.
+    Field(String),
+    /// The object was deleted because of this field, and somebody has made it again before it could be restored.
+    InVain(String),
 }
 
 /// Writes objects of one namespace in the name of one field manager.
@@ -178,9 +190,9 @@ impl<C: Cluster> Writer<'_, C> {
     /// # Errors
     /// [`Error::Foreign`], [`Error::Terminating`]: it is not written to; [`Error::Conflict`]: it vanished meanwhile;
     /// [`Error::Refused`]; failures of the calls.
-    pub async fn create_or_replace(&self, desired: &ConfigMap) -> Result<(), Error> {
+    pub async fn create_or_replace(&self, desired: &ConfigMap) -> Result<Replaced, Error> {
         match self.cluster.create(self.namespace, self.manager, desired).await {
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(Replaced::Nothing),
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(written(desired, error)),
         }
@@ -189,21 +201,21 @@ impl<C: Cluster> Writer<'_, C> {
             return Err(Error::Conflict { kind: ConfigMap::kind(&()).into_owned(), name: desired.name_any() });
         };
         ensure_writable::<ConfigMap>(existing.meta(), controller(desired.meta()))?;
-        let content = |map: &ConfigMap| {
-            let (data, binary) = (map.data.clone(), map.binary_data.clone());
-            (data.unwrap_or_default(), binary.unwrap_or_default(), map.immutable == Some(true))
-        };
-        if content(&existing) != content(desired) {
+        if let Some(field) = other_content(desired, &existing) {
             let uid = existing.uid();
             self.delete::<ConfigMap>(&desired.name_any(), uid.as_deref(), PropagationPolicy::Background).await?;
-            let created = self.cluster.create(self.namespace, self.manager, desired).await;
-            return created.map(|_| ()).map_err(|error| written(desired, error));
+            return match self.cluster.create(self.namespace, self.manager, desired).await {
+                Ok(_) => Ok(Replaced::Field(field)),
+                Err(error) if is_already_exists(&error) => Ok(Replaced::InVain(field)),
+                Err(error) => Err(written(desired, error)),
+            };
         }
-        if drift::difference(self.manager, desired, &existing)?.is_some() {
+        let field = drift::difference(self.manager, desired, &existing)?;
+        if field.is_some() {
             // From now on the content belongs to this manager as well: it was seen to be right.
             self.force(desired).await?;
         }
-        Ok(())
+        Ok(field.map_or(Replaced::Nothing, Replaced::Field))
     }
 
     /// Writes the whole status of `object`, unless somebody wrote the object since `object` was read: the
@@ -246,6 +258,23 @@ impl<C: Cluster> Writer<'_, C> {
     }
 }
 
+/// The field of a ConfigMap's content in which it has something else than is desired.
+fn other_content(desired: &ConfigMap, existing: &ConfigMap) -> Option<String> {
+    fn of_map<V: PartialEq>(
+        part: &str,
+        desired: Option<&BTreeMap<String, V>>,
+        existing: Option<&BTreeMap<String, V>>,
+    ) -> Option<String> {
+        let empty = BTreeMap::new();
+        let (desired, existing) = (desired.unwrap_or(&empty), existing.unwrap_or(&empty));
+        let mut keys = desired.keys().chain(existing.keys());
+        keys.find(|key| desired.get(*key) != existing.get(*key)).map(|key| format!("{part}.{key}"))
+    }
+    of_map("data", desired.data.as_ref(), existing.data.as_ref())
+        .or_else(|| of_map("binaryData", desired.binary_data.as_ref(), existing.binary_data.as_ref()))
+        .or_else(|| (existing.immutable != Some(true)).then(|| "immutable".to_owned()))
+}
+
 /// The object with the hash of what it was without.
 fn with_hash<K: Object>(applied_hash: &str, desired: &K) -> Result<K, Error> {
     let hash = hash(desired)?;
@@ -274,5 +303,35 @@ mod tests {
         };
         assert_eq!(hash(&service("a")).unwrap(), hash(&service("a")).unwrap());
         assert_ne!(hash(&service("a")).unwrap(), hash(&service("b")).unwrap());
+    }
+
+    #[test]
+    fn the_field_of_a_config_map_is_named_that_has_another_content() {
+        let map = |text: &str, is_immutable| ConfigMap {
+            data: Some(BTreeMap::from([("text".to_owned(), text.to_owned())])),
+            immutable: is_immutable,
+            ..ConfigMap::default()
+        };
+        let more = |key: &str| {
+            let mut map = map("a", Some(true));
+            map.binary_data = Some(BTreeMap::from([(key.to_owned(), Default::default())]));
+            map
+        };
+        let empty = ConfigMap { data: Some(BTreeMap::new()), immutable: Some(true), ..ConfigMap::default() };
+        let none = ConfigMap { data: None, ..empty.clone() };
+        // wanted, there -> field
+        let table = [
+            (map("a", Some(true)), map("a", Some(true)), None),
+            (map("a", Some(true)), map("b", Some(true)), Some("data.text")),
+            (map("a", Some(true)), none.clone(), Some("data.text")),
+            (none.clone(), map("a", Some(true)), Some("data.text")),
+            (map("a", Some(true)), more("key"), Some("binaryData.key")),
+            (map("a", Some(true)), map("a", None), Some("immutable")),
+            (map("a", Some(true)), map("a", Some(false)), Some("immutable")),
+            (none, empty, None),
+        ];
+        for (desired, existing, expected) in table {
+            assert_eq!(other_content(&desired, &existing).as_deref(), expected, "{desired:?} {existing:?}");
+        }
     }
 }

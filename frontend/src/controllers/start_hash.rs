@@ -4,12 +4,15 @@
 //! more, and the PE controller waits until the field is restored. Otherwise a pod would be replaced for a change that
 //! does not last, and again when it is taken back.
 //!
+//! The content of a text has no such hash: who has written it last shows ([`is_written_by_others`]).
+//!
 //! Knows: specs of PEs and host pools. Must not know: how pods are made.
 
 use kube::core::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use streams_api::{HostPoolSpec, ProcessingElementSpec, names};
+use streams_kubernetes::cluster::Manager;
 
 /// Hexadecimal digits of the hash.
 const DIGITS: usize = 32;
@@ -40,6 +43,13 @@ impl Starts for HostPoolSpec {
     }
 }
 
+/// Somebody else than this manager has written the content of a ConfigMap, as it is mirrored (rule call-6). One that
+/// does not say by whom it was written is believed.
+pub(crate) fn is_written_by_others(meta: &ObjectMeta, Manager(manager): Manager) -> bool {
+    let mut writers = meta.managed_fields.iter().flatten().peekable();
+    writers.peek().is_some() && !writers.any(|writer| writer.manager.as_deref() == Some(manager))
+}
+
 fn hash(fields: &impl Serialize) -> String {
     // These types can be written as JSON; were it otherwise, all hashes would be equal, and nobody would wait.
     let json = serde_json::to_vec(fields).unwrap_or_default();
@@ -51,6 +61,7 @@ fn hash(fields: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
     use std::collections::BTreeMap;
     use streams_api::Placement;
 
@@ -70,6 +81,20 @@ mod tests {
         for (spec, changed) in table {
             assert_eq!(spec.is_changed_by_others(&meta), changed, "{spec:?}");
             assert!(!spec.is_changed_by_others(&ObjectMeta::default()));
+        }
+    }
+
+    #[test]
+    fn a_text_that_somebody_else_has_written_shows() {
+        // who has written the content -> somebody else has
+        let table: [(&[&str], bool); 4] =
+            [(&[], false), (&["operator"], false), (&["user", "operator"], false), (&["user"], true)];
+        for (writers, expected) in table {
+            let entry =
+                |writer: &&str| ManagedFieldsEntry { manager: Some((*writer).to_owned()), ..Default::default() };
+            let managed_fields = Some(writers.iter().map(entry).collect());
+            let meta = ObjectMeta { managed_fields, ..ObjectMeta::default() };
+            assert_eq!(is_written_by_others(&meta, Manager("operator")), expected, "{writers:?}");
         }
     }
 }

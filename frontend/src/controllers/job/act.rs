@@ -9,6 +9,7 @@ use super::chunks::{Document, digest};
 use super::decide::{
     Child, JobAction, JobDecision, JobStatusChange, Owned, Propagation, Report, Step, StoredDocument, WhichGeneration,
 };
+use super::documents::Written;
 use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::{Entry, Pause};
@@ -311,8 +312,16 @@ impl<C: Cluster> Actor<'_, C> {
             tracing::debug!(job = %self.snapshot.key, ?document, "chunks cannot be made again as they were");
             return Ok(());
         }
-        match documents::write(&self.writer(), &document, &self.snapshot.owner, content).await {
-            Ok(_) => Ok(()),
+        let held_back = &self.observed.children.held_back;
+        let is_left_alone = |name: &str| held_back.contains_key(name);
+        match documents::write(&self.writer(), &document, &self.snapshot.owner, content, is_left_alone).await {
+            Ok(Written { changed, .. }) => {
+                let now = self.reconciler.cluster.now();
+                for (name, field) in changed {
+                    self.remember(|entry| entry.restored(&self.snapshot.key, Owned::ConfigMap(name), &field, now));
+                }
+                Ok(())
+            }
             Err(documents::WriteError::Kubernetes(error)) => Err(error),
             Err(error) => Err(Error::Call(kube::Error::Service(error.into()))),
         }
@@ -452,10 +461,8 @@ impl<C: Cluster> Actor<'_, C> {
         let Some(drift) = self.observed.children.drift(owned) else {
             return;
         };
-        let object = owned.of_job(&self.snapshot.key.name);
-        tracing::info!(job = %self.snapshot.key, %object, field = drift.field, "somebody had changed it; restored");
         let now = self.reconciler.cluster.now();
-        self.remember(|entry| entry.restorations.entry(owned.clone()).or_default().note(&drift.field, now));
+        self.remember(|entry| entry.restored(&self.snapshot.key, owned.clone(), &drift.field, now));
     }
 
     async fn delete(&self, object: &Owned, propagation: Propagation) -> Result<(), Error> {

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
 use streams_kubernetes::cluster::Cluster;
-use streams_kubernetes::writer::Writer;
+use streams_kubernetes::writer::{Replaced, Writer};
 use streams_kubernetes::{Error, Key};
 
 /// Chunks that are written at the same time.
@@ -29,7 +30,15 @@ pub(crate) enum WriteError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// Writes a document as chunks. Chunks that exist already are kept.
+/// A document that was written.
+pub(crate) struct Written {
+    /// Its chunks.
+    pub(crate) cut: Cut,
+    /// Chunks that somebody else had changed, with the field.
+    pub(crate) changed: Vec<(String, String)>,
+}
+
+/// Writes a document as chunks. Chunks that exist already are kept; those that are to be left alone are not looked at.
 ///
 /// # Errors
 /// See [`WriteError`].
@@ -38,13 +47,22 @@ pub(crate) async fn write<C: Cluster>(
     document: &Document,
     owner: &OwnerReference,
     content: Bytes,
-) -> Result<Cut, WriteError> {
+    is_left_alone: impl Fn(&str) -> bool,
+) -> Result<Written, WriteError> {
     let cut = off_thread(move || cut(&content)).await??;
-    let chunks = cut.config_maps(document, owner);
-    // One of its name has other bytes if another version of the compressor wrote it and did not finish.
-    let write = |chunk| async move { writer.create_or_replace(&chunk).await };
-    stream::iter(chunks).map(Ok).try_for_each_concurrent(WRITES, write).await?;
-    Ok(cut)
+    let mut chunks = cut.config_maps(document, owner);
+    chunks.retain(|chunk| !is_left_alone(&chunk.name_any()));
+    // One of its name has other bytes if another version of the compressor wrote it and did not finish, or somebody
+    // else has made it.
+    let write = |chunk: ConfigMap| async move {
+        let field = match writer.create_or_replace(&chunk).await? {
+            Replaced::Field(field) | Replaced::InVain(field) => Some(field),
+            Replaced::Nothing => None,
+        };
+        Ok::<_, Error>(field.map(|field| (chunk.name_any(), field)))
+    };
+    let written: Vec<_> = stream::iter(chunks.into_iter().map(write)).buffer_unordered(WRITES).try_collect().await?;
+    Ok(Written { cut, changed: written.into_iter().flatten().collect() })
 }
 
 /// Reads a document of at most `limit` bytes, or returns why it is not complete.

@@ -190,6 +190,22 @@ impl Entry {
         contended.collect()
     }
 
+    /// Somebody else had changed this field of the object; it was restored.
+    pub(crate) fn restored(&mut self, job: &Key, owned: Owned, field: &str, now: Timestamp) {
+        tracing::info!(%job, object = %owned.of_job(&job.name), field, "somebody had changed it; restored");
+        self.restorations.entry(owned).or_default().note(field, now);
+    }
+
+    /// ConfigMaps with texts and chunks that are not restored yet because they were restored too often, each with the
+    /// time before which it is not.
+    pub(crate) fn held_back(&self, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let held_back = self.restorations.iter().filter_map(|(owned, restorations)| match owned {
+            Owned::ConfigMap(name) => Some((name.clone(), restorations.not_before().filter(|at| now < *at)?)),
+            Owned::Child(_) => None,
+        });
+        held_back.collect()
+    }
+
     /// A chunk is being deleted: a result that it belongs to must not be recorded any more.
     pub(crate) fn forget_result_of(&mut self, chunk: &str) {
         if let Slot::Done(_, adl) = &self.tasks.fetch

@@ -137,6 +137,7 @@ impl MirroredChildren {
             job_config_map: self.job_config_map.as_ref().map(|map| map.observed.clone()),
             texts: maps(Part::Text),
             chunks: maps(Part::Chunk),
+            held_back: BTreeMap::new(),
         }
     }
 

@@ -124,4 +124,4 @@ pub(crate) mod widths;
 use streams_kubernetes::cluster::Manager;
 
 /// Field manager of the job controller.
-const MANAGER: Manager = Manager("streams-job-controller");
+pub(crate) const MANAGER: Manager = Manager("streams-job-controller");

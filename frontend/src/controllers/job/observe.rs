@@ -103,6 +103,7 @@ pub(super) async fn observe<C: Cluster>(
             let shown = |owned: &Owned| mirrored.version(owned);
             entry.own_writes.add_to(&mut children, now, shown);
             entry.restorations.retain(|_, restorations| restorations.count(now));
+            children.held_back = entry.held_back(now);
             for (owned, difference) in differences {
                 let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
                 let Difference { field, of_content } = difference;

@@ -209,7 +209,14 @@ impl DesiredPe {
         children: &Children,
         current: Option<&ObservedPe>,
     ) -> Option<(TextVersion, &TextReference)> {
-        let exists = |text: &TextReference| children.texts.get(&text.config_map).is_some_and(ObservedObject::is_whole);
+        let is_whole =
+            |text: &TextReference| children.texts.get(&text.config_map).is_some_and(ObservedObject::is_whole);
+        // A PE goes on with the text that it refers to while that is restored (rule job-26).
+        let is_restored = |text: &TextReference| {
+            let refers_to_it = current.is_some_and(|current| current.config_map == text.config_map);
+            refers_to_it && *text == self.text && children.is_restored_text(&text.config_map)
+        };
+        let exists = |text: &TextReference| is_whole(text) || is_restored(text);
         let newest = (TextVersion::Newest, &self.text);
         let carried = self.carried.as_ref().map(|text| (TextVersion::Origin, text));
         // Once it refers to the newest text, it does not go back.
@@ -225,7 +232,7 @@ impl DesiredPe {
 
     /// That text is not there.
     pub(crate) fn lacks_newest(&self, children: &Children, current: Option<&ObservedPe>) -> bool {
-        self.wants_newest(current) && !children.texts.contains_key(&self.text.config_map)
+        self.wants_newest(current) && children.lacks_text(&self.text.config_map)
     }
 
     /// Whether the object is as it should be.
@@ -253,6 +260,10 @@ pub(crate) struct Children {
     pub(crate) texts: BTreeMap<String, ObservedObject>,
     /// ConfigMaps with chunks of the ADL and of plans, by name.
     pub(crate) chunks: BTreeMap<String, ObservedObject>,
+    /// ConfigMaps with texts and chunks, by name, that are not restored before this time, which is still to come:
+    /// somebody else changes them as often as they are restored (rule call-19). They need not be shown: somebody may
+    /// have taken their labels.
+    pub(crate) held_back: BTreeMap<String, Timestamp>,
 }
 
 impl ObservedObject {
@@ -263,6 +274,21 @@ impl ObservedObject {
 }
 
 impl Children {
+    /// The text of this ConfigMap is to be written: there is none, or somebody else has written it. Not while it is
+    /// being deleted, nor before its time.
+    pub(crate) fn lacks_text(&self, name: &str) -> bool {
+        let is_lacking = self.texts.get(name).is_none_or(|text| !text.deleting && !text.is_whole());
+        is_lacking && !self.held_back.contains_key(name)
+    }
+
+    /// Somebody else has written the text of this ConfigMap, and it is written again, perhaps later.
+    fn is_restored_text(&self, name: &str) -> bool {
+        match self.texts.get(name) {
+            Some(text) => !text.deleting && !text.is_whole(),
+            None => self.held_back.contains_key(name),
+        }
+    }
+
     /// What somebody has changed of the object with this key.
     pub(crate) fn drift(&self, owned: &Owned) -> Option<&ObservedDrift> {
         self.get(owned)?.drift.as_ref()

@@ -6,7 +6,8 @@ use super::memory::SeenPod;
 use super::observed::{ObservedPod, Obstacle, OwnerJob, PeObject, PeObservation, Policies};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
-use crate::controllers::start_hash::Starts as _;
+use crate::controllers::job;
+use crate::controllers::start_hash::{Starts as _, is_written_by_others};
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
@@ -157,8 +158,12 @@ impl<C: Cluster> PeReconciler<C> {
         }
         let name = &pe.spec.config_map.name;
         let text = self.mirrors.config_maps.get(&Key::of(pe).sibling(name));
-        if text.is_none_or(|text| text.metadata.deletion_timestamp.is_some()) {
+        let text = text.filter(|text| text.metadata.deletion_timestamp.is_none());
+        let Some(text) = text else {
             return Err(Obstacle { reason: "TextMissing", message: format!("there is no ConfigMap {name}") });
+        };
+        if is_written_by_others(&text.metadata, job::MANAGER) {
+            return Err(of_others(&format!("ConfigMap {name}")));
         }
         let parts = pod::Parts { pe, pool: pool.map(|pool| &pool.spec), redis, settings: &self.settings };
         pod::PodTemplate::of(parts)
@@ -185,8 +190,13 @@ fn changed_by_others(pe: &ProcessingElement, pool: Option<&HostPool>) -> Option<
         (false, Some(pool)) => format!("host pool {}", pool.name_any()),
         (false, None) => return None,
     };
+    Some(of_others(&changed))
+}
+
+/// Somebody else has changed that.
+fn of_others(changed: &str) -> Obstacle {
     let message = format!("somebody else than the operator changed {changed}; it has to be restored first");
-    Some(Obstacle { reason: "ChangedByOthers", message })
+    Obstacle { reason: "ChangedByOthers", message }
 }
 
 fn is_controlled(pe: &ProcessingElement) -> bool {

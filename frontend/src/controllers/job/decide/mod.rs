@@ -395,6 +395,9 @@ pub(crate) fn decide(observed: &JobObservation) -> (JobDecision, Report) {
     for contention in &observed.contended {
         draft.wake(contention.until);
     }
+    for at in observed.children.held_back.values() {
+        draft.wake(*at);
+    }
     let Draft { actions, report, .. } = draft;
     (step.map_or(JobDecision::Work(actions), JobDecision::Step), report)
 }

@@ -298,6 +298,7 @@ fn new_processing_elements<'a>(
 }
 
 /// PEs of a generation whose text does not exist yet. `None` while a ConfigMap with one of the texts is being deleted.
+/// One that somebody else changes as often as it is written holds up nothing: it is written again after the commit.
 fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Vec<u64>> {
     let mut ids = Vec::new();
     for (id, pe) in &wanted.processing_elements {
@@ -305,7 +306,9 @@ fn unwritten(observed: &JobObservation, wanted: &DesiredGeneration) -> Option<Ve
             if observed.children.texts.get(&pe.text.config_map).is_some_and(|text| text.deleting) {
                 return None;
             }
-            ids.push(*id);
+            if observed.children.lacks_text(&pe.text.config_map) {
+                ids.push(*id);
+            }
         }
     }
     Some(ids)

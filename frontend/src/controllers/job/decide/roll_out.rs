@@ -1,7 +1,9 @@
 //! Brings the objects of a job to the committed generation, and repairs them.
 
 use super::super::chunks::Document;
-use super::super::observed::{DesiredGeneration, JobObservation, Loaded, NextPod, ObservedPe, PodState};
+use super::super::observed::{
+    Children, DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod, ObservedPe, PodState,
+};
 use super::super::tasks::{PublishRequest, Remedy, RenewRequest, Task};
 use super::super::waits::Words;
 use super::waves::Changes;
@@ -18,7 +20,9 @@ fn incomplete(observed: &JobObservation) -> Vec<StoredDocument> {
     let lacks = |document: &Document, sha256: &str, chunks: u32| {
         (0..chunks).any(|index| {
             let ending = document.chunk_name("", sha256, index);
-            !observed.children.chunks.iter().any(|(name, chunk)| name.ends_with(&ending) && chunk.is_whole())
+            let is_held_back = || observed.children.held_back.keys().any(|name| name.ends_with(&ending));
+            let mut chunks = observed.children.chunks.iter();
+            !chunks.any(|(name, chunk)| name.ends_with(&ending) && chunk.is_whole()) && !is_held_back()
         })
     };
     let lacks_plan =
@@ -99,12 +103,16 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
             continue;
         }
         let Some((_, text)) = pe.choose(children, current) else {
-            if children.texts.get(&pe.text.config_map).is_none_or(|text| !text.deleting) {
+            if children.lacks_text(&pe.text.config_map) {
                 without_text.push(*id);
             }
-            draft.report.wait(*id, is_launched, &Words::of("TextMissing", "its text is to be written again"));
+            draft.report.wait(*id, is_launched, &what_becomes_of_its_text(children, pe));
             continue;
         };
+        if children.lacks_text(&text.config_map) {
+            // It goes on meanwhile.
+            without_text.push(*id);
+        }
         if pe.lacks_newest(children, current) {
             outdated.add(observed, *id, current);
         }
@@ -145,6 +153,18 @@ fn processing_elements(observed: &JobObservation, wanted: &DesiredGeneration, dr
         repair(observed, without_text, draft);
     }
     outdated.renew(observed, draft);
+}
+
+/// What a PE waits for whose text is not there.
+fn what_becomes_of_its_text(children: &Children, pe: &DesiredPe) -> Words {
+    match children.held_back.get(&pe.text.config_map) {
+        Some(at) => {
+            let message =
+                format!("somebody else changes its text as often as it is written; it is written again at {at:.0}");
+            Words::of("ChangedByOthers", &message)
+        }
+        None => Words::of("TextMissing", "its text is to be written again"),
+    }
 }
 
 /// Has texts of the committed generation written again, without which PEs cannot go on.

@@ -316,7 +316,8 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
     let size = encoded.len();
     check::fits(size, &reconciler.settings)?;
     let document = Document::Plan { generation: generation.number };
-    let cut = documents::write(&assignment.writer(), &document, &controlled_by(*job), encoded).await?;
+    let written = documents::write(&assignment.writer(), &document, &controlled_by(*job), encoded, |_| false).await?;
+    let cut = written.cut;
     let plan = StoredPlan {
         generation: generation.number,
         sha256: cut.sha256.clone(),

@@ -54,8 +54,9 @@ async fn fetch<C: Cluster>(assignment: &Assignment<'_, C>) -> Result<StoredAdl, 
 async fn store<C: Cluster>(assignment: &Assignment<'_, C>, application: Application) -> Result<StoredAdl, WorkError> {
     let Assignment { reconciler, job, .. } = assignment;
     let size = application.adl.len() as u64;
-    let cut =
-        documents::write(&assignment.writer(), &Document::Adl, &controlled_by(*job), application.adl.clone()).await?;
+    let (writer, owner) = (assignment.writer(), controlled_by(*job));
+    let written = documents::write(&writer, &Document::Adl, &owner, application.adl.clone(), |_| false).await?;
+    let cut = written.cut;
     reconciler.memory.keep_adl(cut.sha256.clone(), application.adl);
     Ok(StoredAdl {
         chunks: cut.count(),

@@ -9,6 +9,7 @@ use crate::controllers::job::children::{ChildBuilder, OBJECT_BYTES, StoredText};
 use crate::controllers::job::chunks::digest;
 use crate::controllers::job::generation::Generation;
 use crate::controllers::job::off_thread::off_thread;
+use crate::controllers::job::owned::Owned;
 use crate::controllers::job::services::Fusion;
 use crate::controllers::job::tasks::{PublishRequest, Slot, TaskKind, Tasks};
 use crate::controllers::traces;
@@ -16,8 +17,10 @@ use crate::fusion::RenderedText;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::controlled_by;
+use streams_kubernetes::writer::Replaced;
 use streams_process::telemetry;
 use streams_proto::fusion::v1::{Blob, ProcessingElement, RenderRequest};
 use tracing::{Span, field};
@@ -125,13 +128,23 @@ pub(super) async fn publish<C: Cluster>(
         Ok((text.pe_id, stored))
     });
     let planned = &planned;
-    measured
-        .chain(rendered)
-        .try_for_each_concurrent(WRITES, |(id, text)| async move {
-            let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
-            write(assignment, id, content_id, text).await
-        })
-        .await
+    let written = measured.chain(rendered).map_ok(|(id, text)| async move {
+        let content_id = planned.get(&id).map_or("", |pe| pe.content_id.as_str());
+        match write(assignment, id, content_id, text).await {
+            Ok(()) => Ok(None),
+            Err(error) if is_of_one_object(&error) => Ok(Some(WorkError::from(error))),
+            Err(error) => Err(WorkError::from(error)),
+        }
+    });
+    // The other texts are written nevertheless.
+    let failed = written.try_buffer_unordered(WRITES).try_filter_map(|failed| async { Ok(failed) });
+    let failed: Vec<WorkError> = failed.try_collect().await?;
+    failed.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Whether the error is about what others have made of one object, and the next one may be written.
+fn is_of_one_object(error: &Error) -> bool {
+    matches!(error, Error::Foreign { .. } | Error::Terminating { .. } | Error::Conflict { .. })
 }
 
 fn unreadable(pe_id: u64) -> WorkError {
@@ -214,20 +227,28 @@ impl Render<'_> {
     }
 }
 
-/// Writes the text of a PE.
+/// Writes the text of a PE. That somebody else had written it is remembered (rule call-19).
 async fn write<C: Cluster>(
     assignment: &Assignment<'_, C>,
     pe_id: u64,
     content_id: &str,
     text: StoredText,
-) -> Result<(), WorkError> {
+) -> Result<(), Error> {
     let Assignment { reconciler, key, job, uid } = assignment;
     let owner = controlled_by(*job);
     let builder = ChildBuilder { owner: &owner, job_id: 0, spec: &job.spec, sab_name: "" };
     let object = builder.text(pe_id, content_id, text);
-    assignment.writer().create_or_replace(&object).await?;
+    let replaced = assignment.writer().create_or_replace(&object).await?;
     let name = object.metadata.name.unwrap_or_default();
-    reconciler.memory.find(key, uid, |entry| entry.wrote(name, reconciler.cluster.now()));
+    let now = reconciler.cluster.now();
+    reconciler.memory.find(key, uid, |entry| {
+        if !matches!(replaced, Replaced::InVain(_)) {
+            entry.wrote(name.clone(), now);
+        }
+        if let Replaced::Field(field) | Replaced::InVain(field) = &replaced {
+            entry.restored(key, Owned::ConfigMap(name), field, now);
+        }
+    });
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 //! * [`requests`] — requests to resize, and what becomes of them; [`dry_runs`]: what would become of them;
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
-//! * [`drift`] — what others change of objects;
+//! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`waves`] — the order of a roll-out;
@@ -28,6 +28,7 @@ mod removals;
 mod requests;
 mod scenarios;
 mod simulation;
+mod spoilt_texts;
 mod submissions;
 mod suspension;
 mod table;

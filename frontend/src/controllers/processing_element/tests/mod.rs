@@ -4,3 +4,4 @@ mod memories;
 mod properties;
 mod scenarios;
 mod simulation;
+mod texts;
