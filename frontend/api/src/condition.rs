@@ -31,8 +31,10 @@ pub const CONTENDED: &str = "Contended";
 pub const WARNING: &str = "Warning";
 /// The job of the PE was deleted and left the PE behind: its pod runs on, and nobody replaces it.
 pub const ORPHANED: &str = "Orphaned";
-/// The pod was made from other options than the PE has now.
+/// The pod was made from other options than the PE has now, or cannot be replaced although it should be.
 pub const OUTDATED: &str = "Outdated";
+/// Reason of [`OUTDATED`], unless no other pod could be created.
+pub const OPTIONS_CHANGED: &str = "OptionsChanged";
 
 /// Longest message of a condition; longer ones are cut.
 const MESSAGE_MAX: usize = 4096;

@@ -8,7 +8,6 @@ use super::act::Actor;
 use super::decide::{JobStatusChange, Report};
 use super::describe::{describe, is_left_to_the_next, is_significant};
 use super::memory::elapsed;
-use super::observed::Loaded;
 use super::refusals::NAME_TAKEN;
 use super::requests::wishes::WidthSet;
 use super::{events, transition};
@@ -121,10 +120,8 @@ impl<C: Cluster> Actor<'_, C> {
     /// the change.
     async fn write(&self, status: JobStatus) -> Result<(), Error> {
         let before = &self.observed.status;
-        let proposed = self.observed.proposed.as_ref().and_then(Loaded::whole);
         let mut job = (*self.snapshot.job).clone();
-        let happened =
-            events::between(&self.snapshot.key.name, before, &status, proposed, &self.observed.spec_warnings);
+        let happened = events::of_change(&self.snapshot.key.name, self.observed, &status);
         job.status = Some(status);
         let attempt = |status: &JobStatus| (status.submission_attempts, status.submission_started_at.clone());
         let (is_same, recorded) = match &job.status {

@@ -9,8 +9,8 @@ use super::observed::{JobObservation, Loaded};
 use super::requests::refused_edits;
 use super::tasks::Failure;
 use super::transport::Transport;
-use super::waits::Words;
-use super::{refusals, transition};
+use super::waits::{Waits, Words, pes};
+use super::{refusals, transition, warnings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
@@ -28,6 +28,9 @@ const BUNDLE_TROUBLE: [&str; 7] = [
     "SecretInvalid",
     "SecretUnreadable",
 ];
+
+/// What is said of PEs that run and whose options permit no other pod.
+const NEXT_POD: &str = "no other pod could be created";
 
 /// Contended objects that a message lists.
 const CONTENDED_LISTED: usize = 10;
@@ -69,20 +72,21 @@ pub(crate) fn describe(
     let mut say = Conditions { status: &mut status, observed };
     let (dated, no_bundle_still) = say.bundle_unavailable(report, after_step || failed);
     let report = dated.as_ref().unwrap_or(report);
+    let no_other_pods = warnings::no_other_pods(observed);
     if !failed && (refused.is_some() || !refused_still) && !no_bundle_still {
         say.submitted(report, submitted, refused.as_ref());
     }
     say.compiled(report, failed);
     say.resources_ready(report, failed);
-    say.ready(report, failed, after_step);
-    say.pods_ready(report, after_step);
+    say.ready(report, &no_other_pods, failed, after_step);
+    say.pods_ready(report, &no_other_pods, after_step);
     say.progressing(report, failed, after_step);
     say.suspended(report, failed, after_step);
     say.degraded(report);
     say.resize_rejected();
     say.resize_delayed(report);
     say.contended();
-    say.warning();
+    say.warning(&no_other_pods);
     status
 }
 
@@ -285,7 +289,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn pods_ready(&mut self, report: &Report, after_step: bool) {
+    fn pods_ready(&mut self, report: &Report, no_other_pods: &Waits, after_step: bool) {
         let kind = condition::PODS_READY;
         if let Some(rollout) = self.status.rollout.as_ref().filter(|_| after_step && self.is_just_committed()) {
             // What the next look at the pods finds; but pods that stay are as ready as they were.
@@ -307,7 +311,10 @@ impl Conditions<'_> {
             return self.set(kind, false, "Suspended", "the job is suspended");
         }
         match (waits.is_empty(), down.is_empty()) {
-            (true, true) => self.set(kind, true, "Running", "every PE has a pod that runs, or has completed"),
+            (true, true) => {
+                let message = no_other_pods.after("every PE has a pod that runs, or has completed", NEXT_POD);
+                self.set(kind, true, "Running", &message);
+            }
             (true, false) => self.set(kind, false, "ProcessingElementsDown", &down.to_string()),
             (false, _) => {
                 let reason = waits.refused().map_or("PodsPending".to_owned(), |words| words.reason);
@@ -316,7 +323,7 @@ impl Conditions<'_> {
         }
     }
 
-    fn ready(&mut self, report: &Report, failed: bool, after_step: bool) {
+    fn ready(&mut self, report: &Report, no_other_pods: &Waits, failed: bool, after_step: bool) {
         let total = match &self.observed.committed {
             Some(Loaded::Whole(wanted)) if !after_step => wanted.processing_elements.len(),
             _ if failed => {
@@ -338,10 +345,8 @@ impl Conditions<'_> {
             message.push_str(&format!(", {completed} have completed"));
         }
         // Who is down and who waits is said as well: that is what people look for.
-        for (group, what) in [(down, "down"), (waits, "waiting")] {
-            if !group.is_empty() {
-                message.push_str(&format!("; {what}: {group}"));
-            }
+        for (group, what) in [(down, "down"), (waits, "waiting"), (no_other_pods, NEXT_POD)] {
+            message = group.after(&message, what);
         }
         // A PE that has completed is done (rule job-42).
         if ready.saturating_add(*completed) as usize == total {
@@ -461,12 +466,8 @@ impl Conditions<'_> {
         self.set_or_remove(condition::CONTENDED, wrong);
     }
 
-    fn warning(&mut self) {
-        let of_generation: &[_] = match &self.observed.committed {
-            Some(Loaded::Whole(wanted)) => &wanted.warnings,
-            _ => &[],
-        };
-        let warnings: Vec<_> = self.observed.spec_warnings.iter().chain(of_generation).collect();
+    fn warning(&mut self, no_other_pods: &Waits) {
+        let warnings = warnings::warnings(self.observed, no_other_pods);
         let text: Vec<_> = warnings.iter().map(|(_, message)| message.as_str()).collect();
         let message = text.join("; ");
         self.set_or_remove(condition::WARNING, warnings.first().map(|(reason, _)| (reason.as_str(), message.as_str())));
@@ -482,19 +483,15 @@ fn suspending(report: &Report) -> (bool, String) {
     let left = report.ready.saturating_add(report.pending);
     match left {
         0 => (false, "the job is suspended: it has no pods".to_owned()),
-        left => (true, format!("the job is suspended: the pods of {} are still to go", pes(left))),
+        left => (true, format!("the job is suspended: the pods of {} are still to go", pes(left.into()))),
     }
-}
-
-fn pes(count: u32) -> String {
-    if count == 1 { "1 PE".to_owned() } else { format!("{count} PEs") }
 }
 
 /// What the roll-out waits for, in words.
 fn rolling_out(report: &Report) -> String {
     match (report.pending, report.superfluous) {
         (0, 0) => "waiting for the roll-out to begin".to_owned(),
-        (0, removed) => format!("waiting for {} to go away", pes(removed)),
-        (pending, _) => format!("waiting for {} to run: {}", pes(pending), report.waits),
+        (0, removed) => format!("waiting for {} to go away", pes(removed.into())),
+        (pending, _) => format!("waiting for {} to run: {}", pes(pending.into()), report.waits),
     }
 }

@@ -3,10 +3,10 @@
 use super::children::{ChildBuilder, TextVersion};
 use super::generation::Generation;
 use super::interfaces::interfaces;
-use super::observed::{DesiredGeneration, DesiredPe, Effect, TextReference, placed};
+use super::observed::{DesiredGeneration, DesiredPe, TextReference, placed};
 use super::regions::committed_regions;
 use std::collections::BTreeMap;
-use streams_api::{AutomaticFusionFigures, OlderTexts, ProcessingElement, ResizeChanges, ResolvedFusion, Statistics};
+use streams_api::{AutomaticFusionFigures, OlderTexts, ProcessingElement, ResolvedFusion, Statistics};
 use streams_kubernetes::Error;
 use streams_kubernetes::writer::hash;
 use streams_proto::fusion::v1::Fate;
@@ -65,7 +65,6 @@ pub(crate) fn desired_generation(
         committed_regions: committed_regions(generation),
         host_pools,
         interfaces: interfaces(builder, generation)?,
-        effect: effect(generation.changes()),
         older_texts,
         statistics: statistics(generation),
         fusion: fusion(generation),
@@ -91,10 +90,6 @@ fn list(pes: &mut BTreeMap<u64, DesiredPe>, mut changed: Vec<(u64, u64)>) -> Vec
         }
     }
     listed
-}
-
-fn effect(ResizeChanges { kept, restarted, added, removed }: ResizeChanges) -> Effect {
-    Effect { kept, restarted, added, removed }
 }
 
 fn statistics(generation: &Generation) -> Statistics {

@@ -1,19 +1,48 @@
 //! Computes the Events of a change of a job's status, for `kubectl describe` (rule job-34). Pure.
 
 use super::long_work::redis;
-use super::observed::DesiredGeneration;
-use streams_api::{JobPhase, JobStatus, condition};
+use super::observed::{DesiredGeneration, JobObservation, Loaded};
+use super::waits::pes;
+use super::warnings::{NO_OTHER_POD, no_other_pods, of_no_other_pods};
+use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
 
-/// The Events between two statuses of the job `name`. `proposed` is the generation that was proposed before;
-/// `spec_warnings` are reason and message of what users should know of its spec.
-pub(crate) fn between(
-    name: &str,
-    before: &JobStatus,
-    after: &JobStatus,
-    proposed: Option<&DesiredGeneration>,
-    spec_warnings: &[(String, String)],
-) -> Vec<Notice> {
+/// What Events say that the statuses do not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Details<'a> {
+    /// The name of the job.
+    name: &'a str,
+    /// The generation that was proposed before.
+    proposed: Option<&'a DesiredGeneration>,
+    /// Reason and message of what users should know of the spec.
+    spec_warnings: &'a [(String, String)],
+    /// Reason and message, if there are PEs that run and whose options permit no other pod.
+    no_other_pods: Option<&'a (String, String)>,
+    /// PEs of the committed generation that have had a pod, and all of them.
+    with_pods: (u64, u64),
+}
+
+/// The Events that follow from another status of the job than was observed.
+pub(crate) fn of_change(name: &str, observed: &JobObservation, after: &JobStatus) -> Vec<Notice> {
+    let committed = observed.committed.as_ref().and_then(Loaded::whole);
+    let current = &observed.children.processing_elements;
+    let ids = || committed.into_iter().flat_map(|wanted| wanted.processing_elements.keys());
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let launched = ids().filter(|id| current.get(id).is_some_and(|pe| pe.launched)).count();
+    let no_other_pods = of_no_other_pods(&no_other_pods(observed));
+    let details = Details {
+        name,
+        proposed: observed.proposed.as_ref().and_then(Loaded::whole),
+        spec_warnings: &observed.spec_warnings,
+        no_other_pods: no_other_pods.as_ref(),
+        with_pods: (count(launched), count(ids().count())),
+    };
+    between(details, &observed.status, after)
+}
+
+/// The Events between two statuses of a job.
+fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<Notice> {
+    let Details { name, proposed, spec_warnings, no_other_pods, with_pods } = details;
     let mut events = Vec::new();
     let became_true =
         |kind: &str| condition::is_true(&after.conditions, kind) && !condition::is_true(&before.conditions, kind);
@@ -41,17 +70,25 @@ pub(crate) fn between(
         events.push(Notice::warning(redis::MISSING, message(condition::SUBMITTED)));
     }
     if became_true(condition::SUBMITTED) {
-        let pes = after.statistics.as_ref().map_or(0, |statistics| statistics.processing_elements);
-        let note = format!("Running job {name}: {pes} pods were created");
+        let note = match with_pods {
+            (created, all) if created == all => format!("Running job {name}: the pods of {} were created", pes(all)),
+            // A user who stops a PE does not wait for its pod.
+            (created, all) => {
+                format!(
+                    "Running job {name}: the pods of {created} of {} were created; the others were stopped",
+                    pes(all)
+                )
+            }
+        };
         events.push(Notice::normal("SubmissionSucceeded", note));
     }
     if after.generation != before.generation
         && let (Some(generation), Some(rollout)) = (after.generation, &after.rollout)
     {
-        let note = format!(
-            "generation {generation}: {} PEs kept, {} restarted, {} added, {} removed",
-            rollout.kept, rollout.restarted, rollout.added, rollout.removed
-        );
+        let Rollout { kept, restarted, added, removed, .. } = rollout;
+        let kept = pes(u64::from(*kept));
+        let note =
+            format!("generation {generation}: {kept} kept, {restarted} restarted, {added} added, {removed} removed");
         events.push(Notice::normal("GenerationCommitted", note));
         events.extend(fusion(after));
         let warnings = proposed.into_iter().flat_map(|proposed| &proposed.warnings);
@@ -63,7 +100,8 @@ pub(crate) fn between(
     if let Some((generation, _)) = finished(after).filter(|_| finished(before).is_none())
         && generation > 0
     {
-        events.push(Notice::normal("ParallelRegionWidthChangeSuccess", format!("generation {generation} runs")));
+        let note = format!("generation {generation} is rolled out");
+        events.push(Notice::normal("ParallelRegionWidthChangeSuccess", note));
     }
     if let Some(rejected) = &after.rejected_resize
         && before.rejected_resize.as_ref() != Some(rejected)
@@ -75,6 +113,9 @@ pub(crate) fn between(
         condition::get(&status.conditions, condition::WARNING).is_some_and(|warning| warning.message.contains(message))
     };
     let is_new = |message: &str| warns_of(after, message) && !warns_of(before, message);
+    if let Some((reason, message)) = no_other_pods.filter(|_| is_new(NO_OTHER_POD)) {
+        events.push(Notice::warning(reason.clone(), message.clone()));
+    }
     let new = spec_warnings.iter().filter(|(_, message)| is_new(message));
     events.extend(new.map(|(reason, message)| Notice::warning(reason.clone(), message.clone())));
     if became_true(condition::SUSPENDED) {
@@ -115,14 +156,18 @@ fn certificate(before: &JobStatus, after: &JobStatus) -> Option<Notice> {
     })
 }
 
-/// The Event that says how automatic fusion computed the number of PEs.
+/// The Event that says how automatic fusion computed the number of PEs. It is what fusion aims at: the rules of an
+/// application may lead to another one (rule fusion-4).
 fn fusion(status: &JobStatus) -> Option<Notice> {
     let fusion = status.fusion.as_ref().filter(|_| status.generation == Some(0))?;
     let figures = fusion.automatic.as_ref()?;
     let free = figures.cpu_free.map_or("unknown".to_owned(), |free| format!("{free}m"));
+    let aimed = fusion.processing_elements.unwrap_or_default();
+    let made = status.statistics.as_ref().map_or(aimed, |statistics| u64::from(statistics.processing_elements));
+    let instead = if made == aimed { String::new() } else { format!("; the rules of the application lead to {made}") };
     let note = format!(
-        "{} PEs for {} to {} threads, between {} and {}; free CPU {free}",
-        fusion.processing_elements.unwrap_or_default(),
+        "{} for {} to {} threads, between {} and {}; free CPU {free}{instead}",
+        pes(aimed),
         figures.threads_min,
         figures.threads_max,
         figures.low,
@@ -136,7 +181,7 @@ mod tests {
     use super::*;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
-    use streams_api::{RejectedResize, Rollout};
+    use streams_api::{AutomaticFusionFigures, RejectedResize, ResolvedFusion, Statistics};
 
     fn status(phase: JobPhase, generation: Option<u64>, submitted: bool) -> JobStatus {
         let rollout = generation.map(|generation| Rollout { generation, restarted: 2, added: 1, ..Rollout::default() });
@@ -148,10 +193,10 @@ mod tests {
     }
 
     fn summary(before: &JobStatus, after: &JobStatus) -> Vec<(bool, String)> {
-        between("flow", before, after, None, &[("UnmatchedRegion".to_owned(), "bounds".to_owned())])
-            .into_iter()
-            .map(|notice| (notice.warning, notice.reason.into_owned()))
-            .collect()
+        let spec_warnings = [("UnmatchedRegion".to_owned(), "bounds".to_owned())];
+        let stuck = ("PodRefused".to_owned(), format!("{NO_OTHER_POD}: PE 3"));
+        let details = Details { spec_warnings: &spec_warnings, no_other_pods: Some(&stuck), ..Details::default() };
+        between(details, before, after).into_iter().map(|notice| (notice.warning, notice.reason.into_owned())).collect()
     }
 
     #[test]
@@ -175,8 +220,15 @@ mod tests {
         let rejected = JobStatus { rejected_resize: Some(RejectedResize::default()), ..running.clone() };
         let mut degraded = running.clone();
         condition::set(&mut degraded.conditions, condition::DEGRADED, true, "R", "", None, Timestamp::UNIX_EPOCH);
-        let (mut warned, mut warned_of_more) = (running.clone(), running.clone());
-        for (status, message) in [(&mut warned, "bounds"), (&mut warned_of_more, "bounds; more")] {
+        let [mut warned, mut warned_of_more, mut stuck, mut stuck_more] = [(); 4].map(|()| running.clone());
+        let (of_one, of_more) = (format!("{NO_OTHER_POD}: PE 3"), format!("{NO_OTHER_POD}: PEs 3, 4; and more"));
+        let warnings = [
+            (&mut warned, "bounds"),
+            (&mut warned_of_more, "bounds; more"),
+            (&mut stuck, &of_one),
+            (&mut stuck_more, &of_more),
+        ];
+        for (status, message) in warnings {
             condition::set(&mut status.conditions, condition::WARNING, true, "R", message, None, Timestamp::UNIX_EPOCH);
         }
         // before, after -> warning and reason of the Event
@@ -198,11 +250,69 @@ mod tests {
             (&running, &warned, Some((true, "UnmatchedRegion"))),
             (&warned, &warned_of_more, None),
             (&warned, &running, None),
+            (&running, &stuck, Some((true, "PodRefused"))),
+            (&stuck, &stuck_more, None),
+            (&stuck, &running, None),
         ];
         for (before, after, expected) in table {
             let expected: Vec<_> = expected.into_iter().map(|(warning, reason)| (warning, reason.to_owned())).collect();
             assert_eq!(summary(before, after), expected);
             assert!(summary(after, after).is_empty(), "it is published once");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_said_as_it_is() {
+        let submitting = status(JobPhase::Submitting, None, false);
+        let mut committed = status(JobPhase::Submitting, Some(0), false);
+        let figures = AutomaticFusionFigures { threads_min: 4, threads_max: 9, low: 2, high: 5, cpu_free: Some(900) };
+        committed.fusion = Some(ResolvedFusion {
+            mode: "automatic".to_owned(),
+            processing_elements: Some(3),
+            automatic: Some(figures),
+        });
+        let running = status(JobPhase::Running, Some(0), true);
+        let of = |pes| {
+            let statistics = Some(Statistics { processing_elements: pes, ..Statistics::default() });
+            JobStatus { statistics, ..committed.clone() }
+        };
+        let one_kept = |mut status: JobStatus| {
+            status.rollout.as_mut().unwrap().kept = 1;
+            status
+        };
+        let committed_notes = |kept: &str, pes: &str| {
+            vec![format!("generation 0: {kept} kept, 2 restarted, 1 added, 0 removed"), pes.to_owned()]
+        };
+        // before, after, PEs that have had a pod and all of them -> what is said
+        let table = [
+            (
+                &submitting,
+                of(3),
+                (0, 0),
+                committed_notes("0 PEs", "3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m"),
+            ),
+            (
+                &submitting,
+                one_kept(of(4)),
+                (0, 0),
+                committed_notes(
+                    "1 PE",
+                    "3 PEs for 4 to 9 threads, between 2 and 5; free CPU 900m; the rules of the application lead to 4",
+                ),
+            ),
+            (&committed, running.clone(), (8, 8), vec!["Running job flow: the pods of 8 PEs were created".to_owned()]),
+            (&committed, running.clone(), (1, 1), vec!["Running job flow: the pods of 1 PE were created".to_owned()]),
+            (
+                &committed,
+                running,
+                (6, 8),
+                vec!["Running job flow: the pods of 6 of 8 PEs were created; the others were stopped".to_owned()],
+            ),
+        ];
+        for (before, after, with_pods, expected) in table {
+            let details = Details { name: "flow", with_pods, ..Details::default() };
+            let notes: Vec<_> = between(details, before, &after).into_iter().map(|notice| notice.note).collect();
+            assert_eq!(notes, expected);
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::child::{Child, Port};
 use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, placed};
 use super::owned::Owned;
-use super::waits::Words;
+use super::waits::{Words, needs_correction};
 use crate::controllers::start_hash::Starts as _;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::api::core::v1::Service;
@@ -17,7 +17,8 @@ use kube::core::ObjectMeta;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use streams_api::{
-    ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement, condition, names,
+    ConsistentRegion, Export, HostPool, Import, Job, ParallelRegion, PePhase, ProcessingElement,
+    ProcessingElementStatus, condition, names,
 };
 use streams_kubernetes::Key;
 use streams_kubernetes::ownership::is_controlled_by;
@@ -231,8 +232,9 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         || status.stopped
         || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let run = if is_current && same_content { run } else { PodState::Pending };
-    let says = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
-    let says = says.map_or_else(Words::default, |says| Words::of(&says.reason, &says.message));
+    let no_other_pod = no_other_pod(&status);
+    let says = says(&status, run, no_other_pod.as_ref());
+    let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_running_pod = status.phase == Some(PePhase::Running);
     let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
     let is_requested = requested.is_some() && requested != status.restart_requested.as_ref();
@@ -260,9 +262,33 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
         next_pod,
         is_stopped: status.stopped,
+        has_completed: status.phase == Some(PePhase::Completed) && !is_requested,
         runtime_id: status.runtime_id,
         placement: placed(&pe.spec.placement),
         interrupted_for: status.interrupted_for,
         says,
+        permits_no_pod,
+    }
+}
+
+/// Why a PE whose pod lives can get no other one now, in its own words (rule pe-12).
+fn no_other_pod(status: &ProcessingElementStatus) -> Option<Words> {
+    // Once the pod has ended, the PE says what it waits for instead.
+    let has_pod = matches!(status.phase, Some(PePhase::Running | PePhase::Starting));
+    let outdated = condition::get(&status.conditions, condition::OUTDATED).filter(|outdated| outdated.status == "True");
+    let outdated = outdated.filter(|outdated| has_pod && outdated.reason != condition::OPTIONS_CHANGED)?;
+    Some(Words::of(&outdated.reason, &outdated.message))
+}
+
+/// Why a PE does not run what it should, in its own words. If its pod cannot be replaced, that is why, and not how the
+/// pod does (rule job-52).
+fn says(status: &ProcessingElementStatus, run: PodState, no_other_pod: Option<&Words>) -> Words {
+    let ready = condition::get(&status.conditions, condition::READY).filter(|_| run != PodState::Ready);
+    match (ready, no_other_pod) {
+        (Some(_), Some(words)) if run == PodState::Pending => words.clone(),
+        // Its pod runs what the PE had before. The PE controller has not looked at it since.
+        (Some(ready), _) if ready.status == "True" => Words::default(),
+        (Some(ready), _) => Words::of(&ready.reason, &ready.message),
+        (None, _) => Words::default(),
     }
 }

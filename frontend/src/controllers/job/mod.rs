@@ -12,6 +12,7 @@
 //! | [`decide`] | pure: what to do next, as a table |
 //! | [`transition`] | pure: the status after a step |
 //! | [`waits`], [`refusals`] | pure: which PEs wait for what; what only the cluster can refuse |
+//! | [`warnings`] | pure: what users should know although it stops nothing |
 //! | [`describe`], [`events`] | pure: phase, conditions and counters of the status; Events |
 //! | [`generation`] | pure: a plan and what belongs to it |
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
@@ -119,6 +120,7 @@ mod tests;
 pub(crate) mod transition;
 pub(crate) mod transport;
 pub(crate) mod waits;
+pub(crate) mod warnings;
 pub(crate) mod widths;
 
 use streams_kubernetes::cluster::Manager;

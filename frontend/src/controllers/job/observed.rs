@@ -141,8 +141,6 @@ pub(crate) struct DesiredGeneration {
     /// Exports, imports, consistent regions and their Service, and the Secret for transport security: hash of the
     /// desired object.
     pub(crate) interfaces: BTreeMap<Child, String>,
-    /// What the generation does to PEs, in numbers.
-    pub(crate) effect: Effect,
     /// PEs whose older text is replaced when they get another pod, as the status of the job lists them.
     pub(crate) older_texts: Vec<OlderTexts>,
     /// Figures for the status.
@@ -153,19 +151,6 @@ pub(crate) struct DesiredGeneration {
     pub(crate) settled: Settled,
     /// What users should know: reason and message.
     pub(crate) warnings: Vec<(String, String)>,
-}
-
-/// What a generation does to PEs, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Effect {
-    /// PEs whose pod stays.
-    pub(crate) kept: u32,
-    /// PEs whose pod is replaced.
-    pub(crate) restarted: u32,
-    /// PEs that are new.
-    pub(crate) added: u32,
-    /// PEs that are removed.
-    pub(crate) removed: u32,
 }
 
 /// A PE that should exist.
@@ -389,6 +374,8 @@ pub(crate) struct ObservedPe {
     pub(crate) next_pod: Option<NextPod>,
     /// A user stopped it.
     pub(crate) is_stopped: bool,
+    /// It said last that its pod has completed, and is not replaced, be it with an older spec.
+    pub(crate) has_completed: bool,
     /// Hash of what its pod can observe of the text that it was made from.
     pub(crate) runtime_id: Option<String>,
     /// Where its spec says that the pod may run; `None` is anywhere.
@@ -397,6 +384,8 @@ pub(crate) struct ObservedPe {
     pub(crate) interrupted_for: Option<u64>,
     /// What it says of itself, unless it runs.
     pub(crate) says: Words,
+    /// What it says of its options, if its pod lives and they permit no other one (rule pe-12).
+    pub(crate) permits_no_pod: Option<Words>,
 }
 
 impl ObservedPe {

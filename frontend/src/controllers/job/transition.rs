@@ -3,7 +3,7 @@
 //! Pure. [`describe`](super::describe) computes the other fields of the status.
 
 use super::decide::{JobStatusChange, removals};
-use super::observed::{DesiredGeneration, Effect, JobObservation, Loaded, PodState};
+use super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::tasks::{Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -149,10 +149,8 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let redis = &wanted.settled.redis;
     status.redis_configuration = (!redis.is_empty()).then(|| redis.clone());
     status.statistics = Some(wanted.statistics.clone());
-    let effect = effect(wanted, observed);
+    let changes = changes(wanted, observed);
     if !proposal.resizes.is_empty() {
-        let Effect { kept, restarted, added, removed } = effect;
-        let changes = ResizeChanges { kept, restarted, added, removed };
         let (generation, resizes) = (wanted.generation, proposal.resizes);
         status.committed_resizes.push(CommittedResizes { generation, resizes, changes });
         let mut unwritten = observed.requests.to_write.clone();
@@ -163,11 +161,11 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     let unfinished_since = unfinished.and_then(|rollout| rollout.unfinished_since.or(rollout.started_at));
     status.rollout = Some(Rollout {
         generation: wanted.generation,
-        kept: effect.kept,
-        restarted: effect.restarted,
-        added: effect.added,
-        removed: effect.removed,
-        pending: effect.restarted.saturating_add(effect.added).saturating_add(effect.removed),
+        kept: changes.kept,
+        restarted: changes.restarted,
+        added: changes.added,
+        removed: changes.removed,
+        pending: changes.restarted.saturating_add(changes.added).saturating_add(changes.removed),
         started_at: Some(MicroTime(observed.now)),
         unfinished_since,
         removals: removals(observed, wanted),
@@ -175,19 +173,35 @@ fn commit(status: &mut JobStatus, observed: &JobObservation) {
     });
 }
 
-/// What the generation does to PEs. A PE that has completed is not restarted, although its text changes (rule job-42).
-fn effect(wanted: &DesiredGeneration, observed: &JobObservation) -> Effect {
-    let before = observed.committed.as_ref().and_then(Loaded::whole);
-    let restarted = wanted.processing_elements.iter().filter(|(id, pe)| {
-        pe.origin == wanted.generation && before.is_some_and(|before| before.processing_elements.contains_key(id))
-    });
-    let has_completed = |id: &u64| {
-        observed.children.processing_elements.get(id).is_some_and(|current| current.run == PodState::Completed)
-    };
-    let completed = restarted.filter(|(id, _)| has_completed(id)).count();
-    let completed = u32::try_from(completed).unwrap_or(u32::MAX).min(wanted.effect.restarted);
-    let Effect { kept, restarted, added, removed } = wanted.effect;
-    Effect { kept: kept.saturating_add(completed), restarted: restarted - completed, added, removed }
+/// What the generation does to PEs (rule job-53).
+fn changes(wanted: &DesiredGeneration, observed: &JobObservation) -> ResizeChanges {
+    let before = observed.committed.as_ref().and_then(Loaded::whole).map(|before| &before.processing_elements);
+    let stay = wanted.processing_elements.iter().filter(|(id, _)| before.is_some_and(|before| before.contains_key(id)));
+    let restarted = stay.clone().filter(|(id, pe)| pe.origin == wanted.generation && is_replaced(observed, **id, pe));
+    let (had, stay, restarted) = (before.map_or(0, BTreeMap::len), stay.count(), restarted.count());
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    ResizeChanges {
+        kept: count(stay.saturating_sub(restarted)),
+        restarted: count(restarted),
+        added: count(wanted.processing_elements.len().saturating_sub(stay)),
+        removed: count(had.saturating_sub(stay)),
+    }
+}
+
+/// Whether a PE whose text or place is another one than in the generation before has a pod that is replaced because of
+/// that.
+fn is_replaced(observed: &JobObservation, id: u64, pe: &DesiredPe) -> bool {
+    let current = observed.children.processing_elements.get(&id).filter(|current| !current.object.deleting);
+    // One that is made again gets another pod anyway, or none. So does one that is between two pods: the next is made
+    // from what is newest.
+    let Some(current) = current.filter(|current| current.runtime_id.is_some()) else { return false };
+    if observed.suspended || current.has_completed || current.is_stopped {
+        return false;
+    }
+    // A pod that has ended is nowhere.
+    let has_other_text = current.runtime_id.as_ref() != Some(&pe.runtime_id);
+    let lives = current.has_running_pod || current.is_starting;
+    current.is_made_from_other_than(pe) && (has_other_text || lives)
 }
 
 /// Widths in the form of the status, ascending by region.

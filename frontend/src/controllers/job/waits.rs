@@ -19,6 +19,16 @@ pub(crate) const LATER: &str = "RestartedLater";
 /// Why a PE has no pod although nothing but a correction of the spec or of the cluster helps (rules job-41 and pe-4).
 const REFUSED: [&str; 4] = ["QuotaExceeded", "PodRefused", "CheckpointVolumeMissing", "CheckpointRepositoryUnknown"];
 
+/// Whether nothing but a correction of the spec or of the cluster helps a PE that gives this reason.
+pub(crate) fn needs_correction(reason: &str) -> bool {
+    REFUSED.contains(&reason)
+}
+
+/// So many PEs.
+pub(crate) fn pes(count: u64) -> String {
+    if count == 1 { "1 PE".to_owned() } else { format!("{count} PEs") }
+}
+
 /// What a PE says of itself: reason and message of its condition `Ready`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
@@ -75,9 +85,14 @@ impl Waits {
         self.by_reason.is_empty()
     }
 
+    /// The message, and after it the PEs, if there are any; `what` says what is the matter with them.
+    pub(crate) fn after(&self, message: &str, what: &str) -> String {
+        if self.is_empty() { message.to_owned() } else { format!("{message}; {what}: {self}") }
+    }
+
     /// The reason of the PEs that only a correction of the spec or of the cluster helps, and all that is waited for.
     pub(crate) fn refused(&self) -> Option<Words> {
-        let reason = self.by_reason.keys().find(|reason| REFUSED.contains(&reason.as_str()))?;
+        let reason = self.by_reason.keys().find(|reason| needs_correction(reason))?;
         Some(Words::of(reason, &self.to_string()))
     }
 }
@@ -86,9 +101,7 @@ impl Waits {
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut groups: Vec<_> = self.by_reason.iter().collect();
-        groups.sort_by_key(|(reason, group)| {
-            (*reason == LATER, !REFUSED.contains(&reason.as_str()), group.ids.first().copied())
-        });
+        groups.sort_by_key(|(reason, group)| (*reason == LATER, !needs_correction(reason), group.ids.first().copied()));
         for (number, (reason, group)) in groups.iter().take(REASONS).enumerate() {
             let separator = if number == 0 { "" } else { "; " };
             write!(f, "{separator}{group}")?;

@@ -55,7 +55,7 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     status.phase = Some(phase);
     let ready = phase == PePhase::Running;
     condition::set(&mut status.conditions, condition::READY, ready, &reason, &message, generation, observed.now);
-    if let Some((reason, message)) = outdated(observed, pod) {
+    if let Some((reason, message)) = outdated(observed, &status, pod) {
         let kind = condition::OUTDATED;
         condition::set(&mut status.conditions, kind, true, reason, &message, generation, observed.now);
     } else if observed.template.is_ok() {
@@ -64,18 +64,27 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     status
 }
 
-/// Reason and words, if the pod was made from other options than the PE has now (rule pe-12).
-fn outdated(observed: &PeObservation, pod: Option<&ObservedPod>) -> Option<(&'static str, String)> {
+/// Reason and words, if the pod was made from other options than the PE has now, or cannot be replaced (rule pe-12).
+fn outdated(
+    observed: &PeObservation,
+    status: &ProcessingElementStatus,
+    pod: Option<&ObservedPod>,
+) -> Option<(&'static str, String)> {
     let pod = pod.filter(|pod| pod.end().is_none())?;
+    let is_to_be_replaced = status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id);
     match &observed.template {
         Ok(template) if pod.template_hash.as_ref() != Some(&template.hash) => {
             let message = "options changed since the pod was created; they take effect when it is replaced";
-            Some(("OptionsChanged", message.to_owned()))
+            Some((condition::OPTIONS_CHANGED, message.to_owned()))
         }
         // Nobody would hear of it before the pod ends.
         Err(Obstacle { reason, message }) if OF_OPTIONS.contains(reason) => {
             let message = format!("no other pod can be created with the options of the PE as they are: {message}");
             Some((reason, message))
+        }
+        // The phase says how the pod does that there is.
+        Err(Obstacle { reason, message }) if is_to_be_replaced => {
+            Some((reason, format!("the pod is to be replaced, and no other one can be created: {message}")))
         }
         Ok(_) | Err(_) => None,
     }

@@ -27,7 +27,9 @@ use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use streams_api::{Job, ParallelRegion, PePhase, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan};
+use streams_api::{
+    Job, ParallelRegion, PePhase, ProcessingElementStatus, Resize, ResizeChanges, ResizePhase, ResizePolicy, StoredPlan,
+};
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
@@ -231,12 +233,16 @@ impl<C: Cluster> DryRuns<C> {
 
     fn foresight(&self, key: &Key, generation: Generation, warnings: Vec<Warning>) -> Foresight {
         let pes = self.mirrors.processing_elements.of_job(key);
-        let completed = pes.filter(|pe| pe.status.as_ref().and_then(|status| status.phase) == Some(PePhase::Completed));
-        let completed: BTreeSet<u64> = completed.map(|pe| pe.spec.id).collect();
+        let is_suspended = self.mirrors.jobs.get(key).is_some_and(|job| job.spec.suspend);
+        let stay = pes.filter(|pe| {
+            let is_done = |status: &ProcessingElementStatus| status.stopped || status.phase == Some(PePhase::Completed);
+            is_suspended || pe.status.as_ref().is_some_and(is_done)
+        });
+        let stay: BTreeSet<u64> = stay.map(|pe| pe.spec.id).collect();
         let (number, mut changes) = (generation.number, generation.changes());
         let mut changed = generation.plan.processing_elements;
-        // A PE that has completed takes its text without a pod (rule job-42).
-        let is_kept = |pe: &ProcessingElement| pe.fate() == Fate::Restarted && completed.contains(&pe.id);
+        // A PE that has completed or was stopped takes its text without a pod (rule job-53).
+        let is_kept = |pe: &ProcessingElement| pe.fate() == Fate::Restarted && stay.contains(&pe.id);
         let kept = u32::try_from(changed.iter().filter(|pe| is_kept(pe)).count()).unwrap_or(u32::MAX);
         (changes.kept, changes.restarted) = (changes.kept.saturating_add(kept), changes.restarted.saturating_sub(kept));
         changed.retain(|pe| !matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable) && !is_kept(pe));

@@ -84,6 +84,29 @@ fn a_dry_run_says_what_the_request_then_comes_to_and_writes_nothing() {
 }
 
 #[test]
+fn a_dry_run_counts_pes_without_a_pod_as_the_commit_does() {
+    // what has become of the source before
+    let table: [fn(&JobSimulation); 3] = [
+        |simulation| simulation.stop(0),
+        |simulation| simulation.complete(0),
+        |simulation| simulation.change_spec(|spec| spec.suspend = true),
+    ];
+    for become_so in table {
+        let mut simulation = JobSimulation::running();
+        become_so(&simulation);
+        simulation.settle();
+        let plans = Plans { fusion: Arc::clone(&simulation.services), calls: AtomicUsize::new(0) };
+        let job = simulation.server.get::<Job>(&key()).unwrap();
+        let foreseen = wait_for(dry_runs(&simulation, Arc::new(plans)).foresee(&job, request(&[("R", 3)], None)));
+        let Ok(Foreseen::Planned(foresight)) = foreseen else { panic!("{foreseen:?}") };
+        simulation.request("real", &[("R", 3)]);
+        simulation.settle();
+        assert_eq!(Some(foresight.changes), simulation.outcome("real").changes);
+        assert!(foresight.changes.restarted < 2, "{:?}", foresight.changes);
+    }
+}
+
+#[test]
 fn what_would_be_refused_is_refused_with_the_same_reason() {
     let mut simulation = JobSimulation::new();
     let bounds = InitialWidth { name: Some("S".to_owned()), max_width: Some(5), ..InitialWidth::default() };

@@ -10,6 +10,7 @@
 //! * [`scenarios`] — a crash before and after every write of whole scenarios;
 //! * [`leaders`] — writes of a deposed leader that arrive when the next one has finished;
 //! * [`drift`] — what others change of objects; [`spoilt_texts`]: of texts and chunks, again and again;
+//! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
 //! * [`waves`] — the order of a roll-out;
@@ -17,6 +18,7 @@
 //! * [`interleavings`] — random orders of everything that can happen.
 
 mod behaviour;
+mod counts;
 mod drift;
 mod dry_runs;
 mod interleavings;
@@ -33,4 +35,5 @@ mod submissions;
 mod suspension;
 mod table;
 mod transport;
+mod warnings;
 mod waves;

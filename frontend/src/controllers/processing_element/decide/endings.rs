@@ -96,7 +96,7 @@ impl DecisionBuilder<'_> {
         status.last_termination = Some(termination);
         self.notice(warning, reason, what);
         if permitted && !delay.is_zero() {
-            self.notice(true, "BackOff", format!("the next pod is created after {} s", delay.as_secs()));
+            self.notice_back_off(delay);
         } else if !permitted && outcome != TerminationOutcome::Completed {
             self.notice(true, "NotRestarted", "the restart policies do not permit another pod".to_owned());
         }
@@ -206,9 +206,14 @@ impl DecisionBuilder<'_> {
                     return None;
                 }
                 self.status.next_restart_time = Some(Time(after(self.observed.now, delay)));
+                self.notice_back_off(delay);
                 Some(PeAction::Record(PeStatusChange::PutOff))
             }
         }
+    }
+
+    fn notice_back_off(&mut self, delay: Duration) {
+        self.notice(true, "BackOff", format!("the next pod is created after {} s", delay.as_secs()));
     }
 
     /// A restart is permitted and its time has come.

@@ -1,5 +1,6 @@
 //! The table, row by row.
 
+mod outdated;
 mod policies;
 mod rows;
 

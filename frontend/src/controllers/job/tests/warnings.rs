@@ -1,0 +1,109 @@
+//! PEs whose options permit no other pod: the job says so, in their words, while the pods run that there are (rule
+//! job-52).
+
+use super::simulation::{JOB, JobSimulation, NAMESPACE};
+use streams_api::{JobPhase, ProcessingElement, condition, names};
+use streams_kubernetes::Key;
+
+const REASON: &str = "CheckpointVolumeMissing";
+const WORDS: &str = "no other pod can be created with the options of the PE as they are: nobody names a volume";
+
+/// The PE says that its options permit no other pod, or does not any more.
+fn says(simulation: &JobSimulation, id: u64, reason: Option<&str>) {
+    let now = simulation.server.now();
+    let key = Key::new(NAMESPACE, &names::processing_element(JOB, id));
+    simulation.server.edit(&key, |pe: &mut ProcessingElement| {
+        let conditions = &mut pe.status.get_or_insert_default().conditions;
+        match reason {
+            Some(reason) => drop(condition::set(conditions, condition::OUTDATED, true, reason, WORDS, None, now)),
+            None => drop(condition::remove(conditions, condition::OUTDATED)),
+        }
+    });
+}
+
+/// Status, reason and message of a condition.
+fn said(simulation: &JobSimulation, kind: &str) -> Option<(bool, String, String)> {
+    let status = simulation.status();
+    let condition = condition::get(&status.conditions, kind)?;
+    Some((condition.status == "True", condition.reason.clone(), condition.message.clone()))
+}
+
+fn warnings(simulation: &JobSimulation) -> Vec<(String, String)> {
+    let announced = simulation.server.announced().into_iter().map(|announced| announced.notice);
+    announced.filter(|notice| notice.warning).map(|notice| (notice.reason.into_owned(), notice.note)).collect()
+}
+
+#[test]
+fn a_running_pe_whose_options_permit_no_other_pod_is_named() {
+    let mut simulation = JobSimulation::running();
+    let of_the_application = said(&simulation, condition::WARNING);
+    simulation.server.announced();
+    says(&simulation, 3, Some(REASON));
+    simulation.settle();
+    let group = format!("PE 3 ({REASON}): {WORDS}");
+    let message = format!("no other pod could be created for PEs that run: {group}");
+    let (is_true, reason, warning) = said(&simulation, condition::WARNING).unwrap();
+    assert_eq!((is_true, reason.as_str()), (true, REASON));
+    assert!(warning.starts_with(&format!("{message}; ")), "it comes before all others: {warning}");
+    assert_eq!(warnings(&simulation), [(REASON.to_owned(), message)]);
+    for kind in [condition::READY, condition::PODS_READY] {
+        let (is_true, _, message) = said(&simulation, kind).unwrap();
+        assert!(is_true && message.ends_with(&format!("; no other pod could be created: {group}")), "{kind} {message}");
+    }
+    assert_eq!(simulation.status().phase, Some(JobPhase::Running), "all of it runs");
+    // Another one says so, too; people were told.
+    says(&simulation, 5, Some(REASON));
+    simulation.wait(60);
+    simulation.crash();
+    simulation.settle();
+    let (_, _, message) = said(&simulation, condition::WARNING).unwrap();
+    assert!(message.contains(&format!("PEs 3, 5 ({REASON}): {WORDS}")), "{message}");
+    assert_eq!(warnings(&simulation), [], "it is told once");
+    for id in [3, 5] {
+        says(&simulation, id, None);
+    }
+    simulation.settle();
+    simulation.wait(60);
+    simulation.settle();
+    assert_eq!(said(&simulation, condition::WARNING), of_the_application);
+    let (_, _, message) = said(&simulation, condition::PODS_READY).unwrap();
+    assert_eq!(message, "every PE has a pod that runs, or has completed");
+    simulation.check_at_rest();
+}
+
+#[test]
+fn options_that_come_into_force_with_the_next_pod_are_no_warning() {
+    let mut simulation = JobSimulation::running();
+    let before = simulation.status();
+    says(&simulation, 3, Some(condition::OPTIONS_CHANGED));
+    simulation.settle();
+    simulation.wait(60);
+    simulation.settle();
+    assert_eq!(simulation.status(), before);
+}
+
+#[test]
+fn a_pe_that_cannot_be_restarted_is_named_with_why_and_not_with_how_its_pod_does() {
+    let mut simulation = JobSimulation::running();
+    let of_the_application = said(&simulation, condition::WARNING);
+    says(&simulation, 0, Some(REASON));
+    simulation.resize(0, 3);
+    simulation.until_committed(1);
+    // The PE controller replaces the pods of all others; that of the source runs on.
+    for _ in 0..3 {
+        for id in [1, 8] {
+            simulation.run_pod(id);
+        }
+        simulation.reconcile();
+    }
+    simulation.wait(60);
+    simulation.reconcile();
+    let group = format!("PE 0 ({REASON}): {WORDS}");
+    let [ready, pods_ready, progressing] =
+        [condition::READY, condition::PODS_READY, condition::PROGRESSING].map(|kind| said(&simulation, kind).unwrap());
+    assert_eq!((ready.0, ready.1.as_str()), (false, "RollingOut"));
+    assert_eq!(ready.2, format!("8 of 9 PEs run what the job wants; waiting: {group}"));
+    assert_eq!(pods_ready, (false, REASON.to_owned(), group.clone()));
+    assert_eq!(progressing.2, format!("waiting for 1 PE to run: {group}"));
+    assert_eq!(said(&simulation, condition::WARNING), of_the_application, "it is said already");
+}
