@@ -124,6 +124,11 @@ pub struct ProcessingElementSpec {
     /// Where its pod may run.
     #[serde(default, skip_serializing_if = "Placement::is_empty")]
     pub placement: Placement,
+    /// Hash of where its pod must run: of the placement and of what its host pool says; another value replaces the pod.
+    /// Of PEs that were written earlier it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub placement_hash: Option<String>,
     /// Environment variables that its operators ask for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::environment")]
@@ -238,6 +243,10 @@ pub struct ProcessingElementStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub pod_template_hash: Option<String>,
+    /// Hash of where the pod must run, as it was when the pod was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub placement_hash: Option<String>,
     /// Generation of the job whose roll-out took down a pod that ran, to replace it; the last one that did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interrupted_for: Option<u64>,

@@ -15,6 +15,8 @@
 //! | [`resync`] | looks at every object again from time to time |
 //! | [`traces`] | what work shows in the trace of a request |
 //! | [`start_hash`] | how a change by somebody else shows, of what pods are replaced for |
+//! | [`placement_hash`] | whether a pod runs where it must |
+//! | [`user_requests`] | what users ask of a PE by annotations, as its status remembers it |
 //! | [`reconciler`] | the trait that all of them implement |
 //!
 //! Changes of objects wake a controller. It observes the mirrors, decides by a pure function, and acts. It does not
@@ -27,6 +29,7 @@ pub(crate) mod job;
 pub(crate) mod known_launches;
 pub(crate) mod owner;
 pub(crate) mod parallel_region;
+pub(crate) mod placement_hash;
 pub(crate) mod processing_element;
 pub(crate) mod reconciler;
 pub(crate) mod remembered;
@@ -38,6 +41,7 @@ pub(crate) mod start_hash;
 pub(crate) mod tests;
 pub(crate) mod traces;
 pub(crate) mod unserved;
+pub(crate) mod user_requests;
 
 use self::job::long_work::dry_run::{DryRuns, Foresee};
 use self::job::services::ClusterBundles;

@@ -46,6 +46,12 @@ impl State {
         }
         let grace = grace(id, &before.object, parameters);
         if finalizers.is_empty() && grace == 0 {
+            if id.kind.is_pod() {
+                let mut object = before.object.clone();
+                object["metadata"]["deletionTimestamp"] = self.time(0);
+                object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+                self.announce(id, Stored { object, owners: before.owners.clone() });
+            }
             self.remove(id);
             return Ok(());
         }

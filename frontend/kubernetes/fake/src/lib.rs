@@ -33,7 +33,8 @@
 //!
 //! *Deletion.* An object with finalizers gets a deletion timestamp and stays until the last finalizer is removed; none
 //! can be added then. A pod that runs on a node gets a deletion timestamp, in the future by its grace period, and stays
-//! until its kubelet says that it has ended. Everything else is gone at once.
+//! until its kubelet says that it has ended. Everything else is gone at once. Before a pod goes, watches hear that its
+//! grace period is 0.
 //!
 //! *Garbage.* The collector runs later than the deletion. It deletes objects of which no owner (by uid) exists, removes
 //! references to owners that are gone from the others, ends a foreground deletion when no dependent blocks it, and

@@ -91,6 +91,14 @@ impl State {
         written
     }
 
+    /// Watches hear that the object is like this before it is removed.
+    pub(crate) fn announce(&mut self, id: &Id, mut last: Stored) {
+        self.version += 1;
+        last.object["metadata"]["resourceVersion"] = Value::String(self.version.to_string());
+        self.tell(id, LogEntry::Written(last.object.clone()));
+        self.objects.insert(id.clone(), last);
+    }
+
     /// Removes an object.
     pub(crate) fn remove(&mut self, id: &Id) {
         if let Some(mut gone) = self.objects.remove(id) {

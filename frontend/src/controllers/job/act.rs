@@ -14,7 +14,7 @@ use super::drift::{self, region_fields};
 use super::generation::Generation;
 use super::memory::{Entry, Pause};
 use super::observed::{DesiredGeneration, JobObservation};
-use super::own_writes::OwnWrite;
+use super::own_writes::{OwnWrite, WrittenPe};
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
@@ -341,13 +341,13 @@ impl<C: Cluster> Actor<'_, C> {
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.processing_elements.get(&key(&name));
-                let refers_to = Some((desired.spec.generation, desired.spec.config_map.name.clone()));
+                let as_written = Some(WrittenPe::of(&desired.spec));
                 let applied =
                     self.writer().apply(names::ANNOTATION_APPLIED_HASH, &desired, existing.as_deref()).await?;
                 if let Applied::Written(pe) = &applied {
                     self.reconciler.known_launches.note_applied(pe);
                 }
-                self.note_write(child, refers_to, &applied);
+                self.note_write(child, as_written, &applied);
                 Ok(())
             }
             Child::Service(id) => {
@@ -407,25 +407,18 @@ impl<C: Cluster> Actor<'_, C> {
         Ok(())
     }
 
-    /// The mirror may take a while to show what was written. `refers_to`: of a PE, its generation and the ConfigMap
-    /// that it refers to.
-    fn note_write<K: Object>(&self, child: Child, refers_to: Option<(u64, String)>, applied: &Applied<K>) {
+    /// The mirror may take a while to show what was written. `pe`: of a PE, what was written of it.
+    fn note_write<K: Object>(&self, child: Child, pe: Option<WrittenPe>, applied: &Applied<K>) {
         if let Applied::Written(object) = applied {
-            self.note_version(child, refers_to, &**object, version(object.meta()));
+            self.note_version(child, pe, &**object, version(object.meta()));
         }
     }
 
     /// The mirror does not show this version of the object yet, or a newer one.
-    pub(super) fn note_version<K: Resource>(
-        &self,
-        child: Child,
-        refers_to: Option<(u64, String)>,
-        object: &K,
-        version: u64,
-    ) {
+    pub(super) fn note_version<K: Resource>(&self, child: Child, pe: Option<WrittenPe>, object: &K, version: u64) {
         let hash = object.annotations().get(names::ANNOTATION_APPLIED_HASH).cloned().unwrap_or_default();
         let at = self.reconciler.cluster.now();
-        let write = OwnWrite { version, at, applied: hash, refers_to };
+        let write = OwnWrite { version, at, applied: hash, pe };
         self.remember(|entry| entry.own_writes.note(Owned::Child(child), write));
     }
 

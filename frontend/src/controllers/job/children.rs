@@ -14,8 +14,9 @@
 //! | ConfigMap with an AADL | `<job>-<peId>-<digest>` | never: it is named after its content |
 
 use super::compilation::default_resources;
-use super::generation::{Generation, Origin};
+use super::generation::{Generation, Origin, node};
 use super::{port_labels, resources};
+use crate::controllers::placement_hash::placement_hash;
 use crate::controllers::start_hash::Starts;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec};
@@ -114,6 +115,10 @@ impl ChildBuilder<'_> {
         let operators =
             pe.operators.iter().take(LISTED_OPERATORS_MAX).map(|name| condition::cut(name, NAME_MAX).to_owned());
         let (application_name, application_scope) = self.application(&generation.plan);
+        let placement = pe.placement.as_ref().map(|placed| placement(placed, &generation.nodes)).unwrap_or_default();
+        let pool = placement.pool.as_ref().and_then(|location| generation.host_pool(location.index));
+        let pool = pool.map(|pool| self.host_pool_spec(generation, pool));
+        let placement_hash = Some(placement_hash(&placement, pool.as_ref()));
         let spec = ProcessingElementSpec {
             job_name: self.job().to_owned(),
             job_id: self.job_id,
@@ -133,7 +138,8 @@ impl ChildBuilder<'_> {
             input_ports: pe.port_labels.iter().map(|label| label.port_id).collect(),
             exported_ports: pe.exports.iter().map(|export| export.port_id).collect(),
             consistent_regions: pe.consistent_regions.clone(),
-            placement: pe.placement.as_ref().map(|placed| placement(placed, &generation.nodes)).unwrap_or_default(),
+            placement,
+            placement_hash,
             environment: pe.environment.clone(),
             options: self.options(generation.shares()),
         };
@@ -214,22 +220,25 @@ impl ChildBuilder<'_> {
 
     /// A host pool.
     pub(crate) fn host_pool(&self, generation: &Generation, pool: &PlannedPool) -> HostPool {
-        let nodes = &generation.nodes;
         let name = names::host_pool(self.job(), pool.index);
-        let spec = HostPoolSpec {
-            job_name: self.job().to_owned(),
-            index: pool.index,
-            name: condition::cut(&pool.name, NAME_MAX).to_owned(),
-            membership_mode: if pool.exclusive { MembershipMode::Exclusive } else { MembershipMode::Shared },
-            size: pool.size,
-            hosts: pool.hosts.iter().map(|host| nodes.get(host).unwrap_or(host).clone()).collect(),
-            tags: pool.tags.clone(),
-        };
+        let spec = self.host_pool_spec(generation, pool);
         let annotations = start_hash(&spec);
         let mut object = HostPool::new(&name, spec);
         object.metadata = self.described(&generation.plan, name, names::job_labels(self.job()));
         object.metadata.annotations.get_or_insert_default().extend(annotations);
         object
+    }
+
+    fn host_pool_spec(&self, generation: &Generation, pool: &PlannedPool) -> HostPoolSpec {
+        HostPoolSpec {
+            job_name: self.job().to_owned(),
+            index: pool.index,
+            name: condition::cut(&pool.name, NAME_MAX).to_owned(),
+            membership_mode: if pool.exclusive { MembershipMode::Exclusive } else { MembershipMode::Shared },
+            size: pool.size,
+            hosts: pool.hosts.iter().map(|host| node(host, &generation.nodes).to_owned()).collect(),
+            tags: pool.tags.clone(),
+        }
     }
 
     /// The job's own ConfigMap.
@@ -296,7 +305,7 @@ impl StoredText {
 /// Hosts by the names of their nodes.
 fn placement(planned: &PlannedPlacement, nodes: &BTreeMap<String, String>) -> Placement {
     Placement {
-        host: planned.host.as_ref().map(|host| nodes.get(host).unwrap_or(host).clone()),
+        host: planned.host.as_ref().map(|host| node(host, nodes).to_owned()),
         co_locations: planned.co_locations.clone(),
         ex_locations: planned.ex_locations.clone(),
         isolation: planned.isolation.clone(),
@@ -399,6 +408,7 @@ mod tests {
                 "configMap": {"name": "flow-3-ababababab", "compressed": false},
                 "operatorCount": 2, "operators": ["A", "B"], "restartable": true, "inputPorts": [2],
                 "placement": {"host": "node-a", "pool": {"index": 1, "inPoolIndex": 4}},
+                "placementHash": placement_hash(&object.spec.placement, None),
                 "imagePullPolicy": "IfNotPresent", "imagePullSecret": "s", "sabName": "a.sab",
                 "transportSecurityType": "none", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
                 "allowPtrace": false, "runWithValgrind": false, "runtimeTraceLevel": "DEBUG", "deleteFailedPod": true,

@@ -32,6 +32,7 @@ pub(crate) fn desired_generation(
         };
         let object = builder.processing_element(generation, pe, origin, TextVersion::Newest);
         let placement = placed(&object.spec.placement);
+        let placement_hash = object.spec.placement_hash.clone().unwrap_or_default();
         let newest = text(object)?;
         let of_origin = || builder.processing_element(generation, pe, origin, TextVersion::Origin);
         let carried = if origin.content_id == pe.content_id { None } else { Some(text(of_origin())?) };
@@ -44,6 +45,7 @@ pub(crate) fn desired_generation(
             restartable: pe.restartable,
             runtime_id: origin.runtime_id.clone(),
             placement,
+            placement_hash,
             text: newest,
             carried,
             is_renewed: false,

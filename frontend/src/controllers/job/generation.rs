@@ -14,10 +14,12 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use streams_api::{ResizeChanges, TransportSecurity};
-use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, Plan, ProcessingElement, Warning};
+use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, HostPool, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
 const FORMAT: u32 = 1;
+/// Why a PE restarts whose text stays, for people.
+const MOVED: &str = "it must run somewhere else";
 
 /// What a generation was compiled for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,10 +125,13 @@ impl Generation {
         previous: Option<&Self>,
         target: Target,
         mut compilation: Compilation,
-        plan: Plan,
+        mut plan: Plan,
         circumstances: GenerationDetails,
     ) -> Self {
         let GenerationDetails { nodes, warnings, trace_parent, settled } = circumstances;
+        if let Some(previous) = previous {
+            restart_what_moves(previous, &mut plan, &nodes);
+        }
         let settled = previous.map_or(settled, |previous| previous.settled.clone());
         let number = previous.map_or(0, |previous| previous.number.saturating_add(1));
         let share_of = u32::try_from(members(&plan).count()).unwrap_or(u32::MAX);
@@ -166,6 +171,11 @@ impl Generation {
         let sorted = pes.binary_search_by_key(&id, |pe| pe.id).ok().and_then(|at| pes.get(at));
         let pe = sorted.filter(|pe| pe.fate() != Fate::Removed);
         pe.and_then(|pe| Some((pe, self.origins.get(&id)?))).or_else(|| self.members().find(|(pe, _)| pe.id == id))
+    }
+
+    /// The host pool with this index, if the generation has it.
+    pub(crate) fn host_pool(&self, index: u64) -> Option<&HostPool> {
+        host_pool(&self.plan, index)
     }
 
     /// How many equal parts there are of job-wide resources: one for each PE (rule pod-4).
@@ -260,6 +270,54 @@ impl Generation {
     }
 }
 
+/// The compiler looks at the texts of PEs only. One that keeps its text, and must run somewhere else, is restarted as
+/// well (rule placement-9).
+fn restart_what_moves(previous: &Generation, plan: &mut Plan, nodes: &BTreeMap<String, String>) {
+    let mut moved = Vec::new();
+    for (at, pe) in plan.processing_elements.iter().enumerate() {
+        let is_kept = matches!(pe.fate(), Fate::Kept | Fate::KeptUnobservable);
+        let Some((before, _)) = previous.member(pe.id).filter(|_| is_kept) else { continue };
+        if place(&previous.plan, &previous.nodes, before) != place(plan, nodes, pe) {
+            moved.push(at);
+        }
+    }
+    for at in moved {
+        if let Some(pe) = plan.processing_elements.get_mut(at) {
+            pe.set_fate(Fate::Restarted);
+            MOVED.clone_into(&mut pe.reason);
+        }
+    }
+}
+
+/// Where a PE must run: its host, tokens and isolation, its place in a pool, and hosts, tags and mode of that.
+fn place<'a>(
+    plan: &'a Plan,
+    nodes: &'a BTreeMap<String, String>,
+    pe: &'a ProcessingElement,
+) -> impl PartialEq + use<'a> {
+    let placed = pe.placement.as_ref();
+    let tokens = placed.map_or((&[][..], &[][..]), |placed| (&placed.co_locations, &placed.ex_locations));
+    let isolation = placed.and_then(|placed| placed.isolation.as_ref());
+    let host = placed.and_then(|placed| placed.host.as_deref()).map(|host| node(host, nodes));
+    let pool = placed.and_then(|placed| placed.pool.as_ref()).map(|location| {
+        let pool = host_pool(plan, location.index);
+        let hosts: Vec<&str> = pool.iter().flat_map(|pool| &pool.hosts).map(|host| node(host, nodes)).collect();
+        (location, hosts, pool.map(|pool| (&pool.tags, pool.exclusive)))
+    });
+    (host, tokens, isolation, pool)
+}
+
+/// The name of the node that has this address; a name stays as it is.
+pub(super) fn node<'a>(host: &'a str, nodes: &'a BTreeMap<String, String>) -> &'a str {
+    nodes.get(host).map_or(host, String::as_str)
+}
+
+fn host_pool(plan: &Plan, index: u64) -> Option<&HostPool> {
+    let pools = &plan.host_pools;
+    let sorted = pools.binary_search_by_key(&index, |pool| pool.index).ok().and_then(|at| pools.get(at));
+    sorted.or_else(|| pools.iter().find(|pool| pool.index == index))
+}
+
 /// The PEs that the plan has; those it removes are left out.
 fn members(plan: &Plan) -> impl Iterator<Item = &ProcessingElement> {
     plan.processing_elements.iter().filter(|pe| pe.fate() != Fate::Removed)
@@ -298,7 +356,8 @@ struct StoredGeneration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_proto::fusion::v1::Blob;
+    use streams_proto::fusion::v1::placement::Pool;
+    use streams_proto::fusion::v1::{Blob, Placement};
 
     fn pe(id: u64, fate: Fate, content: &str, runtime: &str) -> ProcessingElement {
         ProcessingElement {
@@ -369,6 +428,71 @@ mod tests {
         assert_eq!(origins(&third), [(0, 0, "a0", 2), (1, 1, "b1", 3)]);
         assert_eq!(third.count(&[Fate::Kept, Fate::KeptUnobservable]), 2);
         assert_eq!([first, second, third].map(|generation| generation.shares().get()), [2, 3, 2]);
+    }
+
+    #[test]
+    fn a_pe_that_must_run_somewhere_else_restarts_though_its_text_stays() {
+        let placed = |host: Option<&str>, pool: Option<u64>| Placement {
+            host: host.map(str::to_owned),
+            pool: pool.map(|index| Pool { index, in_pool_index: None }),
+            ..Placement::default()
+        };
+        let pool = |index, hosts: &[&str], exclusive| HostPool {
+            index,
+            name: index.to_string(),
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            exclusive,
+            ..HostPool::default()
+        };
+        let generation = |previous: Option<&Generation>, fate, placement: Option<Placement>, pools, node: &str| {
+            let pe = ProcessingElement { placement, ..pe(0, fate, "a0", "r0") };
+            let plan = Plan { processing_elements: vec![pe], host_pools: pools, ..Plan::default() };
+            let target = Target::Submission { inputs: String::new() };
+            let nodes = BTreeMap::from([("10.0.0.1".to_owned(), node.to_owned())]);
+            let details = GenerationDetails { nodes, ..GenerationDetails::default() };
+            Generation::following(previous, target, Compilation::default(), plan, details)
+        };
+        let pools = || vec![pool(0, &["10.0.0.1", "b"], false), pool(1, &["c"], false)];
+        let renamed = HostPool { name: "other".to_owned(), size: Some(9), ..pool(0, &["10.0.0.1", "b"], false) };
+        let unseen = Placement { isolation_labels: vec!["o".to_owned()], ..Placement::default() };
+        // before, after, pools after, node of the address after -> the PE is restarted
+        let table = [
+            (None, None, pools(), "a", false),
+            (None, Some(Placement::default()), pools(), "a", false),
+            (None, Some(unseen), pools(), "a", false),
+            (None, Some(placed(Some("b"), None)), pools(), "a", true),
+            (Some(placed(Some("b"), None)), Some(placed(Some("b"), None)), pools(), "z", false),
+            (Some(placed(Some("10.0.0.1"), None)), Some(placed(Some("10.0.0.1"), None)), pools(), "z", true),
+            (Some(placed(None, Some(0))), Some(placed(None, Some(0))), pools(), "a", false),
+            (Some(placed(None, Some(0))), Some(placed(None, Some(0))), pools(), "z", true),
+            (Some(placed(None, Some(0))), Some(placed(None, Some(1))), pools(), "a", true),
+            (Some(placed(None, Some(0))), Some(placed(None, Some(0))), vec![renamed], "a", false),
+            (Some(placed(None, Some(0))), Some(placed(None, Some(0))), vec![pool(0, &["b"], false)], "a", true),
+            (
+                Some(placed(None, Some(0))),
+                Some(placed(None, Some(0))),
+                vec![pool(0, &["10.0.0.1", "b"], true)],
+                "a",
+                true,
+            ),
+            (
+                Some(placed(None, Some(0))),
+                Some(placed(None, Some(0))),
+                vec![pool(0, &["10.0.0.1", "b"], false)],
+                "a",
+                false,
+            ),
+        ];
+        for (before, after, pools_after, node, restarts) in table {
+            let what = format!("{before:?} {after:?} {pools_after:?} {node}");
+            let first = generation(None, Fate::Added, before, pools(), "a");
+            for kept in [Fate::Kept, Fate::KeptUnobservable] {
+                let second = generation(Some(&first), kept, after.clone(), pools_after.clone(), node);
+                let found = (second.changes().restarted, second.origins[&0].generation);
+                assert_eq!(found, if restarts { (1, 1) } else { (0, 0) }, "{what}");
+                assert_eq!(second.plan.processing_elements[0].reason.is_empty(), !restarts, "{what}");
+            }
+        }
     }
 
     #[test]

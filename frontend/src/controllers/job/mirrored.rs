@@ -6,10 +6,11 @@
 //! Knows: mirrors, names of objects. Must not know: what a job wants of them.
 
 use super::child::{Child, Port};
-use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, placed};
+use super::observed::{Children, NextPod, ObservedObject, ObservedPe, PodState, must_move, placed};
 use super::owned::Owned;
 use super::waits::{Words, needs_correction};
 use crate::controllers::start_hash::Starts as _;
+use crate::controllers::user_requests::is_new;
 use crate::mirrors::{ByOwner, Mirrors};
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt as _;
@@ -227,17 +228,18 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         Some(PePhase::Suspended) => PodState::Suspended,
         _ => PodState::Pending,
     };
-    // A PE that has completed, is suspended, or was stopped, takes a new text without another pod.
+    let must_move = must_move(status.placement_hash.as_ref(), pe.spec.placement_hash.as_ref());
+    // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod.
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
         || status.stopped
-        || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+        || (status.runtime_id.as_ref() == Some(&pe.spec.runtime_id) && !must_move);
     let run = if is_current && same_content { run } else { PodState::Pending };
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
     let permits_no_pod = no_other_pod.filter(|words| needs_correction(&words.reason));
     let has_running_pod = status.phase == Some(PePhase::Running);
     let requested = pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
-    let is_requested = requested.is_some() && requested != status.restart_requested.as_ref();
+    let is_requested = is_new(requested, status.restart_requested.as_ref());
     let next_pod = match status.phase {
         Some(PePhase::Suspended) => Some(NextPod::OnceResumed),
         _ if is_requested => Some(NextPod::Soon),
@@ -257,7 +259,7 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         launched: status.created_launch_count > 0,
         run,
         has_running_pod,
-        runs_another_text: has_running_pod && !same_content,
+        runs_another: has_running_pod && !same_content,
         running_since: status.running_since.map(|since| since.0),
         is_starting: matches!(status.phase, Some(PePhase::Starting | PePhase::Replacing)),
         next_pod,
@@ -265,6 +267,8 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         has_completed: status.phase == Some(PePhase::Completed) && !is_requested,
         runtime_id: status.runtime_id,
         placement: placed(&pe.spec.placement),
+        placement_hash: pe.spec.placement_hash.clone(),
+        pod_placement_hash: status.placement_hash,
         interrupted_for: status.interrupted_for,
         says,
         permits_no_pod,

@@ -166,6 +166,8 @@ pub(crate) struct DesiredPe {
     pub(crate) runtime_id: String,
     /// Where its pod may run; `None` is anywhere.
     pub(crate) placement: Option<Box<Placement>>,
+    /// Hash of that, and of what its host pool says.
+    pub(crate) placement_hash: String,
     /// Its text in this generation.
     pub(crate) text: TextReference,
     /// An older text that a running PE cannot tell from it. It is used as long as it exists.
@@ -218,6 +220,15 @@ impl DesiredPe {
     /// That text is not there.
     pub(crate) fn lacks_newest(&self, children: &Children, current: Option<&ObservedPe>) -> bool {
         self.wants_newest(current) && children.lacks_text(&self.text.config_map)
+    }
+
+    /// Whether the object was written for this generation, with whichever of its texts, be it that somebody has deleted
+    /// that text since.
+    pub(crate) fn is_written_to(&self, current: &ObservedPe) -> bool {
+        [Some(&self.text), self.carried.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|text| text.processing_element == current.object.applied)
     }
 
     /// Whether the object is as it should be.
@@ -364,8 +375,9 @@ pub(crate) struct ObservedPe {
     pub(crate) run: PodState,
     /// Its pod runs, perhaps an older text.
     pub(crate) has_running_pod: bool,
-    /// That pod was made from another text than the PE refers to: it is about to be replaced.
-    pub(crate) runs_another_text: bool,
+    /// That pod was made from another text than the PE refers to, or must run somewhere else: it is about to be
+    /// replaced.
+    pub(crate) runs_another: bool,
     /// Since when it runs.
     pub(crate) running_since: Option<Timestamp>,
     /// Its pod is on its way, or waits for the one before it to go.
@@ -380,6 +392,10 @@ pub(crate) struct ObservedPe {
     pub(crate) runtime_id: Option<String>,
     /// Where its spec says that the pod may run; `None` is anywhere.
     pub(crate) placement: Option<Box<Placement>>,
+    /// Hash of where its spec says that the pod must run; `None` if an earlier frontend has written it.
+    pub(crate) placement_hash: Option<String>,
+    /// Hash of where its pod had to run when it was created; `None` if an earlier frontend has created it.
+    pub(crate) pod_placement_hash: Option<String>,
     /// Generation whose roll-out took down a pod that ran.
     pub(crate) interrupted_for: Option<u64>,
     /// What it says of itself, unless it runs.
@@ -400,14 +416,23 @@ impl ObservedPe {
     /// Its pod, which runs, is replaced whatever the job writes now. What others have changed is restored before it has
     /// an effect.
     pub(crate) fn is_going(&self) -> bool {
-        self.runs_another_text && !self.is_stopped && self.object.drift.is_none()
+        self.runs_another && !self.is_stopped && self.object.drift.is_none()
     }
 
     /// Its pod, if it has one, is replaced when its object becomes what the job wants.
     pub(crate) fn is_made_from_other_than(&self, wanted: &DesiredPe) -> bool {
+        self.runtime_id.as_ref() != Some(&wanted.runtime_id) || self.is_moved(wanted)
+    }
+
+    /// Its pod must run somewhere else when its object becomes what the job wants.
+    fn is_moved(&self, wanted: &DesiredPe) -> bool {
+        if let Some(pod) = &self.pod_placement_hash {
+            return *pod != wanted.placement_hash;
+        }
         // What others have changed of its placement is restored before it has an effect.
-        let is_moved = self.object.drift.is_none() && self.placement != wanted.placement;
-        self.runtime_id.as_ref() != Some(&wanted.runtime_id) || is_moved
+        let is_written_otherwise = self.placement != wanted.placement
+            || self.placement_hash.as_ref().is_some_and(|written| *written != wanted.placement_hash);
+        self.object.drift.is_none() && is_written_otherwise
     }
 }
 
@@ -420,6 +445,12 @@ pub(crate) enum NextPod {
     OnceResumed,
     /// Once a user does not want it to be stopped any more.
     OnceContinued,
+}
+
+/// Whether a pod that was made for the one place must be replaced for the other. It is left alone if one of them is not
+/// known: an earlier frontend has written it.
+pub(crate) fn must_move(pod: Option<&String>, wanted: Option<&String>) -> bool {
+    pod.zip(wanted).is_some_and(|(pod, wanted)| pod != wanted)
 }
 
 /// Where a pod may run, if not anywhere.

@@ -6,10 +6,11 @@
 //! after 30 s: a mirror that takes longer may have missed that the object came and went.
 
 use super::child::Child;
-use super::observed::{Children, ObservedObject, ObservedPe};
+use super::observed::{Children, ObservedObject, ObservedPe, PodState, must_move};
 use super::owned::Owned;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
+use streams_api::ProcessingElementSpec;
 
 /// How long a write counts while the mirror does not show it.
 const COUNTS: SignedDuration = SignedDuration::from_secs(30);
@@ -27,8 +28,26 @@ pub(crate) struct OwnWrite {
     pub(crate) at: Timestamp,
     /// Hash of what was applied.
     pub(crate) applied: String,
-    /// Of a PE: its generation, and the name of the ConfigMap that it refers to.
-    pub(crate) refers_to: Option<(u64, String)>,
+    /// Of a PE, what was written of it.
+    pub(crate) pe: Option<WrittenPe>,
+}
+
+/// What was written of a PE.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WrittenPe {
+    generation: u64,
+    /// Name of the ConfigMap that it refers to.
+    config_map: String,
+    runtime_id: String,
+    placement_hash: Option<String>,
+}
+
+impl WrittenPe {
+    /// Of the PE with this spec.
+    pub(crate) fn of(spec: &ProcessingElementSpec) -> Self {
+        let (runtime_id, placement_hash) = (spec.runtime_id.clone(), spec.placement_hash.clone());
+        Self { generation: spec.generation, config_map: spec.config_map.name.clone(), runtime_id, placement_hash }
+    }
 }
 
 impl OwnWrites {
@@ -63,7 +82,7 @@ impl OwnWrites {
                 Some(existing) if existing.deleting => {}
                 Some(existing) => {
                     *existing = object;
-                    refer(children, owned, write);
+                    show(children, owned, write);
                 }
                 None => insert(children, owned, object, write),
             }
@@ -71,22 +90,29 @@ impl OwnWrites {
     }
 }
 
-/// What a PE that is there refers to since it was written. The mirror may show a status that was written just before,
-/// by which the next pod is on its way, and the write later: without this, the PE would be brought back to its older
-/// text meanwhile (rule job-51).
-fn refer(children: &mut Children, owned: &Owned, write: &OwnWrite) {
+/// What was written of a PE that is there. The mirror may show a status that was written just before, by which the next
+/// pod is on its way, and the write later: without this, the PE would be brought back to its older text meanwhile (rule
+/// job-51). And its pod, which the mirror shows running as it should, is about to be replaced: without this, it would
+/// not count as taken down when a newer generation is rolled out (rule job-49).
+fn show(children: &mut Children, owned: &Owned, write: &OwnWrite) {
     let Owned::Child(Child::ProcessingElement(id)) = owned else { return };
-    let Some((generation, config_map)) = &write.refers_to else { return };
-    if let Some(pe) = children.processing_elements.get_mut(id) {
-        pe.generation = *generation;
-        pe.config_map.clone_from(config_map);
+    let Some(written) = &write.pe else { return };
+    let Some(pe) = children.processing_elements.get_mut(id) else { return };
+    pe.generation = written.generation;
+    pe.config_map.clone_from(&written.config_map);
+    pe.placement_hash.clone_from(&written.placement_hash);
+    let has_same_text = pe.runtime_id.as_ref() == Some(&written.runtime_id);
+    let stays = has_same_text && !must_move(pe.pod_placement_hash.as_ref(), written.placement_hash.as_ref());
+    pe.runs_another = pe.has_running_pod && !stays;
+    if pe.runs_another && pe.run == PodState::Ready {
+        pe.run = PodState::Pending;
     }
 }
 
 fn insert(children: &mut Children, owned: &Owned, object: ObservedObject, write: &OwnWrite) {
     match owned {
         Owned::Child(Child::ProcessingElement(id)) => {
-            let (generation, config_map) = write.refers_to.clone().unwrap_or_default();
+            let WrittenPe { generation, config_map, .. } = write.pe.clone().unwrap_or_default();
             let pe = ObservedPe { object, generation, config_map, ..ObservedPe::default() };
             children.processing_elements.insert(*id, pe);
         }
@@ -119,7 +145,7 @@ mod tests {
     }
 
     fn write(version: u64) -> OwnWrite {
-        OwnWrite { version, at: at(0), applied: "new".to_owned(), refers_to: None }
+        OwnWrite { version, at: at(0), applied: "new".to_owned(), pe: None }
     }
 
     #[test]
@@ -162,10 +188,42 @@ mod tests {
         for (mirrored, version, expected) in table {
             let (mut writes, mut children) = (OwnWrites::default(), Children::default());
             children.processing_elements.extend(mirrored.map(|pe| (3, pe.clone())));
-            writes.note(owned.clone(), OwnWrite { refers_to: Some((2, "newest".to_owned())), ..write(7) });
+            let pe = WrittenPe { generation: 2, config_map: "newest".to_owned(), ..WrittenPe::default() };
+            writes.note(owned.clone(), OwnWrite { pe: Some(pe), ..write(7) });
             writes.add_to(&mut children, at(0), |_| version);
             let pe = &children.processing_elements[&3];
             assert_eq!((pe.generation, pe.config_map.as_str(), pe.launched), expected, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn a_pe_that_runs_is_about_to_be_replaced_once_something_else_was_written() {
+        let owned = Owned::Child(Child::ProcessingElement(3));
+        let runs = |run| ObservedPe {
+            run,
+            has_running_pod: run == PodState::Ready,
+            runtime_id: Some("r0".to_owned()),
+            pod_placement_hash: Some("p0".to_owned()),
+            ..ObservedPe::default()
+        };
+        // what its pod does, text and place that were written -> what it does for the job, it is about to be replaced
+        let table = [
+            (PodState::Ready, "r0", Some("p0"), PodState::Ready, false),
+            (PodState::Ready, "r1", Some("p0"), PodState::Pending, true),
+            (PodState::Ready, "r0", Some("p1"), PodState::Pending, true),
+            (PodState::Ready, "r0", None, PodState::Ready, false),
+            (PodState::Completed, "r1", Some("p1"), PodState::Completed, false),
+            (PodState::Pending, "r1", Some("p1"), PodState::Pending, false),
+        ];
+        for (run, text, place, expected, replaced) in table {
+            let (mut writes, mut children) = (OwnWrites::default(), Children::default());
+            children.processing_elements.insert(3, runs(run));
+            let (runtime_id, placement_hash) = (text.to_owned(), place.map(str::to_owned));
+            let pe = WrittenPe { runtime_id, placement_hash, ..WrittenPe::default() };
+            writes.note(owned.clone(), OwnWrite { pe: Some(pe), ..write(7) });
+            writes.add_to(&mut children, at(0), |_| Some(6));
+            let pe = &children.processing_elements[&3];
+            assert_eq!((pe.run, pe.runs_another), (expected, replaced), "{run:?} {text} {place:?}");
         }
     }
 

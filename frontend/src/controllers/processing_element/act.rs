@@ -3,7 +3,6 @@
 use super::answers::{Answers, status};
 use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
-use super::memory::SeenPod;
 use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
 use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
@@ -218,9 +217,7 @@ impl<C: Cluster> PeReconciler<C> {
             return Ok(!answers.predecessors.is_empty());
         }
         let uid = pe.uid().unwrap_or_default();
-        // A pod that only lost its labels leaves the mirror, too, and goes on.
-        let is_gone = |seen: SeenPod| seen.deletion_seen && seen.pod.is_deleting();
-        if self.last_seen.pod(key, &uid, previous, None).is_some_and(is_gone) {
+        if self.last_seen.pod(key, &uid, previous, None).is_some_and(|seen| seen.is_gone()) {
             return Ok(false);
         }
         let name = pod::name(&key.name, &uid, previous);

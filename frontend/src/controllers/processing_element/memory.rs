@@ -80,6 +80,25 @@ pub(crate) struct SeenPod {
     pub(crate) pod: ObservedPod,
     /// The API server has told of its deletion.
     pub(crate) deletion_seen: bool,
+    /// Its deletion waited for nobody any more: its kubelet had ended it, or somebody deletes it by force.
+    is_final: bool,
+}
+
+impl SeenPod {
+    fn of(pod: &Pod, deletion_seen: bool) -> Self {
+        let meta = &pod.metadata;
+        let is_final = meta.deletion_timestamp.is_some()
+            && meta.deletion_grace_period_seconds == Some(0)
+            && meta.finalizers.as_ref().is_none_or(Vec::is_empty);
+        Self { pod: pod_status::read(pod), deletion_seen, is_final }
+    }
+
+    /// The API server has told that it is gone, and there is no doubt (rule pe-5). A pod that only lost the label by
+    /// which it is watched is told of in the same way, and goes on; be it that it is going, too, and its kubelet is
+    /// still ending it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.deletion_seen && self.is_final
+    }
 }
 
 impl LastSeen {
@@ -118,7 +137,7 @@ impl LastSeen {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         self.by_pe.find(&object(&pe, &owner.uid), &owner.uid, |seen| {
             if Some(&seen.pod.uid) == pod.uid().as_ref() {
-                *seen = SeenPod { pod: pod_status::read(pod), deletion_seen: false };
+                *seen = SeenPod::of(pod, false);
             }
         });
     }
@@ -141,17 +160,17 @@ impl LastSeen {
     /// Remembers the state of a pod, and that its deletion was told.
     fn note(&self, pod: &Pod, deleted: bool) {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
-        let pod = pod_status::read(pod);
+        let now = SeenPod::of(pod, deleted);
         let object = object(&pe, &owner.uid);
         // The last state of a pod that is gone is told once more after its deletion.
         let unclaimed = || self.unclaimed.get(&object);
-        let new = || unclaimed().unwrap_or_else(|| SeenPod { pod: pod.clone(), deletion_seen: false });
+        let new = || unclaimed().unwrap_or_else(|| SeenPod { deletion_seen: false, ..now.clone() });
         self.by_pe.with(&object, &owner.uid, new, |seen| {
-            if seen.pod.launch_count > pod.launch_count {
+            if seen.pod.launch_count > now.pod.launch_count {
                 return;
             }
-            let deletion_seen = deleted || (seen.deletion_seen && seen.pod.uid == pod.uid);
-            *seen = SeenPod { pod: pod.clone(), deletion_seen };
+            let deletion_seen = deleted || (seen.deletion_seen && seen.pod.uid == now.pod.uid);
+            *seen = SeenPod { deletion_seen, ..now.clone() };
         });
     }
 
@@ -347,6 +366,7 @@ fn version(pe: &ProcessingElement) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
     use streams_api::{ProcessingElementSpec, names};
 
@@ -389,6 +409,7 @@ mod tests {
         seen.note(&pod(4, "Failed"), true);
         seen.note(&pod(4, "Failed"), false);
         assert!(found("p", 4, None).unwrap().deletion_seen);
+        assert!(!found("p", 4, None).unwrap().is_gone(), "it may only have lost its label");
         let at = |second| Timestamp::from_second(second).unwrap();
         // launch count, now -> absent since
         for (launch_count, now, since) in [(4, 10, 10), (4, 12, 10), (5, 13, 13)] {
@@ -396,6 +417,31 @@ mod tests {
         }
         seen.forget(&key);
         assert_eq!(seen.absent_since(&key, "p", 5, at(20)), at(20));
+    }
+
+    #[test]
+    fn a_pod_is_gone_without_doubt_if_its_deletion_waited_for_nobody() {
+        // it is going, its grace period, finalizers, the API server has told of its deletion -> it is gone
+        let table: [(bool, Option<i64>, &[&str], bool, bool); 7] = [
+            (true, Some(0), &[], true, true),
+            (true, Some(0), &[], false, false),
+            (true, Some(30), &[], true, false),
+            (true, None, &[], true, false),
+            (true, Some(0), &["of.others/finalizer"], true, false),
+            (false, Some(0), &[], true, false),
+            (false, None, &[], true, false),
+        ];
+        for (going, grace, finalizers, told, expected) in table {
+            let mut going_pod = pod(4, "Running");
+            let meta = &mut going_pod.metadata;
+            meta.deletion_timestamp = going.then(|| Time(Timestamp::UNIX_EPOCH));
+            meta.deletion_grace_period_seconds = grace;
+            meta.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
+            let seen = LastSeen::default();
+            seen.note(&going_pod, told);
+            let seen = seen.pod(&Key::new("n", "flow-3"), "p", 4, None).unwrap();
+            assert_eq!(seen.is_gone(), expected, "{going} {grace:?} {finalizers:?} {told}");
+        }
     }
 
     #[test]

@@ -8,10 +8,10 @@ use super::reconciler::PeReconciler;
 use super::{pod, pod_status};
 use crate::controllers::job;
 use crate::controllers::start_hash::{Starts as _, is_written_by_others};
+use crate::controllers::user_requests::remembered;
 use crate::mirrors::ByOwner as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Resource, ResourceExt};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{HostPool, Job, OlderTexts, ProcessingElement, names};
@@ -21,9 +21,6 @@ use streams_kubernetes::{Error, Key};
 
 /// How long a PE that gets another pod waits for its newest text (rule pe-23).
 const RENEWED_WITHIN: SignedDuration = SignedDuration::from_secs(5);
-
-/// Longest request to restart or stop that is kept as it is (schema).
-const REQUEST_MAX: usize = 1024;
 
 impl<C: Cluster> PeReconciler<C> {
     /// The observation of a PE. `None` if the PE is not known.
@@ -223,15 +220,10 @@ fn wanted(pe: &ProcessingElement) -> PeObject {
         is_first: false,
         generation: pe.spec.generation,
         runtime_id: pe.spec.runtime_id.clone(),
-        restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| bounded(text)),
-        stop_requested: pe.annotations().get(names::ANNOTATION_STOP_REQUESTED).map(|text| bounded(text)),
+        restart_requested: pe.annotations().get(names::ANNOTATION_RESTART_REQUESTED).map(|text| remembered(text)),
+        stop_requested: pe.annotations().get(names::ANNOTATION_STOP_REQUESTED).map(|text| remembered(text)),
         policies: Policies::of(&pe.spec.options, pe.spec.restart_failed_pod()),
     }
-}
-
-/// The text, or its digest if it does not fit the status.
-fn bounded(text: &str) -> String {
-    if text.len() <= REQUEST_MAX { text.to_owned() } else { format!("sha256:{}", hex::encode(Sha256::digest(text))) }
 }
 
 /// The time as the status can hold it, so that a decision equals what is read back later.

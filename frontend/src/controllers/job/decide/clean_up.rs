@@ -4,7 +4,7 @@ use super::super::chunks::Document;
 use super::super::observed::{DesiredGeneration, JobObservation};
 use super::super::tasks::Slot;
 use super::prepare::wanted_target;
-use super::removals::{Removable, Removals};
+use super::removals::{Removable, Removals, is_removed};
 use super::waves::stalls;
 use super::{Child, Draft, Owned, abandoned, committed, is_rolled_out, next_generation, proposed, superfluous};
 use std::collections::BTreeSet;
@@ -21,7 +21,9 @@ pub(super) fn clean_up(observed: &JobObservation, draft: &mut Draft) {
             draft.delete(Owned::Child(Child::ProcessingElement(id)), &pe.object);
         }
     };
-    let abandoned = abandoned(observed);
+    // One that a committed generation has removed, and that came back for a while, is still known to whoever runs an
+    // older text: it goes like the others that are removed. Nobody knows the rest.
+    let abandoned: Vec<u64> = abandoned(observed).into_iter().filter(|id| !is_removed(observed, *id)).collect();
     for id in &abandoned {
         delete_pe(*id, draft);
     }

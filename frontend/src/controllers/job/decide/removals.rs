@@ -65,6 +65,11 @@ fn listed(observed: &JobObservation) -> &[Removal] {
     observed.status.rollout.as_ref().map_or(&[], |rollout| &rollout.removals)
 }
 
+/// A committed generation has removed this PE, and it was not known since then that it may go.
+pub(super) fn is_removed(observed: &JobObservation, id: u64) -> bool {
+    find(listed(observed), id).is_some()
+}
+
 fn find(removals: &[Removal], id: u64) -> Option<&Removal> {
     let at = removals.partition_point(|removal| removal.last < id);
     removals.get(at).filter(|removal| removal.first <= id)

@@ -27,7 +27,8 @@ impl Changes {
     /// Adds a PE, by ascending id; `None` if it does not exist. Says whether its pod is to be replaced.
     pub(super) fn add(&mut self, id: u64, pe: &DesiredPe, current: Option<&ObservedPe>) -> bool {
         let replaced = current.filter(|current| current.is_made_from_other_than(pe) && !current.is_going());
-        let interrupted = replaced.filter(|current| current.has_running_pod);
+        // If a user has requested a restart, its pod goes anyway, and the next one has what is newest.
+        let interrupted = replaced.filter(|current| current.has_running_pod && current.next_pod.is_none());
         if let Some(current) = interrupted {
             self.interrupting.insert((current.generation, id));
         } else {
@@ -115,7 +116,7 @@ fn taken_down(observed: &JobObservation, wanted: &DesiredGeneration) -> (Waits, 
         }
         let runs_another = current.has_running_pod && current.is_made_from_other_than(pe);
         // Perhaps for the text of an older generation.
-        let is_going = current.is_going() || (runs_another && pe.is_applied_to(current, &observed.children));
+        let is_going = current.is_going() || (runs_another && pe.is_written_to(current));
         // One that runs an older text, which it may have got after the commit of this one, waits for its turn: if it
         // counted, perhaps for itself.
         let is_of_this = current.interrupted_for == Some(wanted.generation) && (is_going || !runs_another);

@@ -42,6 +42,10 @@ enum Disturbance {
     Compiler(bool),
     /// From now on plans say that nobody asks for numbers of channels, or that somebody does.
     Ignores(bool),
+    /// From now on plans place some PEs in the host pool, or none.
+    Places(bool),
+    /// From now on plans give ids again that are in use, or do not.
+    GivesAgain(bool),
     /// Calls wait for others, or do not any more.
     Crowd(bool),
     Down(bool),
@@ -81,6 +85,8 @@ fn event() -> impl Strategy<Value = Disturbance> {
         1 => (0_u64..200).prop_map(Disturbance::Seconds),
         1 => any::<bool>().prop_map(Disturbance::Compiler),
         1 => any::<bool>().prop_map(Disturbance::Ignores),
+        1 => any::<bool>().prop_map(Disturbance::Places),
+        1 => any::<bool>().prop_map(Disturbance::GivesAgain),
         1 => any::<bool>().prop_map(Disturbance::Crowd),
         1 => any::<bool>().prop_map(Disturbance::Down),
     ]
@@ -140,6 +146,8 @@ fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
             simulation.services.change(|services| (if *newer { "2" } else { "1" }).clone_into(&mut services.compiler));
         }
         Disturbance::Ignores(ignores) => simulation.services.change(|services| services.ignores = *ignores),
+        Disturbance::Places(places) => simulation.services.change(|services| services.places = *places),
+        Disturbance::GivesAgain(again) => simulation.services.change(|services| services.gives_again = *again),
         Disturbance::Crowd(is_crowded) => simulation.leader.connection.crowd(*is_crowded),
         Disturbance::Down(is_down) => simulation.services.change(|services| services.is_down = *is_down),
     }

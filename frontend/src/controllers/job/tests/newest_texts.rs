@@ -94,7 +94,7 @@ fn nobody_is_in_a_hurry_for_the_newest_text_of_a_pe_that_a_user_has_to_start() {
     };
     let resume: Event = |simulation| simulation.change_spec(|spec| spec.suspend = false);
     let stop: Event = |simulation| simulation.stop(SAME_TO_OBSERVERS);
-    let request: Event = |simulation| simulation.request_restart(SAME_TO_OBSERVERS);
+    let request: Event = |simulation| simulation.request_restart(SAME_TO_OBSERVERS, "now");
     let wait: Event = |simulation| simulation.break_down(SAME_TO_OBSERVERS, PePhase::Waiting);
     let complete: Event = |simulation| simulation.complete(SAME_TO_OBSERVERS);
     // what happens -> whether the newest text is asked for, and urgently
@@ -121,6 +121,18 @@ fn nobody_is_in_a_hurry_for_the_newest_text_of_a_pe_that_a_user_has_to_start() {
             (expected.is_some(), expected.is_none()),
             "{what}"
         );
+    }
+}
+
+#[test]
+fn a_request_to_restart_that_was_met_is_none_any_more_however_long_it_is() {
+    for length in [1, 1_024, 1_025, 100_000] {
+        let (mut simulation, before) = resized();
+        let value = "v".repeat(length);
+        simulation.request_restart(SAME_TO_OBSERVERS, &value);
+        simulation.meet_request(SAME_TO_OBSERVERS, &value);
+        go_on(&mut simulation);
+        assert_eq!((text(&simulation), is_newest(&simulation)), (before, false), "{length} bytes");
     }
 }
 

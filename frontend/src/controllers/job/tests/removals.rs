@@ -67,6 +67,41 @@ fn a_pe_does_not_go_because_others_were_written_and_the_mirror_still_shows_them_
     assert_eq!(removed(&first, &simulation), [5]);
 }
 
+/// A proposal has it again, because whoever listed the ids in use had not heard of all, and is withdrawn.
+#[test]
+fn a_pe_that_comes_back_for_a_proposal_goes_when_no_other_sends_to_it_and_nothing_is_committed_before() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    write(&mut simulation);
+    simulation.services.change(|services| services.gives_again = true);
+    simulation.request("comes-back", &[("R", 2)]);
+    simulation.no_step_after("ProcessingElement");
+    simulation.until(|simulation| simulation.pe(5).is_some_and(|pe| pe.spec.generation == 2));
+    simulation.steps_again();
+    simulation.withdraw("comes-back");
+    simulation.crash();
+    write(&mut simulation);
+    assert!(simulation.status().proposal.is_none() && simulation.pe(5).is_some(), "source and sink still send to it");
+    // Another proposal does not want it.
+    simulation.resize(1, 1);
+    for _ in 0..10 {
+        simulation.reconcile();
+        simulation.work();
+    }
+    let status = simulation.status();
+    assert_eq!((status.generation, status.proposal.is_some()), (Some(1), true), "it would take part in this one");
+    for id in [0, 1] {
+        assert!(simulation.pe(5).is_some(), "PE {id} still sends to it");
+        simulation.run_pod(id);
+        write(&mut simulation);
+    }
+    assert!(simulation.pe(5).is_none());
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(2));
+}
+
 #[test]
 fn a_pe_goes_past_the_time_out_after_its_own_removal() {
     let mut simulation = JobSimulation::running();

@@ -1,6 +1,6 @@
 //! The order of a roll-out, and PEs that are restarted in waves (rule job-49).
 
-use super::simulation::JobSimulation;
+use super::simulation::{JobSimulation, UserDeletion, wait_for};
 use crate::controllers::job::decide::{Child, JobAction, JobDecision, WhichGeneration};
 use k8s_openapi::jiff::SignedDuration;
 use kube::core::Status;
@@ -249,6 +249,163 @@ fn a_pe_that_is_about_to_be_replaced_for_an_older_text_counts_and_gets_the_newes
     simulation.settle();
     simulation.check_at_rest();
     assert_eq!(simulation.starts(), [(0, 1), (1, 1)].into());
+}
+
+/// A job with PEs in a host pool that is another one with each width of the first region: PEs 2, 3, 6 and 7.
+fn placed(max_unavailable: MaxUnavailable) -> JobSimulation {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.places = true);
+    simulation.settle();
+    simulation.check_at_rest();
+    simulation.forget_starts();
+    limit(&simulation, max_unavailable);
+    simulation
+}
+
+#[test]
+fn pes_whose_host_pool_changes_move_in_waves_together_with_those_whose_text_does() {
+    // may be down -> restarted together: of the pool, and source and sink
+    let table: [(MaxUnavailable, &[&[u64]]); 3] = [
+        (MaxUnavailable::Count(1), &[&[0], &[1], &[2], &[3], &[6], &[7]]),
+        (MaxUnavailable::Count(4), &[&[0, 1, 2, 3], &[6, 7]]),
+        (MaxUnavailable::default(), &[&[0, 1, 2, 3, 6, 7]]),
+    ];
+    for (max_unavailable, waves) in table {
+        let mut simulation = placed(max_unavailable);
+        simulation.resize(0, 1);
+        simulation.until_committed(1);
+        for wave in waves {
+            assert_eq!(next(&mut simulation), *wave, "{max_unavailable}");
+            // The first round writes the pool as well.
+            simulation.round();
+            assert_eq!(next(&mut simulation), Vec::<u64>::new(), "their objects are written, {max_unavailable}");
+            simulation.crash();
+            assert_eq!(next(&mut simulation), Vec::<u64>::new(), "the next leader, {max_unavailable}");
+            wave.iter().for_each(|id| simulation.take_down(*id));
+            assert_eq!(next(&mut simulation), Vec::<u64>::new(), "their pods are on their way, {max_unavailable}");
+            simulation.run_pods();
+            let all_started = waves.iter().flat_map(|wave| wave.iter()).take_while(|id| **id <= wave[wave.len() - 1]);
+            assert!(simulation.starts().keys().eq(all_started), "{:?}, {max_unavailable}", simulation.starts());
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        assert!(simulation.starts().values().all(|starts| *starts == 1), "{:?}", simulation.starts());
+    }
+}
+
+#[test]
+fn a_pe_that_waits_to_be_moved_stays_where_it_is_when_its_pool_changes_back() {
+    let mut simulation = placed(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    simulation.round();
+    simulation.run_pods();
+    simulation.resize(0, 2);
+    simulation.until_committed(2);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(![2, 3, 6, 7].iter().any(|id| simulation.starts().contains_key(id)), "{:?}", simulation.starts());
+}
+
+#[test]
+fn a_pe_that_is_down_is_made_again_where_its_pool_says_now() {
+    let mut simulation = placed(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    simulation.round();
+    // It waits for its turn, and fails.
+    simulation.break_down(7, PePhase::BackOff);
+    assert!(!simulation.run_pod(7), "there is no pool as it had before");
+    assert_eq!(next(&mut simulation), [7], "it is its turn at once");
+    simulation.round();
+    simulation.run_pod(7);
+    assert_eq!(simulation.starts(), [(7, 1)].into());
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 0 does not run yet");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// Between the write of its object and that of its status nothing says that it is taken down.
+#[test]
+fn a_pe_that_is_only_moved_counts_from_when_its_object_is_written() {
+    let mut simulation = placed(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    for id in [0, 1] {
+        simulation.round();
+        simulation.run_pod(id);
+    }
+    assert_eq!(next(&mut simulation), [2]);
+    simulation.round();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 2 is about to be taken down");
+    // The mirror has not heard of the write.
+    simulation.crash();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "whoever leads");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// The mirrors of texts and of PEs are not equally new.
+#[test]
+fn a_pe_that_was_written_counts_though_its_text_was_deleted_and_the_write_is_not_shown() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    let text = simulation.pe(0).unwrap().spec.config_map.name;
+    simulation.delete(&UserDeletion::ConfigMap(text));
+    simulation.collect();
+    // Everything but PEs.
+    simulation.leader.deliver([usize::MAX, 0, usize::MAX, usize::MAX, usize::MAX, usize::MAX]);
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    let sink = JobAction::Apply(Child::ProcessingElement(1), WhichGeneration::Committed);
+    assert!(!actions.contains(&sink), "PE 0 is about to be taken down: {actions:?}");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+/// The mirror of PEs is behind while the next generation is committed.
+#[test]
+fn a_pe_that_was_written_for_the_generation_before_counts_although_the_write_is_not_shown() {
+    let mut simulation = running(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    assert_eq!(next(&mut simulation), [0]);
+    simulation.round();
+    simulation.resize(1, 1);
+    while simulation.status().generation != Some(2) {
+        // Everything but PEs.
+        simulation.leader.deliver([usize::MAX, 0, usize::MAX, usize::MAX, usize::MAX, usize::MAX]);
+        let _ = wait_for(simulation.leader.round());
+        simulation.work();
+    }
+    let JobDecision::Work(actions) = simulation.leader.decided().0 else { panic!("a step") };
+    let applies = |id| actions.contains(&JobAction::Apply(Child::ProcessingElement(id), WhichGeneration::Committed));
+    assert_eq!([0, 1].map(applies), [true, false], "PE 0 is going, and gets what is newest: {actions:?}");
+    simulation.settle();
+    simulation.check_at_rest();
+}
+
+#[test]
+fn a_pe_whose_restart_a_user_requests_does_not_wait_for_its_turn() {
+    let mut simulation = placed(MaxUnavailable::Count(1));
+    simulation.resize(0, 1);
+    simulation.until_committed(1);
+    simulation.round();
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 0 is going");
+    simulation.request_restart(6, "now");
+    assert_eq!(next(&mut simulation), [6], "its pod goes anyway");
+    simulation.round();
+    simulation.take_down(6);
+    simulation.meet_request(6, "now");
+    simulation.run_pod(0);
+    assert_eq!(next(&mut simulation), Vec::<u64>::new(), "PE 6 counts");
+    simulation.run_pod(6);
+    assert_eq!(next(&mut simulation), [1]);
+    simulation.settle();
+    simulation.check_at_rest();
+    assert!(simulation.starts().values().all(|starts| *starts == 1), "{:?}", simulation.starts());
 }
 
 #[test]

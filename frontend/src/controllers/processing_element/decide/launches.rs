@@ -1,7 +1,7 @@
 //! Decides whether another pod is needed, and why (rule pe-3).
 
 use super::super::facts::{current, is_restart_permitted, is_stopped, obstacle, recorded, was_created};
-use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage};
+use super::super::observed::{ObservedPod, OwnerJob, PeObservation, Stage, TemplateHashes};
 use super::super::pod;
 use super::{DecisionBuilder, PeAction, PeStatusChange, Presence};
 use streams_api::{Termination, TerminationOutcome};
@@ -117,7 +117,8 @@ impl DecisionBuilder<'_> {
         status.pod_name = Some(pod::name(&wanted.name, &wanted.uid, status.launch_count));
         status.pod_uid = None;
         status.interrupted_for = interrupted_for.or(status.interrupted_for);
-        (status.content_id, status.runtime_id, status.pod_template_hash) = (None, None, None);
+        (status.content_id, status.runtime_id) = (None, None);
+        (status.pod_template_hash, status.placement_hash) = (None, None);
         (status.node_name, status.running_since, status.next_restart_time) = (None, None, None);
         if wanted.restart_requested.is_some() {
             status.restart_requested.clone_from(&wanted.restart_requested);
@@ -178,6 +179,7 @@ impl DecisionBuilder<'_> {
         let pod = current(observed, status).filter(alive);
         if let (Some(pod), Ok(template)) = (pod, &observed.template) {
             if pod.placement_hash.as_ref() != Some(&template.placement) {
+                // The job decides when it is the turn of the PE (rule job-49): until then there is no template.
                 return Some(LaunchReason::PlacementChanged);
             }
             if matches!(pod.stage, Stage::Pending(_)) && pod.template_hash.as_ref() != Some(&template.hash) {
@@ -190,9 +192,12 @@ impl DecisionBuilder<'_> {
     /// The generation whose roll-out takes down a pod that runs, if this launch does (rule job-49).
     fn interrupted_for(&self, reason: LaunchReason) -> Option<u64> {
         let (observed, status) = (self.observed, &self.status);
-        let is_changed = reason == LaunchReason::PlacementChanged
-            || (status.launch_count > 0 && status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id));
         let pod = current(observed, status).filter(|pod| !pod.is_deleting() && recorded(status).is_none())?;
+        let is_elsewhere = |template: &TemplateHashes| pod.placement_hash.as_ref() != Some(&template.placement);
+        // A user may ask for the restart as well.
+        let is_changed = reason == LaunchReason::PlacementChanged
+            || observed.template.as_ref().is_ok_and(is_elsewhere)
+            || (status.launch_count > 0 && status.runtime_id.as_ref() != Some(&observed.wanted.runtime_id));
         let runs = match &pod.stage {
             Stage::Running(since) => since.is_none_or(|since| observed.has_settled(since)),
             Stage::Pending(_) | Stage::Unknown | Stage::Ended(_) => false,

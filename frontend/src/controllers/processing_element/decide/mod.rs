@@ -287,6 +287,7 @@ impl<'a> DecisionBuilder<'a> {
         status.content_id.clone_from(&pod.content_id);
         status.runtime_id.clone_from(&pod.runtime_id);
         status.pod_template_hash.clone_from(&pod.template_hash);
+        status.placement_hash.clone_from(&pod.placement_hash);
     }
 
     fn create(&mut self) -> Option<PeAction> {

@@ -19,6 +19,7 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+use crate::controllers::placement_hash::placement_hash;
 use crate::settings::PodSettings;
 use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodDNSConfig, PodDNSConfigOption, PodSecurityContext, PodSpec,
@@ -75,13 +76,20 @@ impl<'a> PodTemplate<'a> {
                 message: "the host pool of the PE does not exist".to_owned(),
             });
         }
+        let placement = placement_hash(&spec.placement, parts.pool);
+        if spec.placement_hash.as_ref().is_some_and(|wanted| *wanted != placement) {
+            // If the pool is ahead, the job gives the PE its turn, and at once if it does not run; if the PE is, the
+            // mirror is about to show the pool. A pod that was made now would have to move in a moment.
+            return Err(Obstacle {
+                reason: "HostPoolChanged",
+                message: "the host pool of the PE is not as the job wants it for this PE; one of the two follows"
+                    .to_owned(),
+            });
+        }
         volumes::check(parts)?;
         environment::check(parts)?;
         let plain = AadlConfigMap::default();
-        let hashes = observed::TemplateHashes {
-            hash: hash(&pod_spec(parts, &plain, 0)),
-            placement: hash(&(&spec.placement, parts.pool.map(|pool| (&pool.hosts, &pool.tags, pool.membership_mode)))),
-        };
+        let hashes = observed::TemplateHashes { hash: hash(&pod_spec(parts, &plain, 0)), placement };
         Ok(Self { parts, placement: placement::express(parts.pe, parts.pool), hashes })
     }
 

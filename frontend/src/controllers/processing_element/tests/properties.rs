@@ -31,6 +31,7 @@ fn event() -> impl Strategy<Value = ClusterEvent> {
         1 => Just(ClusterEvent::Evict),
         1 => any::<bool>().prop_map(|said| ClusterEvent::LoseNode { said }),
         1 => Just(ClusterEvent::Vanish),
+        1 => Just(ClusterEvent::Unlabel { going: true }),
         1 => (0_u8..3).prop_map(ClusterEvent::Request),
         2 => prop::option::of(0_u8..2).prop_map(ClusterEvent::Stop),
         2 => any::<u8>().prop_map(ClusterEvent::Policies),

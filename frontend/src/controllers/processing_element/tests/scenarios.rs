@@ -579,7 +579,7 @@ fn a_refusal_whose_words_change_is_told_once_in_a_while_and_tried_again_when_the
 fn a_pod_that_lost_its_label_is_waited_for_like_any_other() {
     let mut simulation = PeSimulation::new();
     settle(&mut simulation);
-    simulation.happen(ClusterEvent::Unlabel);
+    simulation.happen(ClusterEvent::Unlabel { going: false });
     simulation.deliver_all();
     simulation.reconcile();
     simulation.happen(ClusterEvent::Text { generation: false });
@@ -589,6 +589,58 @@ fn a_pod_that_lost_its_label_is_waited_for_like_any_other() {
         assert_eq!(simulation.pods().len(), 1, "the other one has not ended");
     }
     simulation.happen(ClusterEvent::Finish { said: true, code: 0 });
+    settle(&mut simulation);
+    assert_eq!((simulation.pods().len(), launches(&simulation).0), (1, 2));
+}
+
+#[test]
+fn a_pe_in_a_pool_moves_when_its_job_says_so_and_not_with_the_pool() {
+    let mut simulation = PeSimulation::new();
+    simulation.change_pool("a");
+    simulation.place_in_pool("a");
+    settle(&mut simulation);
+    let rest = |simulation: &mut PeSimulation| {
+        for _ in 0..5 {
+            simulation.deliver_all();
+            simulation.reconcile();
+        }
+        (launches(simulation), simulation.hosts())
+    };
+    let on = |launch, host: &str| ((launch, 0, Some(PePhase::Running)), vec![Some(host.to_owned())]);
+    simulation.change_pool("b");
+    assert_eq!(rest(&mut simulation), on(1, "a"));
+    // It would have to move in a moment.
+    simulation.happen(ClusterEvent::Request(1));
+    assert_eq!(rest(&mut simulation), on(1, "a"));
+    simulation.place_in_pool("b");
+    settle(&mut simulation);
+    assert_eq!(rest(&mut simulation), on(2, "b"));
+    // The mirror shows the PE before the pool.
+    simulation.place_in_pool("c");
+    simulation.happen(ClusterEvent::Text { generation: false });
+    assert_eq!(rest(&mut simulation), on(2, "b"));
+    simulation.change_pool("c");
+    settle(&mut simulation);
+    assert_eq!(rest(&mut simulation), on(3, "c"));
+    assert_eq!(simulation.pe().status.unwrap().placement_hash, simulation.pe().spec.placement_hash);
+}
+
+/// The mirror hears of it as of a pod that has ended.
+#[test]
+fn a_pod_that_loses_its_label_while_it_is_going_is_waited_for() {
+    let mut simulation = PeSimulation::new();
+    settle(&mut simulation);
+    simulation.happen(ClusterEvent::Text { generation: false });
+    simulation.deliver_all();
+    simulation.reconcile();
+    assert!(simulation.pods()[0].metadata.deletion_timestamp.is_some(), "its successor was asked for");
+    simulation.happen(ClusterEvent::Unlabel { going: true });
+    for _ in 0..10 {
+        simulation.deliver_all();
+        simulation.reconcile();
+        assert_eq!(simulation.pods().len(), 1, "its kubelet has not ended it");
+    }
+    simulation.happen(ClusterEvent::Finish { said: false, code: 0 });
     settle(&mut simulation);
     assert_eq!((simulation.pods().len(), launches(&simulation).0), (1, 2));
 }

@@ -115,10 +115,12 @@ impl JobSimulation {
             let text = pe.spec.config_map.name.clone();
             assert!(self.texts().contains(&text), "PE {} has no text {text}", planned.id);
             let status = pe.status.clone().unwrap_or_default();
-            let runs = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
+            let runs = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id)
+                && status.placement_hash == pe.spec.placement_hash
+                && self.is_placed_as_its_pool_says(pe);
             assert!(
                 runs || matches!(status.phase, Some(PePhase::Completed | PePhase::Suspended)),
-                "PE {} runs another text",
+                "PE {} runs another text, or where it must not",
                 planned.id
             );
         }
@@ -551,19 +553,29 @@ impl Now<'_> {
     /// new ones.
     fn few_are_down(&self, next: &ProcessingElement) {
         let Some(committed) = &self.committed else { return };
+        if committed.member(next.spec.id).is_none() {
+            // No roll-out restarts it.
+            return;
+        }
         let runs = |pe: &ProcessingElement| {
-            pe.status.as_ref().filter(|status| status.phase == Some(PePhase::Running))?.runtime_id.clone()
+            let status = pe.status.as_ref().filter(|status| status.phase == Some(PePhase::Running))?;
+            Some((status.runtime_id.clone()?, status.placement_hash.clone()))
         };
+        let is_to_run = |pe: &ProcessingElement| (pe.spec.runtime_id.clone(), pe.spec.placement_hash.clone());
         let pes: Vec<ProcessingElement> = self.server.list();
         let before = pes.iter().find(|pe| pe.name_any() == next.name_any());
-        // The pod of one that refers to another text than it runs goes, whatever is written now.
-        let stays = |before: &&ProcessingElement| runs(before).as_ref() == Some(&before.spec.runtime_id);
-        if before.filter(stays).is_none_or(|before| before.spec.runtime_id == next.spec.runtime_id) {
+        // The pod of one that refers to another text than it runs goes, whatever is written now; and if a user asks.
+        let asks = |before: &ProcessingElement| {
+            let asked = before.annotations().get(names::ANNOTATION_RESTART_REQUESTED);
+            asked.is_some() && asked != before.status.as_ref().and_then(|status| status.restart_requested.as_ref())
+        };
+        let stays = |before: &&ProcessingElement| runs(before) == Some(is_to_run(before)) && !asks(before);
+        if before.filter(stays).is_none_or(|before| is_to_run(before) == is_to_run(next)) {
             return;
         }
         let is_down = |pe: &&ProcessingElement| {
             let status = pe.status.clone().unwrap_or_default();
-            let is_going = runs(pe).is_some_and(|runs| runs != pe.spec.runtime_id);
+            let is_going = runs(pe).is_some_and(|runs| runs != is_to_run(pe));
             let is_back = matches!(status.phase, Some(PePhase::Running | PePhase::Completed | PePhase::Suspended));
             is_going || (status.interrupted_for == Some(committed.number) && !is_back)
         };

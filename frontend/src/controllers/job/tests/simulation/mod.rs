@@ -82,6 +82,8 @@ impl JobSimulation {
             seconds: 0,
             refused_texts: BTreeSet::new(),
             refused_pods: BTreeSet::new(),
+            places: false,
+            gives_again: false,
         };
         Self::of(server, state, Journal::default())
     }

@@ -17,9 +17,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 use streams_api::BundleReference;
 use streams_kubernetes_fake::Server;
+use streams_proto::fusion::v1::placement::Pool;
 use streams_proto::fusion::v1::{
-    ChannelCount, ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Plan, PortLabel, ProcessingElement,
-    RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
+    ChannelCount, ConsistentRegion, Export, Fate, HostPool, Import, ParallelRegion, Placement, Plan, PortLabel,
+    ProcessingElement, RenderRequest, ResizeRequest, ResizeResponse, SubmitRequest, SubmitResponse,
 };
 
 /// PEs that every generation has: source, sink, one that no width concerns, and one whose text changes with every
@@ -57,6 +58,10 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) refused_texts: BTreeSet<u64>,
     /// PEs whose pods the cluster refuses.
     pub(in super::super) refused_pods: BTreeSet<u64>,
+    /// PEs that no width of `R` restarts are in the host pool, whose tags change with that width.
+    pub(in super::super) places: bool,
+    /// The compiler gives ids again that are in use: whoever lists them has not heard of all.
+    pub(in super::super) gives_again: bool,
 }
 
 /// The services, and the cluster whose time passes while they work.
@@ -83,6 +88,15 @@ impl TextInputs {
         let Self { observable, hidden } = self;
         format!("<pe id='{pe_id}' compiler='{compiler}' observable='{observable}' hidden='{hidden}'/>")
     }
+
+    /// The operators of the PE are in the host pool.
+    fn is_placed(&self) -> bool {
+        ["Alone", "Same", "S["].iter().any(|name| self.observable.starts_with(name))
+    }
+}
+
+fn in_pool() -> Placement {
+    Placement { pool: Some(Pool { index: 0, in_pool_index: None }), ..Placement::default() }
 }
 
 impl Services {
@@ -104,7 +118,8 @@ impl Services {
         base: Option<&Layout>,
         in_use: &[u64],
     ) -> Result<Plan, fusion::FusionError> {
-        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, .. } = self.state();
+        let ServiceState { compiler, refuses, ignores, widest, is_down, seconds, places, gives_again, .. } =
+            self.state();
         self.1.advance(Duration::from_secs(seconds));
         if is_down {
             return Err(fusion::FusionError::Unavailable("it is down".to_owned()));
@@ -119,14 +134,17 @@ impl Services {
                 problems: Vec::new(),
             });
         }
-        let layout = Layout::following(base, widths, in_use);
+        let layout = Layout::following(base, widths, if gives_again { &[] } else { in_use });
         let known = base.map(|base| &base.texts);
         let texts = known.into_iter().flatten().map(|(id, _)| *id).chain(layout.texts.keys().copied());
         let pe = |id: u64| {
             let before = known.and_then(|known| known.get(&id));
             match layout.texts.get(&id) {
                 None => ProcessingElement { id, fate: Fate::Removed.into(), ..ProcessingElement::default() },
-                Some(now) => layout.processing_element(id, before, now, &compiler),
+                Some(now) => {
+                    let placement = (places && now.is_placed()).then(in_pool);
+                    ProcessingElement { placement, ..layout.processing_element(id, before, now, &compiler) }
+                }
             }
         };
         let regions = (0..).zip(REGIONS).map(|(index, name)| ParallelRegion {

@@ -1,8 +1,10 @@
 //! Users, and the PE controller.
 
 use super::{JOB, JobSimulation, NAMESPACE, REGIONS, key};
+use crate::controllers::job::chunks::digest;
 use crate::controllers::job::decide::Child;
 use crate::controllers::job::resources::parse_milli;
+use crate::controllers::placement_hash::placement_hash;
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceRequirements, Secret, Service};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -304,10 +306,14 @@ impl JobSimulation {
             let was_suspended = status.phase == Some(PePhase::Suspended);
             let is_refused = status.created_launch_count == 0 && refused_pods.contains(&id);
             let said_so = status.phase == Some(PePhase::Waiting);
+            let is_other = (&status.runtime_id, &status.placement_hash)
+                != (&Some(pe.spec.runtime_id.clone()), &pe.spec.placement_hash);
+            let is_blocked = !self.is_placed_as_its_pool_says(&pe);
             let is_current = status.observed_generation == pe.metadata.generation
                 && is_refused == said_so
                 && is_suspended == was_suspended
-                && !matches!(status.phase, Some(PePhase::Starting | PePhase::BackOff));
+                && !matches!(status.phase, Some(PePhase::Starting | PePhase::BackOff))
+                && (is_blocked || !is_other || status.phase != Some(PePhase::Running));
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
             if status.stopped {
@@ -340,10 +346,16 @@ impl JobSimulation {
                 });
                 return true;
             }
-            let starts = status.created_launch_count == 0
-                || was_suspended
-                || status.phase == Some(PePhase::BackOff)
-                || status.runtime_id.as_ref() != Some(&pe.spec.runtime_id);
+            if is_blocked {
+                // Its pod goes on, if it has one, and it gets no other.
+                let is_behind = status.observed_generation != pe.metadata.generation;
+                self.server.edit(&Key::of(&pe), |pe: &mut ProcessingElement| {
+                    pe.status.get_or_insert_default().observed_generation = pe.metadata.generation;
+                });
+                return is_behind;
+            }
+            let starts =
+                status.created_launch_count == 0 || was_suspended || status.phase == Some(PePhase::BackOff) || is_other;
             if starts {
                 self.count_start(id);
             }
@@ -361,6 +373,7 @@ impl JobSimulation {
                 status.launch_count += u64::from(starts);
                 status.created_launch_count = status.launch_count;
                 status.runtime_id = Some(pe.spec.runtime_id.clone());
+                status.placement_hash.clone_from(&pe.spec.placement_hash);
                 condition::set(&mut status.conditions, condition::READY, true, "Running", "", None, now);
             });
             changed = true;
@@ -368,21 +381,35 @@ impl JobSimulation {
         changed
     }
 
-    /// The pod of a PE goes if the PE has to run another text; the next one does not run yet.
+    /// The PE and its host pool agree on where its pod must run: no pod is made as long as they do not.
+    pub(super) fn is_placed_as_its_pool_says(&self, pe: &ProcessingElement) -> bool {
+        let location = pe.spec.placement.pool.as_ref();
+        let pool =
+            location.map(|location| self.server.get::<HostPool>(&sibling(&names::host_pool(JOB, location.index))));
+        match pool {
+            Some(None) => false,
+            None => pe.spec.placement_hash == Some(placement_hash(&pe.spec.placement, None)),
+            Some(Some(pool)) => pe.spec.placement_hash == Some(placement_hash(&pe.spec.placement, Some(&pool.spec))),
+        }
+    }
+
+    /// The pod of a PE goes if the PE has to run another text, or somewhere else; the next one does not run yet.
     pub(in super::super) fn take_down(&self, id: u64) {
         let committed = self.status().generation;
         let Some(pe) = self.pe(id).filter(|pe| committed.is_some_and(|committed| pe.spec.generation <= committed))
         else {
             return;
         };
-        let status = pe.status.unwrap_or_default();
-        if status.phase != Some(PePhase::Running) || status.runtime_id.as_ref() == Some(&pe.spec.runtime_id) {
+        let status = pe.status.clone().unwrap_or_default();
+        let is_made_for = (status.runtime_id.as_ref(), status.placement_hash.as_ref())
+            == (Some(&pe.spec.runtime_id), pe.spec.placement_hash.as_ref());
+        if status.phase != Some(PePhase::Running) || is_made_for || !self.is_placed_as_its_pool_says(&pe) {
             return;
         }
         self.note_state();
         self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
             let status = pe.status.get_or_insert_default();
-            (status.runtime_id, status.running_since) = (None, None);
+            (status.runtime_id, status.placement_hash, status.running_since) = (None, None, None);
             status.interrupted_for = committed;
         });
         self.break_down(id, PePhase::Starting);
@@ -413,9 +440,18 @@ impl JobSimulation {
     }
 
     /// A user wants another pod of a PE.
-    pub(in super::super) fn request_restart(&self, id: u64) {
+    pub(in super::super) fn request_restart(&self, id: u64, value: &str) {
         self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
-            pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), "now".to_owned());
+            pe.annotations_mut().insert(names::ANNOTATION_RESTART_REQUESTED.to_owned(), value.to_owned());
+        });
+    }
+
+    /// A PE has got the pod that a user has asked for with this value.
+    pub(in super::super) fn meet_request(&self, id: u64, value: &str) {
+        let is_short = value.len() <= 1_024;
+        let met = if is_short { value.to_owned() } else { format!("sha256:{}", digest(value.as_bytes())) };
+        self.server.edit(&sibling(&names::processing_element(JOB, id)), |pe: &mut ProcessingElement| {
+            pe.status.get_or_insert_default().restart_requested = Some(met);
         });
     }
 

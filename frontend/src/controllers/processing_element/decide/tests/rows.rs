@@ -280,6 +280,7 @@ fn a_launch_that_takes_a_running_pod_down_says_for_which_generation() {
         ("placement", edited(|o| o.template = Ok(template("t0", "p1"))), Some(1)),
         ("a later generation, which keeps the PE", edited(|o| (text(o), o.job = committed(4)).0), Some(4)),
         ("a request, and text", edited(|o| (text(o), request(o)).0), Some(1)),
+        ("a request, and placement", edited(|o| (o.template = Ok(template("t0", "p1")), request(o)).0), Some(1)),
         ("a request", edited(request), Some(0)),
         ("its pod does not run", edited(|o| (text(o), o.pods = vec![pending.clone()]).0), Some(0)),
         ("its pod has ended", edited(|o| (text(o), o.pods = vec![failed(2)]).0), Some(0)),

@@ -3,8 +3,8 @@
 use super::*;
 use serde_json::{Value, json};
 use streams_api::{
-    BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, HostPoolSpec, ImagePullPolicy, Placement,
-    PoolLocation, RedisCheckpoints, TraceLevel, TransportSecurity,
+    BuildType, CheckpointRepository, DataVolumeClaim, FileSystemCheckpoints, HostPoolSpec, ImagePullPolicy,
+    MembershipMode, Placement, PoolLocation, RedisCheckpoints, TraceLevel, TransportSecurity,
 };
 
 /// A PE that asks for everything, and its host pool.
@@ -218,7 +218,30 @@ fn a_launch_changes_nothing_but_its_number_and_its_name() {
 }
 
 #[test]
-fn a_pod_whose_pool_is_missing_waits() {
-    let pe = with(|spec| spec.placement.pool = Some(PoolLocation { index: 0, in_pool_index: None }));
-    assert_eq!(PodTemplate::of(parts(&pe, &settings())).unwrap_err().reason, "HostPoolMissing");
+fn a_pod_whose_pool_is_missing_or_is_not_as_the_pe_is_to_have_it_waits() {
+    let pool = |host: &str, mode| HostPoolSpec {
+        hosts: vec![host.to_owned()],
+        membership_mode: mode,
+        ..HostPoolSpec::default()
+    };
+    let (shared, exclusive) = (pool("a", MembershipMode::Shared), pool("a", MembershipMode::Exclusive));
+    let (other, renamed) = (pool("b", MembershipMode::Shared), HostPoolSpec { name: "p".to_owned(), ..shared.clone() });
+    let placement = Placement { pool: Some(PoolLocation { index: 0, in_pool_index: None }), ..Placement::default() };
+    let wanted = placement_hash(&placement, Some(&shared));
+    // what the PE says, the pool -> what is missing
+    let table = [
+        (Some(&wanted), None, Some("HostPoolMissing")),
+        (Some(&wanted), Some(&shared), None),
+        (Some(&wanted), Some(&renamed), None),
+        (Some(&wanted), Some(&other), Some("HostPoolChanged")),
+        (Some(&wanted), Some(&exclusive), Some("HostPoolChanged")),
+        // An earlier frontend has written the PE.
+        (None, Some(&other), None),
+    ];
+    for (says, pool, expected) in table {
+        let pe = with(|spec| (spec.placement, spec.placement_hash) = (placement.clone(), says.cloned()));
+        let settings = settings();
+        let template = PodTemplate::of(Parts { pool, ..parts(&pe, &settings) });
+        assert_eq!(template.err().map(|waiting| waiting.reason), expected, "{says:?} {pool:?}");
+    }
 }

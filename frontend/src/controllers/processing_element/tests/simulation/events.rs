@@ -33,8 +33,8 @@ pub(in super::super) enum ClusterEvent {
     Evict,
     /// The node of the newest pod is gone, and the pod with it; it says so before, or not.
     LoseNode { said: bool },
-    /// Somebody takes the label from the newest pod by which the mirror knows it.
-    Unlabel,
+    /// Somebody takes the label by which the mirror knows it from the newest pod that is being deleted, or is not.
+    Unlabel { going: bool },
     /// Somebody deletes the newest pod by force.
     Vanish,
     /// Somebody deletes the newest pod by force, and makes another one of its name.
@@ -151,7 +151,7 @@ impl Surroundings {
                 if said && pod_status::read(&pod).end().is_none() {
                     self.end(&pod, code);
                 }
-                self.remove(&pod);
+                self.finish(&pod);
                 true
             }
             ClusterEvent::Delete { newest } => {
@@ -166,10 +166,9 @@ impl Surroundings {
                 self.delete(&pod);
                 true
             }
-            ClusterEvent::Unlabel => {
-                let Some(pod) = self.newest(|pod| !pod.is_deleting()) else { return false };
-                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.labels_mut().remove(names::LABEL_APP)));
-                true
+            ClusterEvent::Unlabel { going } => {
+                let Some(pod) = self.newest(|pod| pod.is_deleting() == going) else { return false };
+                self.server.edit::<Pod>(&Key::of(&pod), |pod| drop(pod.labels_mut().remove(names::LABEL_APP)))
             }
             ClusterEvent::Evict => {
                 let Some(pod) = self.newest(|pod| pod.node.is_some() && pod.end().is_none()) else { return false };
@@ -350,6 +349,16 @@ impl Surroundings {
         let Some(last) = self.server.get::<Pod>(&Key::of(pod)) else { return };
         self.server.delete::<Pod>(&Key::of(pod), &DeleteParams::default());
         if self.server.get::<Pod>(&Key::of(pod)).is_none() {
+            self.truths().removed(&last);
+        }
+    }
+
+    /// The kubelet has ended a pod that is being deleted.
+    fn finish(&self, pod: &Pod) {
+        // As it was at the end.
+        if let Some(last) = self.server.get::<Pod>(&Key::of(pod)) {
+            let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            self.server.delete::<Pod>(&Key::of(pod), &at_once);
             self.truths().removed(&last);
         }
     }

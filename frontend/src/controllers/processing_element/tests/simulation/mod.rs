@@ -15,6 +15,7 @@ use super::super::observed::{self, Policies};
 use super::super::pod_status;
 use super::super::reconciler::PeReconciler;
 use crate::controllers::known_launches::KnownLaunches;
+use crate::controllers::placement_hash::placement_hash;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::tests::LateMirrors;
 use crate::mirrors::Mirrors;
@@ -28,8 +29,8 @@ use kube::core::ObjectMeta;
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{
-    AadlConfigMap, BundleReference, Job, JobSpec, JobStatus, PePhase, ProcessingElement, ProcessingElementSpec,
-    Rollout, names,
+    AadlConfigMap, BundleReference, HostPool, HostPoolSpec, Job, JobSpec, JobStatus, PePhase, PoolLocation,
+    ProcessingElement, ProcessingElementSpec, Rollout, names,
 };
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::leadership::Term;
@@ -45,6 +46,7 @@ const NAMESPACE: &str = "n";
 const JOB: &str = "flow";
 const PE: &str = "flow-3";
 const TEXT: &str = "flow-3-text";
+const POOL: &str = "flow-0";
 
 /// A cluster with a controller.
 pub(super) struct PeSimulation {
@@ -261,6 +263,32 @@ impl PeSimulation {
         mirrors.pods.deliver(pods);
         mirrors.jobs.deliver(usize::MAX);
         mirrors.config_maps.deliver(usize::MAX);
+        mirrors.host_pools.deliver(usize::MAX);
+    }
+
+    /// The job's only host pool has this host alone from now on.
+    pub(super) fn change_pool(&self, host: &str) {
+        let server = &self.surroundings.server;
+        if server.get::<HostPool>(&key(POOL)).is_none() {
+            let mut pool = HostPool::new(POOL, HostPoolSpec { job_name: JOB.to_owned(), ..HostPoolSpec::default() });
+            pool.metadata = meta(POOL);
+            server.create(&pool);
+        }
+        server.edit(&key(POOL), |pool: &mut HostPool| pool.spec.hosts = vec![host.to_owned()]);
+    }
+
+    /// The job wants the PE to run in the pool as it is with this host.
+    pub(super) fn place_in_pool(&self, host: &str) {
+        let pool = HostPoolSpec { hosts: vec![host.to_owned()], ..HostPoolSpec::default() };
+        self.surroundings.server.edit(&key(PE), |pe: &mut ProcessingElement| {
+            pe.spec.placement.pool = Some(PoolLocation { index: 0, in_pool_index: None });
+            pe.spec.placement_hash = Some(placement_hash(&pe.spec.placement, Some(&pool)));
+        });
+    }
+
+    /// Where the pods must run.
+    pub(super) fn hosts(&self) -> Vec<Option<String>> {
+        self.pods().iter().map(host).collect()
     }
 
     pub(super) fn deliver_all(&mut self) {
@@ -339,7 +367,10 @@ impl PeSimulation {
                 let pod = objects.iter().find(|pod| pod_status::launch_count(pod) == status.launch_count).unwrap();
                 assert!(is_controlled_by(&pod.metadata, &pe), "it is the pod of this PE object");
                 assert_eq!(status.pod_uid, pod.metadata.uid);
-                assert_eq!(host(pod), pe.spec.placement.host, "it runs where it should");
+                let pool =
+                    pe.spec.placement.pool.as_ref().map(|_| self.surroundings.server.get::<HostPool>(&key(POOL)));
+                let of_pool = pool.flatten().and_then(|pool| pool.spec.hosts.first().cloned());
+                assert_eq!(host(pod), of_pool.or(pe.spec.placement.host), "it runs where it should");
             }
         }
         let failed = pods.iter().filter(|pod| pod.has_failed()).count();
