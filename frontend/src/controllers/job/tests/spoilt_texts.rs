@@ -1,5 +1,5 @@
-//! Texts and chunks that somebody else spoils as often as they are restored (rule call-19): the frontend waits longer and
-//! longer, and nothing else does.
+//! Texts and chunks that somebody else spoils as often as they are restored (rule call-19): the frontend waits longer
+//! and longer, and nothing else does.
 
 use super::simulation::{JobSimulation, NAMESPACE, SAME_TO_OBSERVERS};
 use k8s_openapi::api::core::v1::ConfigMap;
