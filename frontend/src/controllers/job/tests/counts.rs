@@ -158,3 +158,18 @@ fn a_submission_that_starts_over_counts_its_attempts() {
     assert!(notes[2].starts_with("3 attempts took more than 300 s of work each"), "{told:?}");
     assert_eq!(notes.len(), 3, "{told:?}");
 }
+
+#[test]
+fn a_pe_whose_place_changes_is_restarted_although_its_text_stays() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| services.places = true);
+    simulation.settle();
+    simulation.complete(SAME_TO_OBSERVERS);
+    simulation.settle();
+    simulation.forget_starts();
+    // The pool has another tag. Source and sink have another text, three more PEs are in the pool and run.
+    assert_eq!(commit(&mut simulation, 3), [counts(1, [3, 5, 1, 0])]);
+    simulation.settle();
+    assert_eq!(simulation.starts().into_iter().collect::<Vec<_>>(), [0, 1, 2, 6, 7, 8].map(|id| (id, 1)));
+    simulation.check_at_rest();
+}
