@@ -434,7 +434,7 @@ mod tests {
         for (going, grace, finalizers, told, expected) in table {
             let mut going_pod = pod(4, "Running");
             let meta = &mut going_pod.metadata;
-            meta.deletion_timestamp = going.then(|| Time(Timestamp::UNIX_EPOCH));
+            meta.deletion_timestamp = going.then_some(Time(Timestamp::UNIX_EPOCH));
             meta.deletion_grace_period_seconds = grace;
             meta.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
             let seen = LastSeen::default();
