@@ -205,6 +205,10 @@ impl Cluster for Connection {
         self.link().is_crowded
     }
 
+    fn was_crowded(&self) -> bool {
+        self.is_crowded()
+    }
+
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
         let found = self.call(of::<K>(Verb::Get, key.clone(), "", None), |state| {
             Ok(state.objects.get(&id::<K>(key)).map(|stored| stored.object.clone()))

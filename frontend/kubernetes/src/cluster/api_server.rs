@@ -79,6 +79,10 @@ impl Cluster for ApiServer {
         self.gate.is_crowded()
     }
 
+    fn was_crowded(&self) -> bool {
+        self.gate.was_crowded()
+    }
+
     async fn get<K: Object>(&self, key: &Key) -> kube::Result<Option<K>> {
         let _pass = self.gate.pass(&key.namespace).await;
         absent(self.api(Some(&key.namespace)).get(&key.name).await)

@@ -68,9 +68,11 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Timestamp;
 
-    /// Whether there are about as many calls as can be made, or more: what is not needed may be left for later (rule
-    /// call-25).
+    /// Whether there are about as many calls as can be made, or more (rule call-25).
     fn is_crowded(&self) -> bool;
+
+    /// The same, or there were a moment ago: what only describes may be left for later (rule call-25).
+    fn was_crowded(&self) -> bool;
 
     /// The object of this name; `None` if there is none (404).
     fn get<K: Object>(&self, key: &Key) -> impl Future<Output = kube::Result<Option<K>>> + Send;

@@ -111,6 +111,11 @@ impl Gate {
         self.state().is_crowded()
     }
 
+    /// The same, or did a moment ago.
+    pub fn was_crowded(&self) -> bool {
+        self.state().was_crowded(Instant::now())
+    }
+
     /// Lets in whoever may.
     fn let_in(&self) {
         loop {

@@ -12,6 +12,9 @@ use tokio::time::Instant;
 const IN_A_ROW: u32 = 8;
 /// How long somebody who makes no call counts as going on: a moment later the next one may come.
 const GOING_ON: Duration = Duration::from_secs(1);
+/// A crowd counts as one for so long after it was last seen. Without it, whoever asks between two calls would be told
+/// that there is none.
+const CROWDED_FOR: Duration = Duration::from_secs(2);
 /// An urgent call that has waited so long does not make way for awaited ones any more.
 const OVERDUE: Duration = Duration::from_secs(1);
 
@@ -86,6 +89,8 @@ pub(super) struct State<W> {
     urgent: usize,
     /// Since when urgent calls wait, about: as if the first that came were the first that is let in.
     urgent_since: VecDeque<Instant>,
+    /// Until when there counts as having been a crowd.
+    crowded_until: Option<Instant>,
     /// Until when calls count as going on that somebody waits for, and awaited ones.
     urgent_until: Option<Instant>,
     awaited_until: Option<Instant>,
@@ -115,6 +120,7 @@ impl<W> State<W> {
             patient: 0,
             urgent: 0,
             urgent_since: VecDeque::new(),
+            crowded_until: None,
             urgent_until: None,
             awaited_until: None,
             pace: Pace::default(),
@@ -138,6 +144,14 @@ impl<W> State<W> {
 
     /// The next call that is let in, if one may. Those that do not count any more are dropped.
     pub(super) fn next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
+        let next = self.find_next(now, counts);
+        if next.is_none() && self.is_crowded() {
+            self.crowded_until = Some(now + CROWDED_FOR);
+        }
+        next
+    }
+
+    fn find_next(&mut self, now: Instant, counts: impl Fn(&W) -> bool) -> Option<W> {
         self.forget_who_is_gone(now);
         if self.under_way >= self.limits.all {
             return None;
@@ -242,6 +256,11 @@ impl<W> State<W> {
     /// Whether calls wait, or most of those that may be under way are.
     pub(super) fn is_crowded(&self) -> bool {
         4 * self.under_way >= 3 * self.limits.all || self.waiting.iter().any(|turns| !turns.is_empty())
+    }
+
+    /// Whether there is a crowd, or was one a moment ago.
+    pub(super) fn was_crowded(&self, now: Instant) -> bool {
+        self.is_crowded() || self.crowded_until.is_some_and(|until| now < until)
     }
 
     /// A call that was let in has ended, and took so long if it was made.
@@ -497,6 +516,22 @@ mod tests {
             ask(&mut state, &["a-normal"; 4][..calls], now);
             let_in(&mut state, now);
             assert_eq!(state.is_crowded(), expected, "{calls} {alone}");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_remembered_for_a_moment() {
+        let now = Instant::now();
+        let mut state = State::new(Limits { all: 1, alone: 1, beside_others: 1, patient: 1, awaited: 1 });
+        assert!(!state.was_crowded(now));
+        ask(&mut state, &["a-normal"; 2], now);
+        for _ in 0..2 {
+            assert_eq!(let_in(&mut state, now), ["a-normal"]);
+            state.leave(&"a".into(), Priority::Normal, now, None);
+        }
+        // how long ago -> what is said
+        for (ago, expected) in [(Duration::ZERO, true), (CROWDED_FOR / 2, true), (CROWDED_FOR, false)] {
+            assert_eq!((state.is_crowded(), state.was_crowded(now + ago)), (false, expected), "{ago:?}");
         }
     }
 

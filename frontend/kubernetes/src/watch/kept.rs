@@ -58,14 +58,14 @@ struct Described {
 
 impl<K: Mirrored> Kept<K> {
     /// Keeps an object.
-    pub(super) fn new(object: K, form: Form) -> Self {
+    pub(super) fn new(object: Arc<K>, form: Form) -> Self {
         let packed = match form {
-            Form::Packed => serde_json::to_vec(&object).ok().filter(|json| serde_json::from_slice::<K>(json).is_ok()),
+            Form::Packed => serde_json::to_vec(&*object).ok().filter(|json| serde_json::from_slice::<K>(json).is_ok()),
             Form::Unpacked => None,
         };
         Self(match packed {
             Some(json) => Content::Packed(json.into(), PhantomData),
-            None => Content::Unpacked(Arc::new(object)),
+            None => Content::Unpacked(object),
         })
     }
 
@@ -113,7 +113,7 @@ mod tests {
     use std::borrow::Cow;
 
     fn service(value: Value) -> Kept<Service> {
-        Kept::new(serde_json::from_value(value).unwrap(), Form::Packed)
+        Kept::new(Arc::new(serde_json::from_value(value).unwrap()), Form::Packed)
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         }))
         .unwrap();
         for form in [Form::Packed, Form::Unpacked] {
-            let kept = Kept::new(object.clone(), form);
+            let kept = Kept::new(Arc::new(object.clone()), form);
             assert_eq!(kept.read().as_deref(), Some(&object), "{form:?}");
             assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{form:?}");
         }
@@ -194,7 +194,7 @@ mod tests {
     fn an_object_whose_json_cannot_be_read_is_kept_as_it_is() {
         let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
         let object = Unreadable { metadata };
-        let kept = Kept::new(object.clone(), Form::Packed);
+        let kept = Kept::new(Arc::new(object.clone()), Form::Packed);
         assert_eq!(kept.read().as_deref(), Some(&object));
         assert_eq!(kept.metadata(), Some(object.metadata));
     }

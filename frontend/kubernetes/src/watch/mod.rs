@@ -183,8 +183,8 @@ impl<K: Mirrored> Watch<K> {
         self.store().of_group(index, group)
     }
 
-    /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state before
-    /// as well as after. Objects that are there already count as changed.
+    /// Adds to `queue` the keys that `keys` derives from an object whenever it changes or goes: from its state after as
+    /// well as before, if that has other groups or another spec. Objects that are there already count as changed.
     pub fn wake<T: QueueKey, I>(&self, queue: &Queue<T>, keys: impl Fn(&K) -> I + Send + Sync + 'static)
     where
         I: IntoIterator<Item = T>,
@@ -197,8 +197,9 @@ impl<K: Mirrored> Watch<K> {
         });
     }
 
-    /// Calls `subscriber` with the state before and the state after each change, and with every object that is there
-    /// already. It must not block.
+    /// Calls `subscriber` with the state after each change, and with every object that is there already. If the state
+    /// before has other groups or another spec, or nothing comes after it, `subscriber` is called with that first:
+    /// what belonged to the object by it must hear of the change as well. It must not block.
     pub fn subscribe(&self, subscriber: impl Fn(&K) + Send + Sync + 'static) {
         // First the subscription, then what is there: an object may be told twice, but none is left out.
         let subscriber = Arc::new(subscriber);
@@ -317,11 +318,13 @@ impl<K: Mirrored> Watch<K> {
             }
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => listed.push(self.keep(read(object)).map(|object| self.arrival(object))),
+                Ok(Event::InitApply(object)) => {
+                    listed.push(self.keep(read(object)).map(|object| self.arrival(Arc::new(object))))
+                }
                 Ok(Event::InitDone) => {
                     let listed = std::mem::take(&mut listed);
                     self.forget_unreadable_but(namespace, listed.iter().filter_map(|listed| listed.as_ref().err()));
-                    self.publish(|store| store.replace(namespace, listed), Departure::Vanished);
+                    self.publish(|store| store.replace(namespace, listed), Departure::Vanished, None);
                     if std::mem::take(&mut first) {
                         filled.send_modify(|count| *count += 1);
                         if *filled.borrow() == parts {
@@ -396,8 +399,13 @@ impl<K: Mirrored> Watch<K> {
         }
     }
 
-    /// `departure` is how objects go that the change takes out.
-    fn publish(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>, departure: Departure) {
+    /// `departure` is how objects go that the change takes out; `arrived` is the object if the change brings just one.
+    fn publish(
+        &self,
+        change: impl FnOnce(&mut Store<K>) -> Vec<Replacement<K>>,
+        departure: Departure,
+        arrived: Option<&K>,
+    ) {
         let (changes, size) = {
             let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
             (change(&mut store), store.len())
@@ -410,12 +418,14 @@ impl<K: Mirrored> Watch<K> {
         self.shared.changes.send_modify(|number| *number = number.wrapping_add(1));
         let departures = self.shared.departure_subscribers.read().unwrap_or_else(PoisonError::into_inner);
         let subscribers = self.shared.subscribers.read().unwrap_or_else(PoisonError::into_inner);
-        for change in &changes {
-            let [before, after] = [&change.before, &change.after].map(|kept| kept.as_ref().and_then(Kept::read));
-            if let (Some(gone), None) = (&before, &after) {
+        for Replacement { before, after, is_in_place } in changes {
+            let before = before.filter(|_| !is_in_place).and_then(|kept| kept.read());
+            let read = after.filter(|_| arrived.is_none()).and_then(|kept| kept.read());
+            let after = read.as_deref().or(arrived);
+            if let (Some(gone), None) = (&before, after) {
                 departures.iter().for_each(|subscriber| subscriber(gone, departure));
             }
-            for object in [&before, &after].into_iter().flatten() {
+            for object in [before.as_deref(), after].into_iter().flatten() {
                 for subscriber in subscribers.iter() {
                     subscriber(object);
                 }
@@ -424,7 +434,7 @@ impl<K: Mirrored> Watch<K> {
     }
 
     /// What the mirror is to keep of an object; made before others have to wait for the mirror.
-    fn arrival(&self, object: K) -> Arrival<K> {
+    fn arrival(&self, object: Arc<K>) -> Arrival<K> {
         Store::arrival(self.shared.indexes, self.shared.form, object)
     }
 
@@ -445,13 +455,14 @@ impl<K: Mirrored> Watch<K> {
 
     /// Puts an object into the mirror as if it had been delivered.
     pub fn insert(&self, object: K) {
-        let arrival = self.arrival(object);
-        self.publish(|store| store.apply(arrival), Departure::Deleted);
+        let object = Arc::new(object);
+        let arrival = self.arrival(Arc::clone(&object));
+        self.publish(|store| store.apply(arrival), Departure::Deleted, Some(&object));
     }
 
     /// Takes an object from the mirror as if its deletion had been delivered.
     pub fn remove(&self, key: &Key) {
-        self.publish(|store| store.delete(key), Departure::Deleted);
+        self.publish(|store| store.delete(key), Departure::Deleted, None);
     }
 }
 

@@ -13,18 +13,22 @@ use std::sync::Arc;
 pub(super) struct Replacement<K> {
     pub(super) before: Option<Kept<K>>,
     pub(super) after: Option<Kept<K>>,
+    /// Whoever is found by the state before is found by the one after as well: both have the same groups and the same
+    /// spec.
+    pub(super) is_in_place: bool,
 }
 
 /// An object on its way into the mirror.
 pub(super) struct Arrival<K> {
     key: Key,
-    /// Its group, for each index.
-    groups: Box<[Option<Key>]>,
-    object: Kept<K>,
+    entry: Entry<K>,
 }
 
 struct Entry<K> {
+    /// Its group, for each index.
     groups: Box<[Option<Key>]>,
+    /// Of its spec, for kinds whose specs are counted.
+    generation: Option<i64>,
     object: Kept<K>,
 }
 
@@ -41,9 +45,10 @@ impl<K: Mirrored> Store<K> {
     }
 
     /// What the mirror would keep of an object. It takes a while.
-    pub(super) fn arrival(indexes: &[Index], form: Form, object: K) -> Arrival<K> {
+    pub(super) fn arrival(indexes: &[Index], form: Form, object: Arc<K>) -> Arrival<K> {
         let groups = indexes.iter().map(|index| (index.group)(object.meta())).collect();
-        Arrival { key: Key::of(&object), groups, object: Kept::new(object, form) }
+        let (key, generation) = (Key::of(&*object), object.meta().generation);
+        Arrival { key, entry: Entry { groups, generation, object: Kept::new(object, form) } }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -78,29 +83,33 @@ impl<K: Mirrored> Store<K> {
 
     /// Adds or replaces an object.
     pub(super) fn apply(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
-        let Arrival { key, mut groups, object: after } = arrival;
+        let Arrival { key, mut entry } = arrival;
         let key = self.sharing(key);
-        for (group, known) in groups.iter_mut().zip(&self.groups) {
+        for (group, known) in entry.groups.iter_mut().zip(&self.groups) {
             *group = group.take().map(|group| sharing(known, &key, group));
         }
-        let entry = Entry { groups: groups.clone(), object: after.clone() };
+        let (groups, generation, after) = (entry.groups.clone(), entry.generation, entry.object.clone());
         let before = self.objects.insert(key.clone(), entry);
-        if let Some(before) = &before {
-            self.unindex(&key, &before.groups);
+        let has_same_groups = before.as_ref().is_some_and(|before| before.groups == groups);
+        if !has_same_groups {
+            if let Some(before) = &before {
+                self.unindex(&key, &before.groups);
+            }
+            for (group, known) in groups.into_iter().zip(&mut self.groups) {
+                known.extend(group.map(|group| (group, key.clone())));
+            }
         }
-        for (group, known) in groups.iter().zip(&mut self.groups) {
-            known.extend(group.clone().map(|group| (group, key.clone())));
-        }
+        let is_in_place = has_same_groups && before.as_ref().is_some_and(|before| before.generation == generation);
         let before = before.map(|entry| entry.object);
         let unchanged = before.as_ref().is_some_and(|before| before.is_same(&after));
-        if unchanged { Vec::new() } else { vec![Replacement { before, after: Some(after) }] }
+        if unchanged { Vec::new() } else { vec![Replacement { before, after: Some(after), is_in_place }] }
     }
 
     /// Removes an object.
     pub(super) fn delete(&mut self, key: &Key) -> Vec<Replacement<K>> {
         let Some(before) = self.objects.remove(key) else { return Vec::new() };
         self.unindex(key, &before.groups);
-        vec![Replacement { before: Some(before.object), after: None }]
+        vec![Replacement { before: Some(before.object), after: None, is_in_place: false }]
     }
 
     /// Replaces all objects (of a namespace) by a list; an unreadable one stays as it is.
@@ -200,7 +209,7 @@ mod tests {
     }
 
     fn apply(store: &mut Store<Service>, object: Service) {
-        store.apply(Store::arrival(&INDEXES, Form::Packed, object));
+        store.apply(Store::arrival(&INDEXES, Form::Packed, Arc::new(object)));
     }
 
     #[test]

@@ -77,6 +77,42 @@ async fn a_mirror_follows_the_events_and_wakes_what_changed() {
     }
 }
 
+#[test]
+fn the_state_before_is_told_if_it_leads_elsewhere() {
+    let state = |version: &str, flow: &str, generation: i64| {
+        let mut service = service("n", "a", version);
+        service.metadata.labels = Some([("flow".to_owned(), flow.to_owned())].into());
+        service.metadata.generation = Some(generation);
+        service
+    };
+    // the state after: version, group, number of the spec -> versions that are told
+    let table = [
+        (state("1", "sensors", 1), ""),
+        (state("2", "sensors", 1), "2"),
+        (state("2", "sensors", 2), "1 2"),
+        (state("2", "others", 1), "1 2"),
+    ];
+    for (after, expected) in table {
+        let watch = Watch::filled(&INDEXES, [state("1", "sensors", 1)]);
+        let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+        watch.subscribe({
+            let told = Arc::clone(&told);
+            move |service: &Service| told.lock().unwrap().push(service.metadata.resource_version.clone().unwrap())
+        });
+        // What was there already.
+        told.lock().unwrap().clear();
+        watch.insert(after.clone());
+        assert_eq!(told.lock().unwrap().join(" "), expected, "{after:?}");
+        let group = Key::new("n", after.metadata.labels.as_ref().unwrap().get("flow").unwrap());
+        let found: Vec<_> = watch.of_group(&INDEXES[0], &group).into_iter().map(|(key, _)| key.to_string()).collect();
+        assert_eq!(found, ["n/a"], "{after:?}");
+        assert_eq!(
+            watch.of_group(&INDEXES[0], &Key::new("n", "sensors")).len(),
+            usize::from(&*group.name == "sensors")
+        );
+    }
+}
+
 /// How an API server answers watches.
 #[derive(Clone, Copy, Debug)]
 enum Answers {

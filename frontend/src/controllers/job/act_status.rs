@@ -110,7 +110,7 @@ impl<C: Cluster> Actor<'_, C> {
         if is_significant(before, status) {
             return None;
         }
-        let is_crowded = self.reconciler.cluster.is_crowded();
+        let is_crowded = self.reconciler.cluster.was_crowded();
         let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
         // By then there may be no crowd any more.
         left(interval, self.remember(|entry| entry.described)?).map(|left| left.min(DESCRIBE_INTERVAL))

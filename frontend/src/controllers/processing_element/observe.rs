@@ -60,7 +60,7 @@ impl<C: Cluster> PeReconciler<C> {
             refusal: answers.refused.as_ref().map(refusal),
             renewed_by: None,
             min_ready: self.min_ready(pe),
-            is_crowded: self.cluster.is_crowded(),
+            is_crowded: self.cluster.was_crowded(),
             status,
         };
         observed.renewed_by = self.renewed_by(key, pe, &observed);

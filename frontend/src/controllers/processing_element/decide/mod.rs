@@ -53,9 +53,10 @@ use streams_kubernetes::events::Notice;
 pub(crate) use self::deletions::Deletion;
 pub(crate) use self::launches::{FIRST, LaunchReason, needs_another_pod};
 
-/// How long a PE waits for the commit of its generation before it says so; and in a crowd, for its first pod to run
-/// before it says that there is one (rule pe-20).
+/// How long a PE waits for the commit of its generation before it says so; and in a crowd, for that and for its first
+/// pod to run before it says that there is one (rule pe-20).
 const UNSAID: Duration = Duration::from_secs(10);
+const UNSAID_IN_A_CROWD: Duration = Duration::from_secs(30);
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,9 +191,9 @@ impl<'a> DecisionBuilder<'a> {
         let before = &observed.status;
         // The commit follows at once; if it does not, people look for the reason here as well.
         let awaits_commit = before.phase.is_none() && is_uncommitted(observed);
-        let said_by = observed.wanted.created_at.filter(|_| awaits_commit).map(|created| after(created, UNSAID));
-        if let Some(said_by) = said_by.filter(|by| observed.now < *by) {
-            self.wake(said_by);
+        let created_at = observed.wanted.created_at.filter(|_| awaits_commit);
+        if let Some(again) = created_at.and_then(|created| self.unsaid_until(created)) {
+            self.wake(again);
             self.status = before.clone();
         }
         // That there is a first pod is left to what follows it (see `adopt`).
@@ -242,8 +243,8 @@ impl<'a> DecisionBuilder<'a> {
             return None;
         }
         let is_first = self.status.launch_count == 0 && newest.launch_count == FIRST;
-        if is_first && let Some(said_by) = self.first_is_said_by(newest) {
-            self.wake(said_by);
+        if is_first && let Some(again) = self.first_is_unsaid_until(newest) {
+            self.wake(again);
             return Some(PeAction::Describe);
         }
         self.status.launch_count = newest.launch_count;
@@ -258,7 +259,7 @@ impl<'a> DecisionBuilder<'a> {
 
     /// Until when nothing is said of the first pod: it is about to run, and that says more (rule pe-20). `None` if
     /// there is no crowd, or anything but the usual is to be done or told.
-    fn first_is_said_by(&self, pod: &ObservedPod) -> Option<Timestamp> {
+    fn first_is_unsaid_until(&self, pod: &ObservedPod) -> Option<Timestamp> {
         let observed = self.observed;
         let is_usual = pod.stage == Stage::Pending(Explanation::default())
             && !pod.is_deleting()
@@ -268,8 +269,15 @@ impl<'a> DecisionBuilder<'a> {
             && observed.wanted.restart_requested.is_none()
             && pod.runtime_id.as_ref() == Some(&observed.wanted.runtime_id)
             && observed.template.as_ref().is_ok_and(|template| pod.template_hash.as_ref() == Some(&template.hash));
-        let said_by = after(pod.created_at?, UNSAID);
-        (observed.is_crowded && is_usual && observed.now < said_by).then_some(said_by)
+        self.unsaid_until(pod.created_at?).filter(|_| observed.is_crowded && is_usual)
+    }
+
+    /// When to look again at what is not said yet, as it began only at `since`; the crowd may be gone by then. `None`
+    /// if it is said now.
+    fn unsaid_until(&self, since: Timestamp) -> Option<Timestamp> {
+        let now = self.observed.now;
+        let said_by = after(since, if self.observed.is_crowded { UNSAID_IN_A_CROWD } else { UNSAID });
+        (now < said_by).then(|| said_by.min(after(now, UNSAID)))
     }
 
     /// From now on the absence of the pod means that it is gone.

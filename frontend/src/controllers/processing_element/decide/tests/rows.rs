@@ -45,14 +45,17 @@ fn the_first_pod_is_created_then_recorded() {
 fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     let pending = ObservedPod { stage: Stage::Pending(Explanation::default()), node: None, ..pod(1) };
     let of = |pod: ObservedPod| PeObservation { now: at(3), pods: vec![pod], is_crowded: true, ..new() };
-    let decision = decide(&of(pending.clone()));
-    let expected = (PeAction::Describe, new().status, Some(at(10)));
-    assert_eq!((decision.action, decision.status, decision.wake_at), expected);
+    // second -> when it is looked at again: there may be no crowd any more by then
+    for (second, again) in [(3, 13), (25, 30)] {
+        let decision = decide(&PeObservation { now: at(second), ..of(pending.clone()) });
+        let expected = (PeAction::Describe, new().status, Some(at(again)));
+        assert_eq!((decision.action, decision.status, decision.wake_at), expected, "{second}");
+    }
 
     type Edit = fn(&mut PeObservation);
     let table: [(&str, Edit); 9] = [
         ("no crowd", |observed| observed.is_crowded = false),
-        ("late", |observed| observed.now = at(10)),
+        ("late", |observed| observed.now = at(30)),
         ("runs", |observed| observed.pods = vec![pod(1)]),
         ("cannot run", |observed| observed.pods.iter_mut().for_each(|pod| pod.stage = Stage::Pending(why("No")))),
         ("is going", |observed| observed.pods.iter_mut().for_each(|pod| pod.gone_by = Some(at(40)))),
