@@ -229,10 +229,12 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         _ => PodState::Pending,
     };
     let must_move = must_move(status.placement_hash.as_ref(), pe.spec.placement_hash.as_ref());
-    // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod.
+    // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod; one
+    // that stays down has no pod that could be in the wrong place.
+    let has_same_text = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
         || status.stopped
-        || (status.runtime_id.as_ref() == Some(&pe.spec.runtime_id) && !must_move);
+        || (has_same_text && (run == PodState::Down || !must_move));
     let run = if is_current && same_content { run } else { PodState::Pending };
     let no_other_pod = no_other_pod(&status);
     let says = says(&status, run, no_other_pod.as_ref());
@@ -294,5 +296,51 @@ fn says(status: &ProcessingElementStatus, run: PodState, no_other_pod: Option<&W
         (Some(ready), _) if ready.status == "True" => Words::default(),
         (Some(ready), _) => Words::of(&ready.reason, &ready.message),
         (None, _) => Words::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pe_that_stays_down_is_down_wherever_it_is_to_run() {
+        let pe = |phase: &str, ready: &str, text: &str, place: &str| -> ProcessingElement {
+            let object = json!({
+                "metadata": {"namespace": "n", "name": "flow-0", "generation": 2},
+                "spec": {
+                    "jobName": "flow", "jobId": 1, "id": 0, "generation": 1, "contentId": "c", "runtimeId": text,
+                    "configMap": {"name": "m", "compressed": false}, "operatorCount": 1, "operators": ["o"],
+                    "inputPorts": [], "placementHash": place,
+                },
+                "status": {
+                    "phase": phase, "observedGeneration": 2, "launchCount": 1, "createdLaunchCount": 1,
+                    "runtimeId": "r0", "placementHash": "p0",
+                    "conditions": [{
+                        "type": "Ready", "status": ready, "reason": "R", "message": "m",
+                        "lastTransitionTime": "2026-11-24T10:11:13Z",
+                    }],
+                },
+            });
+            serde_json::from_value(object).unwrap()
+        };
+        // phase, ready, text and place that are wanted; its pod is of `r0` and `p0` -> what it does for the job
+        let table = [
+            ("Running", "True", "r0", "p0", PodState::Ready),
+            ("Running", "True", "r0", "p1", PodState::Pending),
+            ("Running", "True", "r1", "p0", PodState::Pending),
+            ("Completed", "False", "r1", "p1", PodState::Completed),
+            ("Failed", "False", "r0", "p0", PodState::Down),
+            // There is no pod that could be in the wrong place.
+            ("Failed", "False", "r0", "p1", PodState::Down),
+            ("Failed", "False", "r1", "p1", PodState::Pending),
+            ("Stopped", "False", "r0", "p1", PodState::Down),
+            ("BackOff", "False", "r0", "p1", PodState::Pending),
+        ];
+        for (phase, ready, text, place, expected) in table {
+            let found = processing_element(&pe(phase, ready, text, place)).run;
+            assert_eq!(found, expected, "{phase} {text} {place}");
+        }
     }
 }

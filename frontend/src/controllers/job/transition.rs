@@ -3,7 +3,7 @@
 //! Pure. [`describe`](super::describe) computes the other fields of the status.
 
 use super::decide::{JobStatusChange, removals};
-use super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
+use super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded, NextPod};
 use super::tasks::{Slot, Tasks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -198,10 +198,11 @@ fn is_replaced(observed: &JobObservation, id: u64, pe: &DesiredPe) -> bool {
     if observed.suspended || current.has_completed || current.is_stopped {
         return false;
     }
-    // A pod that has ended is nowhere.
+    // A pod that has ended is nowhere, and the next one is made from what is newest.
     let has_other_text = current.runtime_id.as_ref() != Some(&pe.runtime_id);
     let lives = current.has_running_pod || current.is_starting;
-    current.is_made_from_other_than(pe) && (has_other_text || lives)
+    let is_between = !lives && current.next_pod == Some(NextPod::Soon);
+    !is_between && current.is_made_from_other_than(pe) && (has_other_text || lives)
 }
 
 /// Widths in the form of the status, ascending by region.

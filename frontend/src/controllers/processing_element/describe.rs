@@ -36,8 +36,13 @@ fn waiting(waiting: Obstacle) -> PhaseSummary {
 /// Sets phase and conditions in `status`, whose other fields the decision has set.
 pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementStatus) -> ProcessingElementStatus {
     let generation = observed.wanted.object_generation;
+    let is_of_another = status.observed_generation != generation;
     status.observed_generation = generation;
     let pod = current(observed, &status).filter(|_| recorded(&status).is_none());
+    if let Some(pod) = pod.filter(|_| is_of_another && status.placement_hash.is_none()) {
+        // An earlier frontend has not recorded it. That alone is no reason to write all statuses after an upgrade.
+        status.placement_hash.clone_from(&pod.placement_hash);
+    }
     if let Some(pod) = pod {
         status.node_name.clone_from(&pod.node);
         status.running_since = match &pod.stage {
@@ -58,10 +63,16 @@ pub(super) fn describe(observed: &PeObservation, mut status: ProcessingElementSt
     if let Some((reason, message)) = outdated(observed, &status, pod) {
         let kind = condition::OUTDATED;
         condition::set(&mut status.conditions, kind, true, reason, &message, generation, observed.now);
-    } else if observed.template.is_ok() {
+    } else if observed.template.is_ok() || !has_other_options(&status) {
         condition::remove(&mut status.conditions, condition::OUTDATED);
     }
     status
+}
+
+/// Whether the pod was made from other options when that could be told last.
+fn has_other_options(status: &ProcessingElementStatus) -> bool {
+    condition::get(&status.conditions, condition::OUTDATED)
+        .is_some_and(|outdated| outdated.reason == condition::OPTIONS_CHANGED)
 }
 
 /// Reason and words, if the pod was made from other options than the PE has now, or cannot be replaced (rule pe-12).

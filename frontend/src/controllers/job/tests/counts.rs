@@ -160,6 +160,23 @@ fn a_submission_that_starts_over_counts_its_attempts() {
 }
 
 #[test]
+fn a_pe_that_waits_for_its_next_pod_or_stays_down_is_kept() {
+    // how the source is down when it gets another text, one of the pool when it gets another place -> counts
+    for phase in [PePhase::BackOff, PePhase::Waiting] {
+        let mut simulation = JobSimulation::running();
+        simulation.break_down(0, phase);
+        assert_eq!(commit(&mut simulation, 3), [counts(1, [7, 1, 1, 0])], "{phase:?}");
+    }
+    for phase in [PePhase::BackOff, PePhase::Failed] {
+        let mut simulation = JobSimulation::new();
+        simulation.services.change(|services| services.places = true);
+        simulation.settle();
+        simulation.break_down(SAME_TO_OBSERVERS, phase);
+        assert_eq!(commit(&mut simulation, 3), [counts(1, [3, 5, 1, 0])], "{phase:?}");
+    }
+}
+
+#[test]
 fn a_pe_whose_place_changes_is_restarted_although_its_text_stays() {
     let mut simulation = JobSimulation::new();
     simulation.services.change(|services| services.places = true);

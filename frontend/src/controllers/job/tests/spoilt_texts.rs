@@ -218,6 +218,37 @@ fn a_text_that_is_contended_before_the_commit_holds_up_its_pe_and_no_other() {
     assert_eq!(simulation.starts().into_keys().collect::<Vec<_>>(), [0, 1, 8]);
 }
 
+/// Committed without an object, it would look like a PE that somebody has deleted.
+#[test]
+fn a_new_pe_whose_text_is_contended_is_waited_for_before_the_commit() {
+    let mut simulation = JobSimulation::running();
+    simulation.resize(0, 3);
+    simulation.settle();
+    let name = text_of(&simulation, 8);
+    let right = shown(&map(&simulation, &name));
+    simulation.resize(0, 2);
+    simulation.settle();
+    assert!(simulation.pe(8).is_none());
+    simulation.resize(0, 3);
+    let mut spoilt = 0;
+    for _ in 0..60 {
+        simulation.round();
+        simulation.work();
+        let is_right = simulation.server.get::<ConfigMap>(&key(&name)).is_some_and(|map| shown(&map) == right);
+        if is_right && spoilt < 4 {
+            make_again(&simulation, &name, CONTENT);
+            spoilt += 1;
+        }
+    }
+    assert_eq!((simulation.status().generation, spoilt), (Some(2), 4));
+    assert!(contended(&simulation).is_some());
+    // The other one gives up.
+    simulation.settle();
+    simulation.check_at_rest();
+    assert_eq!(simulation.status().generation, Some(3));
+    assert_eq!(simulation.pe(8).unwrap().status.unwrap().launch_count, 1, "its first pod is no restart");
+}
+
 #[test]
 fn chunks_are_not_restored_for_ever_either() {
     let mut simulation = JobSimulation::running();

@@ -76,6 +76,8 @@ impl<'a> PodTemplate<'a> {
                 message: "the host pool of the PE does not exist".to_owned(),
             });
         }
+        volumes::check(parts)?;
+        environment::check(parts)?;
         let placement = placement_hash(&spec.placement, parts.pool);
         if spec.placement_hash.as_ref().is_some_and(|wanted| *wanted != placement) {
             // If the pool is ahead, the job gives the PE its turn, and at once if it does not run; if the PE is, the
@@ -86,8 +88,6 @@ impl<'a> PodTemplate<'a> {
                     .to_owned(),
             });
         }
-        volumes::check(parts)?;
-        environment::check(parts)?;
         let plain = AadlConfigMap::default();
         let hashes = observed::TemplateHashes { hash: hash(&pod_spec(parts, &plain, 0)), placement };
         Ok(Self { parts, placement: placement::express(parts.pe, parts.pool), hashes })

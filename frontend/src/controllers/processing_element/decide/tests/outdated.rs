@@ -33,11 +33,25 @@ fn a_pod_that_runs_and_cannot_be_replaced_is_shown_with_why() {
         let (mut after, outdated) = said(&observed);
         let expected = expected.map(|message| (reason.to_owned(), message.to_owned()));
         assert_eq!(outdated, expected, "{reason} {has_other_text}");
-        // It is corrected.
+        // The text is taken back; nothing is to be done.
         after.wanted.runtime_id = "r0".to_owned();
+        let still = expected.filter(|(_, message)| message == by_options);
+        assert_eq!(said(&after).1, still, "{reason} {has_other_text}");
+        // It is corrected.
         after.template = running().template;
         assert_eq!(said(&after).1, None, "{reason} {has_other_text}");
     }
+}
+
+/// Pods of an earlier frontend: where they had to run is recorded when the status is written for another reason.
+#[test]
+fn where_a_pod_had_to_run_is_recorded_with_the_next_spec() {
+    let mut observed = running();
+    observed.status.placement_hash = None;
+    observed.status.observed_generation = observed.wanted.object_generation;
+    assert_eq!(settle(observed.clone(), unseen()).observed.status.placement_hash, None);
+    observed.wanted.object_generation = observed.wanted.object_generation.map(|generation| generation + 1);
+    assert_eq!(settle(observed, unseen()).observed.status.placement_hash.as_deref(), Some("p0"));
 }
 
 #[test]
