@@ -229,8 +229,8 @@ fn processing_element(pe: &ProcessingElement) -> ObservedPe {
         _ => PodState::Pending,
     };
     let must_move = must_move(status.placement_hash.as_ref(), pe.spec.placement_hash.as_ref());
-    // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod; one
-    // that stays down has no pod that could be in the wrong place.
+    // A PE that has completed, is suspended, or was stopped, takes a new text and another place without another pod;
+    // one that stays down has no pod that could be in the wrong place.
     let has_same_text = status.runtime_id.as_ref() == Some(&pe.spec.runtime_id);
     let same_content = matches!(run, PodState::Completed | PodState::Suspended)
         || status.stopped

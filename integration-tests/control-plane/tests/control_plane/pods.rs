@@ -87,8 +87,8 @@ async fn a_pod_that_is_held_waits_until_it_is_let_go() -> Result<()> {
     .await
 }
 
-/// What a watch of pods with a label shows last of a pod before it says that the pod is deleted: the grace period, if the
-/// pod is going.
+/// What a watch of pods with a label shows last of a pod before it says that the pod is deleted: the grace period, if
+/// the pod is going.
 async fn last_seen(node: Option<&str>, end: impl AsyncFnOnce(&Api<Pod>) -> Result<()>) -> Result<(Option<i64>, bool)> {
     let control_plane = control_plane().await?;
     let namespace = control_plane.namespace("pods").await?;

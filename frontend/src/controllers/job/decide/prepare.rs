@@ -245,8 +245,8 @@ fn write(observed: &JobObservation, proposal: &DesiredGeneration, draft: &mut Dr
         let current = children.processing_elements.get(&id);
         // PEs follow when all texts are there: one that comes back, and to which neighbours still send, would be taken
         // away again if another text is refused.
-        // One whose text is held back, because others insist on changing it, is waited for: committed without an object,
-        // it would look like one that somebody has deleted.
+        // One whose text is held back, because others insist on changing it, is waited for: committed without an
+        // object, it would look like one that somebody has deleted.
         let Some((_, text)) = pe.choose(children, current).filter(|_| has_texts) else {
             complete = false;
             continue;
