@@ -347,7 +347,7 @@ fn checkpoints(name: &str) -> Values {
 }
 
 /// Fields without an effect that a run could see, and why.
-pub(super) const WITHOUT_EFFECT: [(&str, &str); 11] = [
+pub(super) const WITHOUT_EFFECT: [(&str, &str); 12] = [
     (
         "suspend",
         "`false` says the default explicitly; what `true` does is judged as something that keeps a job from being ready",
@@ -355,6 +355,7 @@ pub(super) const WITHOUT_EFFECT: [(&str, &str); 11] = [
     ("bundle.pullPolicy", "what a second submission asks of a server: tests `bundles`"),
     ("bundle.secret", "goes by https only: tests `bundles`"),
     ("fusion.automatic", "says the default explicitly"),
+    ("parallelRegions[].coolDownSeconds", "when a width may change again: test `requests`, tests of rule elasticity-25"),
     ("rollout.maxUnavailable", "how many PEs are down at the same time in a resize: tests `waves`"),
     ("rollout.minReadySeconds", "when a pod counts as running: tests `waves`"),
     ("submissionTimeOutInSeconds", "how long a submission is waited for: tests of rule job-18"),
