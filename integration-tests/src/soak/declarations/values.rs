@@ -355,7 +355,10 @@ pub(super) const WITHOUT_EFFECT: [(&str, &str); 12] = [
     ("bundle.pullPolicy", "what a second submission asks of a server: tests `bundles`"),
     ("bundle.secret", "goes by https only: tests `bundles`"),
     ("fusion.automatic", "says the default explicitly"),
-    ("parallelRegions[].coolDownSeconds", "when a width may change again: test `requests`, tests of rule elasticity-25"),
+    (
+        "parallelRegions[].coolDownSeconds",
+        "when a width may change again: test `requests`, tests of rule elasticity-25",
+    ),
     ("rollout.maxUnavailable", "how many PEs are down at the same time in a resize: tests `waves`"),
     ("rollout.minReadySeconds", "when a pod counts as running: tests `waves`"),
     ("submissionTimeOutInSeconds", "how long a submission is waited for: tests of rule job-18"),
