@@ -60,7 +60,7 @@ pub(crate) struct RegionObservation {
     /// The job that it names, if there is one.
     job: Option<Arc<Job>>,
     now: Timestamp,
-    /// There are about as many calls as can be made, or more (rule call-25).
+    /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
     is_crowded: bool,
 }
 

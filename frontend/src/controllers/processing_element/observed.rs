@@ -31,7 +31,7 @@ pub(crate) struct PeObservation {
     pub(crate) renewed_by: Option<Timestamp>,
     /// How long a pod must have been running until it counts as running.
     pub(crate) min_ready: Duration,
-    /// There are about as many calls as can be made, or more (rule call-25).
+    /// There are about as many calls as can be made, or more, or were a moment ago (rule call-25).
     pub(crate) is_crowded: bool,
 }
 
