@@ -25,6 +25,11 @@ fn owner(name: &str) -> super::Exchange {
     Sample.create(json!({"metadata": {"name": name}, "spec": {}}))
 }
 
+/// An owner that can be looked at after its deletion, however fast the garbage collector is.
+fn held_owner() -> super::Exchange {
+    Sample.create(json!({"metadata": {"name": "owner", "finalizers": ["x.test/held"]}, "spec": {}}))
+}
+
 /// Waits until the garbage collector knows the ConfigMaps that were created before.
 ///
 /// It learns of them from a watch, in their order. A deletion that it hears of before it knows a dependent leaves that
@@ -148,24 +153,31 @@ pub fn cases() -> Vec<Case> {
         },
         Case {
             name: "a dependent that does not block is not waited for",
-            exchanges: vec![
-                owner("owner"),
-                ConfigMap.create(dependent(&[reference("owner", false)])),
-                ConfigMap.merge("dependent", json!({"metadata": {"finalizers": ["x.test/a"]}})),
-                Sample.delete("owner").propagating(Foreground),
-                Sample.collected("owner"),
-                ConfigMap.get("dependent").has(json!({"metadata": {"deletionTimestamp": "<any>"}})),
-                ConfigMap.merge("dependent", json!({"metadata": {"finalizers": null}})),
-            ],
+            exchanges: [
+                vec![
+                    held_owner(),
+                    ConfigMap.create(dependent(&[reference("owner", false)])),
+                    ConfigMap.merge("dependent", json!({"metadata": {"finalizers": ["x.test/a"]}})),
+                ],
+                known_to_the_collector().into(),
+                vec![
+                    Sample
+                        .delete("owner")
+                        .propagating(Foreground)
+                        .has(json!({"metadata": {"deletionTimestamp": "<any>"}})),
+                    Sample.get("owner").has(json!({"metadata": {"finalizers": ["x.test/held"]}})),
+                    Sample.merge("owner", json!({"metadata": {"finalizers": null}})),
+                    Sample.collected("owner"),
+                    ConfigMap.get("dependent").has(json!({"metadata": {"deletionTimestamp": "<any>"}})),
+                    ConfigMap.merge("dependent", json!({"metadata": {"finalizers": null}})),
+                ],
+            ]
+            .concat(),
         },
         Case {
             name: "dependents may stay without their owner",
             exchanges: [
-                vec![
-                    // Held, so that it can be looked at however fast the garbage collector is.
-                    Sample.create(json!({"metadata": {"name": "owner", "finalizers": ["x.test/held"]}, "spec": {}})),
-                    ConfigMap.create(dependent(&[reference("owner", true)])),
-                ],
+                vec![held_owner(), ConfigMap.create(dependent(&[reference("owner", true)]))],
                 known_to_the_collector().into(),
                 vec![
                     Sample.delete("owner").propagating(Orphan).has(json!({"metadata": {"deletionTimestamp": "<any>"}})),
