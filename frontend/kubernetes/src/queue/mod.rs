@@ -11,7 +11,8 @@
 //! * Fair: namespaces take turns, and within one of them the objects that keys belong to; keys of one object come first
 //!   in, first out. A namespace never has more workers than [`Sharing`] allows.
 //! * Urgent keys go before others, but for one in nine; some workers are for urgent keys only, if [`Sharing`] says so.
-//!   A key that fails or comes back soon stays urgent.
+//!   A key that fails or comes back soon stays urgent. Patient keys go after others of their namespace, but for one in
+//!   nine.
 //!
 //! Not guaranteed: that a key is handed out once per addition, or that a delay is exact.
 
@@ -20,7 +21,7 @@ pub(crate) mod turns;
 mod workers;
 
 pub use self::state::Sharing;
-use self::state::State;
+use self::state::{State, Urgency};
 pub use self::turns::Owner;
 pub use self::workers::{Outcome, run};
 use crate::metrics::{Metrics, QueueLabels, as_seconds};
@@ -112,12 +113,17 @@ impl<K: QueueKey> Queue<K> {
 
     /// Looks at the key soon.
     pub fn add(&self, key: K) {
-        self.change(|state, now| state.add(key, false, now));
+        self.change(|state, now| state.add(key, Urgency::Usual, now));
     }
 
     /// Looks at the key before those that are not urgent.
     pub fn add_urgent(&self, key: K) {
-        self.change(|state, now| state.add(key, true, now));
+        self.change(|state, now| state.add(key, Urgency::Urgent, now));
+    }
+
+    /// Looks at the key after those of its namespace that are not patient.
+    pub fn add_patient(&self, key: K) {
+        self.change(|state, now| state.add(key, Urgency::Patient, now));
     }
 
     /// Looks at the key after `delay`. The earliest of several delays counts.
@@ -127,7 +133,12 @@ impl<K: QueueKey> Queue<K> {
 
     /// The same, after urgent ones, whatever the key is in progress as.
     pub fn add_later(&self, key: K, delay: Duration) {
-        self.change(|state, now| state.delay(key, now + delay, false));
+        self.change(|state, now| state.delay(key, now + delay, Urgency::Usual));
+    }
+
+    /// The same, after those of its namespace that are not patient.
+    pub fn add_patient_later(&self, key: K, delay: Duration) {
+        self.change(|state, now| state.delay(key, now + delay, Urgency::Patient));
     }
 
     /// Looks at the key after a delay that grows with every call until [`Queue::forget`].

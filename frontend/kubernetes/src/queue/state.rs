@@ -52,6 +52,17 @@ impl<K> Sharing<K> {
     }
 }
 
+/// How long a key can wait while others do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    /// Others of its namespace go first.
+    Patient,
+    /// Urgent ones go first.
+    Usual,
+    /// Before others.
+    Urgent,
+}
+
 /// Where every key is.
 pub(super) struct State<K> {
     sharing: Sharing<K>,
@@ -64,8 +75,8 @@ pub(super) struct State<K> {
     in_progress_of: HashMap<Arc<str>, InProgress>,
     not_urgent_in_progress: usize,
     urgent_in_a_row: u32,
-    /// Added while in progress; whether urgent.
-    asked_for_again: HashMap<K, bool>,
+    /// Added while in progress.
+    asked_for_again: HashMap<K, Urgency>,
     by_due_time: BTreeSet<(Instant, K)>,
     delayed: HashMap<K, Delayed>,
     next_ticket: u64,
@@ -83,13 +94,13 @@ struct InProgress {
 struct Place {
     ticket: u64,
     since: Instant,
-    urgent: bool,
+    urgency: Urgency,
 }
 
 #[derive(Clone, Copy)]
 struct Delayed {
     due: Instant,
-    urgent: bool,
+    urgency: Urgency,
 }
 
 impl<K: Clone + Ord + Hash> State<K> {
@@ -111,40 +122,46 @@ impl<K: Clone + Ord + Hash> State<K> {
         }
     }
 
-    pub(super) fn add(&mut self, key: K, urgent: bool, now: Instant) {
+    pub(super) fn add(&mut self, key: K, urgency: Urgency, now: Instant) {
         if self.in_progress.contains_key(&key) {
-            *self.asked_for_again.entry(key).or_insert(false) |= urgent;
+            let asked = self.asked_for_again.entry(key).or_insert(urgency);
+            *asked = urgency.max(*asked);
             return;
         }
         let since = match self.queued.get(&key) {
-            Some(place) if place.urgent || !urgent => return,
+            Some(place) if place.urgency >= urgency => return,
             Some(place) => place.since,
             None => now,
         };
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.queued.insert(key.clone(), Place { ticket, since, urgent });
+        self.queued.insert(key.clone(), Place { ticket, since, urgency });
         let owner = (self.sharing.owner)(&key);
-        if urgent { &mut self.urgent } else { &mut self.normal }.push(owner, (ticket, key));
+        match urgency {
+            Urgency::Patient => self.normal.push_patient(owner, (ticket, key)),
+            Urgency::Usual => self.normal.push(owner, (ticket, key)),
+            Urgency::Urgent => self.urgent.push(owner, (ticket, key)),
+        }
     }
 
     /// Adds the key at this time. If it is in progress as an urgent one, it comes back as an urgent one.
     pub(super) fn add_at(&mut self, key: K, due: Instant, now: Instant) {
         let in_progress = self.in_progress.get(&key).copied().unwrap_or(false);
-        self.delay(key, due, in_progress && due.saturating_duration_since(now) <= URGENT_FOR);
+        let stays_urgent = in_progress && due.saturating_duration_since(now) <= URGENT_FOR;
+        self.delay(key, due, if stays_urgent { Urgency::Urgent } else { Urgency::Usual });
     }
 
-    /// Adds the key at this time; it is not urgent then, unless somebody says so meanwhile.
-    pub(super) fn delay(&mut self, key: K, due: Instant, urgent: bool) {
-        let mut urgent = urgent;
+    /// Adds the key at this time, as urgent as this, or as somebody says meanwhile.
+    pub(super) fn delay(&mut self, key: K, due: Instant, urgency: Urgency) {
+        let mut urgency = urgency;
         if let Some(earlier) = self.delayed.get_mut(&key) {
             if earlier.due <= due {
                 return;
             }
-            urgent |= earlier.urgent;
+            urgency = urgency.max(earlier.urgency);
             self.by_due_time.remove(&(earlier.due, key.clone()));
         }
-        self.delayed.insert(key.clone(), Delayed { due, urgent });
+        self.delayed.insert(key.clone(), Delayed { due, urgency });
         self.by_due_time.insert((due, key));
     }
 
@@ -200,8 +217,8 @@ impl<K: Clone + Ord + Hash> State<K> {
                 }
             }
         }
-        if let Some(urgent) = self.asked_for_again.remove(&key) {
-            self.add(key, urgent, now);
+        if let Some(urgency) = self.asked_for_again.remove(&key) {
+            self.add(key, urgency, now);
         }
     }
 
@@ -210,8 +227,8 @@ impl<K: Clone + Ord + Hash> State<K> {
             && *due <= now
             && let Some((_, key)) = self.by_due_time.pop_first()
         {
-            let urgent = self.delayed.remove(&key).is_some_and(|delayed| delayed.urgent);
-            self.add(key, urgent, now);
+            let urgency = self.delayed.remove(&key).map_or(Urgency::Usual, |delayed| delayed.urgency);
+            self.add(key, urgency, now);
         }
     }
 
@@ -252,7 +269,7 @@ mod tests {
     enum Operation {
         Add {
             key: u8,
-            urgent: bool,
+            urgency: Urgency,
         },
         AddAfter {
             key: u8,
@@ -266,9 +283,13 @@ mod tests {
         },
     }
 
+    fn urgency() -> impl Strategy<Value = Urgency> {
+        prop_oneof![Just(Urgency::Patient), Just(Urgency::Usual), Just(Urgency::Urgent)]
+    }
+
     fn operation() -> impl Strategy<Value = Operation> {
         prop_oneof![
-            (0..5u8, any::<bool>()).prop_map(|(key, urgent)| Operation::Add { key, urgent }),
+            (0..5u8, urgency()).prop_map(|(key, urgency)| Operation::Add { key, urgency }),
             (0..5u8, 0..50u64).prop_map(|(key, millis)| Operation::AddAfter { key, millis }),
             Just(Operation::Take),
             (0..5usize).prop_map(Operation::Finish),
@@ -298,8 +319,8 @@ mod tests {
             let mut model = Model::default();
             for operation in operations {
                 match operation {
-                    Operation::Add { key, urgent } => {
-                        state.add(key, urgent, now);
+                    Operation::Add { key, urgency } => {
+                        state.add(key, urgency, now);
                         model.owe(key, now);
                     }
                     Operation::AddAfter { key, millis } => {
@@ -351,11 +372,13 @@ mod tests {
     fn urgent_keys_go_first_and_waiting_keys_can_become_urgent() {
         let now = Instant::now();
         let mut state = State::new(Sharing::none());
-        for (key, urgent) in [("a", false), ("b", false), ("c", true), ("b", true), ("c", false), ("d", false)] {
-            state.add(key, urgent, now);
+        use Urgency::{Patient, Urgent, Usual};
+        let added = [("e", Patient), ("a", Patient), ("a", Usual), ("b", Usual), ("c", Urgent), ("b", Urgent)];
+        for (key, urgency) in added.into_iter().chain([("c", Patient), ("d", Usual)]) {
+            state.add(key, urgency, now);
         }
         let order: Vec<_> = std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect();
-        assert_eq!(order, ["c", "b", "a", "d"]);
+        assert_eq!(order, ["c", "b", "a", "d", "e"]);
     }
 
     #[test]
@@ -391,7 +414,7 @@ mod tests {
         let now = Instant::now();
         let mut state = shared(usize::MAX, usize::MAX);
         for key in ["ax1", "ax2", "ax3", "ax4", "ay1", "bx1"] {
-            state.add(key, false, now);
+            state.add(key, Urgency::Usual, now);
         }
         assert_eq!(take_all(&mut state, now), ["ax1", "bx1", "ay1", "ax2", "ax3", "ax4"]);
     }
@@ -401,7 +424,7 @@ mod tests {
         let now = Instant::now();
         let mut state = shared(2, usize::MAX);
         for key in ["ax1", "ax2", "ax3", "bx1"] {
-            state.add(key, key == "ax3", now);
+            state.add(key, if key == "ax3" { Urgency::Urgent } else { Urgency::Usual }, now);
         }
         assert_eq!(take_all(&mut state, now), ["ax3", "ax1", "bx1"]);
         state.finish("bx1", now);
@@ -416,9 +439,9 @@ mod tests {
     fn what_is_urgent_finds_a_worker_that_the_rest_may_not_have() {
         let now = Instant::now();
         let mut state = shared(usize::MAX, 2);
-        ["ax1", "bx1", "cx1"].into_iter().for_each(|key| state.add(key, false, now));
+        ["ax1", "bx1", "cx1"].into_iter().for_each(|key| state.add(key, Urgency::Usual, now));
         assert_eq!(take_all(&mut state, now), ["ax1", "bx1"]);
-        state.add("dx1", true, now);
+        state.add("dx1", Urgency::Urgent, now);
         assert_eq!(take_all(&mut state, now), ["dx1"]);
         state.finish("dx1", now);
         assert_eq!(take_all(&mut state, now), [""; 0]);
@@ -430,24 +453,26 @@ mod tests {
     fn a_namespace_leaves_workers_to_others_where_there_are_several() {
         let now = Instant::now();
         let owner = |key: &String| Owner { namespace: key[..1].into(), object: key[1..].into() };
-        // workers; whether what one namespace wants is urgent -> workers that it has; that another one has then for
+        use Urgency::{Patient, Urgent, Usual};
+        // workers; how urgent it is what one namespace wants -> workers that it has; that another one has then for
         // what is not urgent, and for what is
-        for (workers, urgent, expected) in [
-            (24, false, [9, 3, 12]),
-            (24, true, [18, 6, 0]),
-            (4, false, [1, 1, 2]),
-            (4, true, [3, 1, 0]),
-            (2, false, [1, 0, 1]),
-            (1, true, [1, 0, 0]),
+        for (workers, urgency, expected) in [
+            (24, Usual, [9, 3, 12]),
+            (24, Patient, [9, 3, 12]),
+            (24, Urgent, [18, 6, 0]),
+            (4, Usual, [1, 1, 2]),
+            (4, Urgent, [3, 1, 0]),
+            (2, Usual, [1, 0, 1]),
+            (1, Urgent, [1, 0, 0]),
         ] {
             let mut state = State::new(Sharing::among(workers, owner));
-            let given = [("a", urgent), ("b", false), ("b", true)].map(|(namespace, urgent)| {
-                (0..100).for_each(|number| state.add(format!("{namespace}{number}-{urgent}"), urgent, now));
+            let given = [("a", urgency), ("b", Usual), ("b", Urgent)].map(|(namespace, urgency)| {
+                (0..100).for_each(|number| state.add(format!("{namespace}{number}-{urgency:?}"), urgency, now));
                 let before = state.in_progress.len();
                 while state.in_progress.len() < usize::from(workers) && state.take(now).is_some() {}
                 state.in_progress.len() - before
             });
-            assert_eq!(given, expected, "{workers} {urgent}");
+            assert_eq!(given, expected, "{workers} {urgency:?}");
         }
     }
 
@@ -456,10 +481,10 @@ mod tests {
     fn what_comes_back_later_comes_after_what_is_urgent() {
         let now = Instant::now();
         let mut state = State::new(Sharing::none());
-        state.delay("later", now + Duration::from_millis(20), false);
-        state.add("urgent", true, now);
+        state.delay("later", now + Duration::from_millis(20), Urgency::Usual);
+        state.add("urgent", Urgency::Urgent, now);
         assert_eq!(take_all(&mut state, now), ["urgent"]);
-        state.add("another", true, now);
+        state.add("another", Urgency::Urgent, now);
         state.finish("urgent", now);
         let due = now + Duration::from_millis(20);
         assert_eq!(state.next_due(), Some(due));
@@ -471,8 +496,8 @@ mod tests {
         let now = Instant::now();
         let keys: Vec<String> = (0..20).map(|number| format!("{number:02}")).collect();
         let mut state = State::new(Sharing::none());
-        keys.iter().for_each(|key| state.add(key.clone(), true, now));
-        state.add("patient".to_owned(), false, now);
+        keys.iter().for_each(|key| state.add(key.clone(), Urgency::Urgent, now));
+        state.add("patient".to_owned(), Urgency::Usual, now);
         let order: Vec<String> = std::iter::from_fn(|| state.take(now)).map(|(key, _)| key).collect();
         assert_eq!(order.iter().position(|key| key == "patient"), Some(URGENT_IN_A_ROW as usize));
     }
@@ -483,12 +508,12 @@ mod tests {
         // comes back after -> before one that waits
         for (seconds, first) in [(1, "k"), (60, "other")] {
             let mut state = State::new(Sharing::none());
-            state.add("k", true, start);
+            state.add("k", Urgency::Urgent, start);
             assert_eq!(state.take(start).map(|(key, _)| key), Some("k"));
             let due = start + Duration::from_secs(seconds);
             state.add_at("k", due, start);
             state.finish("k", start);
-            state.add("other", false, start);
+            state.add("other", Urgency::Usual, start);
             assert_eq!(state.take(due).map(|(key, _)| key), Some(first), "{seconds} s");
         }
     }

@@ -4,7 +4,8 @@
 //!
 //! Invariants: a namespace or an object without a waiting key takes no memory. Between two keys of one namespace each
 //! other namespace that waits, and may, gets one; so do the objects within a namespace. Keys of one object come out in
-//! the order in which they went in.
+//! the order in which they went in. Patient keys come after the others of their namespace, whatever object those belong
+//! to, but for one in nine.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,9 +19,45 @@ pub struct Owner {
     pub object: Arc<str>,
 }
 
+/// Keys of a namespace that are handed out before a patient one of it, if such a key waits.
+const BEFORE_PATIENT: u32 = 8;
+
 /// Keys that wait.
 pub(crate) struct Turns<T> {
-    namespaces: Ring<Ring<VecDeque<T>>>,
+    namespaces: Ring<Namespace<T>>,
+}
+
+/// Keys of a namespace, by object.
+struct Namespace<T> {
+    usual: Ring<VecDeque<T>>,
+    patient: Ring<VecDeque<T>>,
+    /// Keys that went before patient ones since one of those had its turn.
+    in_a_row: u32,
+}
+
+impl<T> Default for Namespace<T> {
+    fn default() -> Self {
+        Self { usual: Ring::default(), patient: Ring::default(), in_a_row: 0 }
+    }
+}
+
+impl<T> Namespace<T> {
+    fn pop(&mut self, mut counts: impl FnMut(&T) -> bool) -> Option<T> {
+        let Self { usual, patient, in_a_row } = self;
+        let is_patients_turn = *in_a_row >= BEFORE_PATIENT;
+        let mut pop =
+            |objects: &mut Ring<VecDeque<T>>| objects.pop(|_, items| next(items, &mut counts), VecDeque::is_empty);
+        if !is_patients_turn && let Some(item) = pop(usual) {
+            *in_a_row = if patient.is_empty() { 0 } else { *in_a_row + 1 };
+            return Some(item);
+        }
+        *in_a_row = 0;
+        pop(patient).or_else(|| pop(usual))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.usual.is_empty() && self.patient.is_empty()
+    }
 }
 
 impl<T> Turns<T> {
@@ -29,7 +66,12 @@ impl<T> Turns<T> {
     }
 
     pub(crate) fn push(&mut self, owner: Owner, item: T) {
-        self.namespaces.entry(owner.namespace).entry(owner.object).push_back(item);
+        self.namespaces.entry(owner.namespace).usual.entry(owner.object).push_back(item);
+    }
+
+    /// Others of the namespace go first.
+    pub(crate) fn push_patient(&mut self, owner: Owner, item: T) {
+        self.namespaces.entry(owner.namespace).patient.entry(owner.object).push_back(item);
     }
 
     /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
@@ -45,13 +87,8 @@ impl<T> Turns<T> {
         mut counts: impl FnMut(&Arc<str>, &T) -> bool,
     ) -> Option<T> {
         self.namespaces.pop(
-            |namespace, objects| {
-                if !may(namespace) {
-                    return None;
-                }
-                objects.pop(|_, items| next(items, |item| counts(namespace, item)), VecDeque::is_empty)
-            },
-            Ring::is_empty,
+            |namespace, keys| if may(namespace) { keys.pop(|item| counts(namespace, item)) } else { None },
+            Namespace::is_empty,
         )
     }
 
@@ -174,14 +211,34 @@ mod tests {
         assert!(turns.namespaces.is_empty() && turns.namespaces.parts.is_empty());
     }
 
+    #[test]
+    fn patient_keys_come_after_the_others_of_their_namespace_but_for_one_in_nine() {
+        let owner = |namespace: &str, object: &str| Owner { namespace: namespace.into(), object: object.into() };
+        let mut turns = turns(&[("b", "x", 100)]);
+        (1..=3).for_each(|item| turns.push_patient(owner("a", "x"), item));
+        (11..=30).for_each(|item| turns.push(owner("a", "y"), item));
+        let order: Vec<u32> = rest(&mut turns).into_iter().filter(|item| *item != 100).collect();
+        let expected: Vec<u32> =
+            [(11..=18), (1..=1), (19..=26), (2..=2), (27..=30), (3..=3)].into_iter().flatten().collect();
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn patient_keys_of_a_namespace_wait_for_no_other_namespace() {
+        let mut turns = turns(&[("a", "x", 1), ("a", "x", 2), ("a", "x", 3)]);
+        turns.push_patient(Owner { namespace: "b".into(), object: "x".into() }, 4);
+        assert_eq!(rest(&mut turns), [1, 4, 2, 3]);
+    }
+
     proptest! {
         #[test]
         fn everything_comes_out_once_and_nobody_waits_for_more_than_a_turn_of_each(
-            owners in prop::collection::vec((0..4u8, 0..3u8), 1..60),
+            owners in prop::collection::vec((0..4u8, 0..3u8, any::<bool>()), 1..60),
         ) {
             let mut turns = Turns::new();
-            for (at, (namespace, object)) in owners.iter().enumerate() {
-                turns.push(Owner { namespace: namespace.to_string().into(), object: object.to_string().into() }, at);
+            for (at, (namespace, object, patient)) in owners.iter().enumerate() {
+                let owner = Owner { namespace: namespace.to_string().into(), object: object.to_string().into() };
+                if *patient { turns.push_patient(owner, at) } else { turns.push(owner, at) }
             }
             let order: Vec<usize> = std::iter::from_fn(|| turns.pop(|_| true, |_| true)).collect();
             let mut sorted = order.clone();
@@ -190,7 +247,7 @@ mod tests {
             // At every moment no namespace is ahead of another, that still waits, by more than one.
             let mut given = [0_usize; 4];
             let mut left = [0_usize; 4];
-            owners.iter().for_each(|(namespace, _)| left[usize::from(*namespace)] += 1);
+            owners.iter().for_each(|(namespace, ..)| left[usize::from(*namespace)] += 1);
             for item in order {
                 let namespace = usize::from(owners[item].0);
                 given[namespace] += 1;

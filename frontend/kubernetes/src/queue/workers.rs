@@ -22,6 +22,8 @@ pub enum Outcome {
     Again(Duration),
     /// The same, after urgent ones: what others wait for goes first.
     Later(Duration),
+    /// The same, after others of its namespace: what is to be done then only says how far things are.
+    Patiently(Duration),
     /// Somebody else was faster: look again soon, and later each time that this happens in a row.
     Conflict,
 }
@@ -80,6 +82,11 @@ where
         Ok(Ok(Outcome::Later(delay))) => {
             queue.forget(key);
             queue.add_later(key.clone(), delay);
+            "later"
+        }
+        Ok(Ok(Outcome::Patiently(delay))) => {
+            queue.forget(key);
+            queue.add_patient_later(key.clone(), delay);
             "later"
         }
         Ok(Ok(Outcome::Conflict)) => {

@@ -67,7 +67,7 @@ impl<C: Cluster> PeReconciler<C> {
                         }
                         Err(refused)
                     }
-                    None => Ok(Next::Rest(later(decision.wake_at, self.cluster.now()))),
+                    None => Ok(Next::Rest(later(&decision, self.cluster.now()))),
                 }
             }
             PeAction::Record(fact) => match self.write(key, answers, pe, &decision).await? {
@@ -371,13 +371,10 @@ fn is_refusal(error: &Error) -> bool {
     error.is_permanent() || forbidden
 }
 
-fn later(wake_at: Option<Timestamp>, now: Timestamp) -> Outcome {
-    match wake_at {
-        None => Outcome::Done,
-        Some(at) => Outcome::Again(
-            Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10)),
-        ),
-    }
+fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
+    let Some(at) = decision.wake_at else { return Outcome::Done };
+    let delay = Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(10));
+    if decision.wakes_to_tell { Outcome::Patiently(delay) } else { Outcome::Again(delay) }
 }
 
 #[cfg(test)]
@@ -389,7 +386,14 @@ mod tests {
         let describing = |reason| {
             let mut status = ProcessingElementStatus::default();
             condition::set(&mut status.conditions, condition::READY, false, reason, "", None, Timestamp::UNIX_EPOCH);
-            PeDecision { action: PeAction::Describe, status, deletions: Vec::new(), wake_at: None, notices: Vec::new() }
+            PeDecision {
+                action: PeAction::Describe,
+                status,
+                deletions: Vec::new(),
+                wake_at: None,
+                wakes_to_tell: false,
+                notices: Vec::new(),
+            }
         };
         for (reason, expected) in [("TextOutdated", Priority::Normal), ("TextMissing", Priority::Telling)] {
             assert_eq!(priority_of(&describing(reason)), expected, "{reason}");

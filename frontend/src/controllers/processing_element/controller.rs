@@ -11,6 +11,7 @@ use crate::controllers::remembered::Remembered;
 use crate::controllers::resizing::is_resizing;
 use crate::mirrors::{ByOwner as _, Mirrors, job_of, pe_of};
 use crate::settings::{JobSettings, PodSettings};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,9 +83,9 @@ impl PeController {
 
 /// Queues a PE whenever an object that it depends on changes.
 fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
-    wake_by(&mirrors.processing_elements, mirrors, queue, |pe| Some(Key::of(pe)));
-    wake_by(&mirrors.pods, mirrors, queue, pe_of);
-    wake_by(&mirrors.config_maps, mirrors, queue, pe_of);
+    wake_by(&mirrors.processing_elements, mirrors, queue, |pe| Some(Key::of(pe)), |_| false);
+    wake_by(&mirrors.pods, mirrors, queue, pe_of, goes_on);
+    wake_by(&mirrors.config_maps, mirrors, queue, pe_of, |_| false);
     let pes = mirrors.processing_elements.clone();
     mirrors.host_pools.wake(queue, move |pool| {
         let job = Key::of(pool).sibling(&pool.spec.job_name);
@@ -110,25 +111,39 @@ fn wake(mirrors: &Mirrors, queue: &Queue<Key>) {
         let woken = if changed { pes.kept_of_job(&key) } else { Vec::new() };
         let urgent = job.status.as_ref().is_some_and(is_resizing);
         for (pe, _) in woken {
-            add(&pes_of_jobs, pe, urgent);
+            if urgent { pes_of_jobs.add_urgent(pe) } else { pes_of_jobs.add(pe) }
         }
     });
 }
 
 /// Queues a PE whenever an object of this kind that belongs to it changes. It is urgent while somebody waits for its
-/// job (rule call-7).
-fn wake_by<K: Mirrored>(mirror: &Watch<K>, mirrors: &Mirrors, queue: &Queue<Key>, pe: fn(&K) -> Option<Key>) {
-    let (jobs, queue) = (mirrors.jobs.clone(), queue.clone());
+/// job, and patient where the object asks for no more than to be told of (rule call-7).
+fn wake_by<K: Mirrored>(
+    mirror: &Watch<K>,
+    mirrors: &Mirrors,
+    queue: &Queue<Key>,
+    pe: fn(&K) -> Option<Key>,
+    is_told_only: fn(&K) -> bool,
+) {
+    let (jobs, queue, mirrored) = (mirrors.jobs.clone(), queue.clone(), mirror.clone());
     mirror.subscribe(move |object| {
         let Some(pe) = pe(object) else { return };
         let job = job_of(object).and_then(|job| jobs.get(&job));
-        let urgent = job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing));
-        add(&queue, pe, urgent);
+        if job.is_some_and(|job| job.status.as_ref().is_some_and(is_resizing)) {
+            queue.add_urgent(pe);
+        // Of what is gone, the last state is told.
+        } else if is_told_only(object) && mirrored.contains(&Key::of(object)) {
+            queue.add_patient(pe);
+        } else {
+            queue.add(pe);
+        }
     });
 }
 
-fn add(queue: &Queue<Key>, pe: Key, urgent: bool) {
-    if urgent { queue.add_urgent(pe) } else { queue.add(pe) }
+/// A pod that has not ended and is to stay: nothing else is to be done than to tell how far it is.
+fn goes_on(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && matches!(phase, None | Some("Pending" | "Running"))
 }
 
 /// The part of a job that its PEs depend on.
@@ -160,9 +175,70 @@ mod tests {
     use super::*;
     use crate::controllers::tests::LateMirrors;
     use futures::FutureExt as _;
+    use kube::Resource as _;
+    use kube::api::DeleteParams;
+    use serde_json::json;
     use streams_api::{BundleReference, JobSpec, JobStatus, ProcessingElementSpec, Rollout, names};
     use streams_kubernetes::ownership::controlled_by;
     use streams_kubernetes_fake::Server;
+
+    fn pod_of(pe: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "n", "name": format!("{pe}-1"), "labels": names::pe_labels("a", 0),
+                "ownerReferences": [{
+                    "apiVersion": ProcessingElement::api_version(&()), "kind": ProcessingElement::kind(&()),
+                    "name": pe, "uid": "u", "controller": true,
+                }],
+            },
+            "spec": {"containers": []}, "status": {"phase": "Pending"},
+        }))
+        .unwrap()
+    }
+
+    fn taken(queue: &Queue<Key>) -> Vec<String> {
+        let next = || queue.next().now_or_never().flatten();
+        std::iter::from_fn(|| next().map(|taken| taken.key().name.to_string())).collect()
+    }
+
+    fn become_of(server: &Server, pe: &str, phase: &str) {
+        let key = Key::new("n", &format!("{pe}-1"));
+        server.edit(&key, |pod: &mut Pod| pod.status.get_or_insert_default().phase = Some(phase.to_owned()));
+    }
+
+    #[test]
+    fn a_pod_that_goes_on_asks_for_a_patient_look_and_one_that_ends_or_goes_for_a_usual_one() {
+        type Change = fn(&Server);
+        // what becomes of the pod of a-0, after that of b-0 runs -> the order of looks
+        let table: [(&str, Change, [&str; 2]); 4] = [
+            ("it runs", |server| become_of(server, "a-0", "Running"), ["b-0", "a-0"]),
+            ("it fails", |server| become_of(server, "a-0", "Failed"), ["a-0", "b-0"]),
+            (
+                "it goes",
+                |server| {
+                    let key = Key::new("n", "a-0-1");
+                    server.edit(&key, |pod: &mut Pod| pod.metadata.finalizers = Some(vec!["x.test/held".into()]));
+                    server.delete::<Pod>(&key, &DeleteParams::default());
+                },
+                ["a-0", "b-0"],
+            ),
+            ("it is gone", |server| server.remove::<Pod>(&Key::new("n", "a-0-1")), ["a-0", "b-0"]),
+        ];
+        for (what, change, expected) in table {
+            let server = Server::new();
+            ["a-0", "b-0"].into_iter().for_each(|pe| drop(server.create(&pod_of(pe))));
+            let mut mirrors = LateMirrors::of(&server);
+            let queue =
+                Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
+            wake(&mirrors.mirrors, &queue);
+            taken(&queue);
+            become_of(&server, "b-0", "Running");
+            mirrors.deliver_all();
+            change(&server);
+            mirrors.deliver_all();
+            assert_eq!(taken(&queue), expected, "{what}");
+        }
+    }
 
     #[test]
     fn pes_of_a_job_that_is_being_resized_go_first() {
@@ -184,10 +260,6 @@ mod tests {
         let mirrors = LateMirrors::of(&server);
         let queue = Queue::new("test", BackOff::default(), Sharing::among(8, owner_of_child), &Metrics::new("test"));
         wake(&mirrors.mirrors, &queue);
-        let mut order = Vec::new();
-        while let Some(Some(taken)) = queue.next().now_or_never() {
-            order.push(taken.key().name.to_string());
-        }
-        assert_eq!(order, ["b-0", "a-0", "c-0"]);
+        assert_eq!(taken(&queue), ["b-0", "a-0", "c-0"]);
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct PeDecision {
     pub(crate) deletions: Vec<Deletion>,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
+    /// That look is only for telling what was not told yet: others go first.
+    pub(crate) wakes_to_tell: bool,
     /// What people should hear of once the status is written (rule pe-17).
     pub(crate) notices: Vec<Notice>,
 }
@@ -140,21 +142,29 @@ struct DecisionBuilder<'a> {
     observed: &'a PeObservation,
     status: ProcessingElementStatus,
     wake_at: Option<Timestamp>,
+    /// When to tell what is not told yet.
+    tell_at: Option<Timestamp>,
     notices: Vec<Notice>,
 }
 
 impl<'a> DecisionBuilder<'a> {
     fn of(observed: &'a PeObservation) -> Self {
-        Self { observed, status: observed.status.clone(), wake_at: None, notices: Vec::new() }
+        Self { observed, status: observed.status.clone(), wake_at: None, tell_at: None, notices: Vec::new() }
     }
 
     fn finish(self, action: PeAction, deletions: Vec<Deletion>) -> PeDecision {
-        let Self { status, wake_at, notices, .. } = self;
-        PeDecision { action, status, deletions, wake_at, notices }
+        let Self { status, wake_at, tell_at, notices, .. } = self;
+        let wakes_to_tell = wake_at.is_none() && tell_at.is_some();
+        let wake_at = [wake_at, tell_at].into_iter().flatten().min();
+        PeDecision { action, status, deletions, wake_at, wakes_to_tell, notices }
     }
 
     fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn wake_to_tell(&mut self, at: Timestamp) {
+        self.tell_at = Some(self.tell_at.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// An Event about the PE (rule pe-17), published once the status is written.
@@ -193,7 +203,7 @@ impl<'a> DecisionBuilder<'a> {
         let awaits_commit = before.phase.is_none() && is_uncommitted(observed);
         let created_at = observed.wanted.created_at.filter(|_| awaits_commit);
         if let Some(again) = created_at.and_then(|created| self.unsaid_until(created)) {
-            self.wake(again);
+            self.wake_to_tell(again);
             self.status = before.clone();
         }
         // That there is a first pod is left to what follows it (see `adopt`).
@@ -244,7 +254,7 @@ impl<'a> DecisionBuilder<'a> {
         }
         let is_first = self.status.launch_count == 0 && newest.launch_count == FIRST;
         if is_first && let Some(again) = self.first_is_unsaid_until(newest) {
-            self.wake(again);
+            self.wake_to_tell(again);
             return Some(PeAction::Describe);
         }
         self.status.launch_count = newest.launch_count;

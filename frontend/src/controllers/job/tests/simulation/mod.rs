@@ -194,7 +194,7 @@ impl JobSimulation {
                 // The Secret of a job is looked at again and again.
                 Some(Outcome::Again(_)) if waits > IDLE_WAITS => return,
                 // What is waited for comes with time alone.
-                Some(Outcome::Again(delay) | Outcome::Later(delay)) => {
+                Some(Outcome::Again(delay) | Outcome::Later(delay) | Outcome::Patiently(delay)) => {
                     self.server.advance(delay.max(Duration::from_millis(1)))
                 }
                 None | Some(Outcome::Conflict) => self.wait(1),

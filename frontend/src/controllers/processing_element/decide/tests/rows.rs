@@ -49,6 +49,7 @@ fn in_a_crowd_the_first_pod_is_recorded_when_it_runs() {
     for (second, again) in [(3, 13), (25, 30)] {
         let decision = decide(&PeObservation { now: at(second), ..of(pending.clone()) });
         let expected = (PeAction::Describe, new().status, Some(at(again)));
+        assert!(decision.wakes_to_tell, "{second}");
         assert_eq!((decision.action, decision.status, decision.wake_at), expected, "{second}");
     }
 
@@ -594,6 +595,7 @@ fn a_pod_that_is_being_deleted_is_watched_until_it_has_ended() {
     let mut observed = running();
     observed.pods = vec![ObservedPod { gone_by: Some(at(120)), ..pod(2) }];
     let settled = settle(observed, unseen());
+    assert!(!settled.last.wakes_to_tell, "a policy waits for it");
     assert_eq!((settled.actions, settled.last.wake_at), (vec![PeAction::Describe], Some(at(150))));
     assert_eq!(settled.observed.status.phase, Some(PePhase::Replacing));
 }

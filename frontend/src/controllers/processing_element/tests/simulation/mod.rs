@@ -325,7 +325,7 @@ impl PeSimulation {
                 continue;
             }
             match outcome {
-                Some(Outcome::Again(delay)) => {
+                Some(Outcome::Again(delay) | Outcome::Patiently(delay)) => {
                     assert!(delay <= Duration::from_secs(400), "it waits for {delay:?}");
                     self.wait(delay.as_secs() + 1);
                 }
