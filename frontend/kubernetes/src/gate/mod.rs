@@ -9,7 +9,7 @@
 //! Knows: namespaces, priorities. Must not know: what a call does, any kind of objects.
 //!
 //! Invariants:
-//! * A call waits only while others are under way, whose end lets the next one in: no timer is needed.
+//! * A call waits only while others are under way, or rest after their end; when they leave, the next one is let in.
 //! * However much of a higher priority there is, a call of a lower one has its turn.
 //! * Neither the Lease nor a watch passes here.
 
@@ -23,6 +23,8 @@ use crate::wait;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task_local;
 use tokio::time::Instant;
@@ -131,6 +133,12 @@ impl Gate {
         }
     }
 
+    /// A call has ended, and rested if it had to.
+    fn leave(&self, of: &PassOf, took: Duration) {
+        self.state().leave(&of.namespace, of.priority, Instant::now(), Some(took));
+        self.let_in();
+    }
+
     fn state(&self) -> MutexGuard<'_, State<Waiting>> {
         // Every change of the state is finished before anything that could panic.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -139,9 +147,19 @@ impl Gate {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        if let Some(of) = self.of.take() {
-            self.gate.state().leave(&of.namespace, of.priority, Instant::now(), Some(self.begun.elapsed()));
-            self.gate.let_in();
+        let Some(of) = self.of.take() else { return };
+        let took = self.begun.elapsed();
+        let rest = self.gate.state().rest(of.priority, took);
+        // Without a runtime nobody waits for long either: it is being shut down.
+        match (rest, Handle::try_current()) {
+            (Some(rest), Ok(runtime)) => {
+                let gate = self.gate.clone();
+                drop(runtime.spawn(async move {
+                    tokio::time::sleep(rest).await;
+                    gate.leave(&of, took);
+                }));
+            }
+            _ => self.gate.leave(&of, took),
         }
     }
 }
@@ -149,7 +167,6 @@ impl Drop for Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use streams_process::telemetry::testing;
     use tokio::task::yield_now;
     use tokio::time::timeout;
@@ -157,6 +174,34 @@ mod tests {
 
     fn gate(calls: usize) -> Gate {
         Gate::new(Limits::of(calls), &Metrics::new("test"))
+    }
+
+    /// A call that takes so long.
+    async fn call(gate: &Gate, priority: Priority, milliseconds: u64) {
+        priority
+            .of(async {
+                let pass = gate.pass("a").await;
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+                drop(pass);
+            })
+            .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_urgent_calls_are_slow_there_is_a_rest_between_patient_ones() {
+        // milliseconds of urgent calls -> of three patient ones of 10 ms, one after the other
+        for (milliseconds, expected) in [(10, 30), (20, 70)] {
+            let gate = gate(1);
+            call(&gate, Priority::Urgent, 10).await;
+            for _ in 0..6 {
+                call(&gate, Priority::Urgent, milliseconds).await;
+            }
+            let begun = Instant::now();
+            for _ in 0..3 {
+                call(&gate, Priority::Normal, 10).await;
+            }
+            assert_eq!(begun.elapsed(), Duration::from_millis(expected), "{milliseconds} ms");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,11 @@ const GOING_ON: Duration = Duration::from_secs(1);
 /// A crowd counts as one for so long after it was last seen. Without it, whoever asks between two calls would be told
 /// that there is none.
 const CROWDED_FOR: Duration = Duration::from_secs(2);
+/// While urgent calls take longer than usual, a patient one that has ended keeps its place for so many times as long as
+/// it took: what it has set in motion at others (the scheduler, kubelets, other controllers) has to be served, too.
+const RESTS_FOR: u32 = 2;
+/// At most.
+const RESTS_AT_MOST: Duration = Duration::from_millis(250);
 /// An urgent call that has waited so long does not make way for awaited ones any more.
 const OVERDUE: Duration = Duration::from_secs(1);
 
@@ -263,6 +268,12 @@ impl<W> State<W> {
         self.is_crowded() || self.crowded_until.is_some_and(|until| now < until)
     }
 
+    /// How long a call of this priority that has ended, and took so long, keeps its place before it [leaves](Self::leave).
+    pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
+        let makes_room = priority.is_patient() && self.urgent_until.is_some() && self.pace.is_slow();
+        makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
+    }
+
     /// A call that was let in has ended, and took so long if it was made.
     pub(super) fn leave(&mut self, namespace: &Arc<str>, priority: Priority, now: Instant, took: Option<Duration>) {
         if let Some(took) = took.filter(|_| !priority.is_patient()) {
@@ -442,6 +453,33 @@ mod tests {
             }
             ask(&mut state, &["a-normal"; 5], now);
             assert_eq!(let_in(&mut state, now).len(), expected, "{milliseconds} ms");
+        }
+    }
+
+    #[test]
+    fn while_urgent_calls_take_longer_than_usual_patient_ones_rest() {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        // milliseconds of the last urgent calls, who has ended and how long that took -> how long it keeps its place
+        let table = [
+            (10, Priority::Normal, 30, None),
+            (20, Priority::Normal, 30, Some(60)),
+            (20, Priority::Telling, 30, Some(60)),
+            (20, Priority::Normal, 500, Some(250)),
+            (20, Priority::Urgent, 30, None),
+            (20, Priority::Awaited, 30, None),
+        ];
+        for (milliseconds, priority, took, expected) in table {
+            let mut state = State::new(LIMITS);
+            for took in [10, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds, milliseconds] {
+                ask(&mut state, &["b-urgent"], now);
+                let_in(&mut state, now);
+                state.leave(&"b".into(), Priority::Urgent, now, Some(ms(took)));
+            }
+            assert_eq!(state.rest(priority, ms(took)), expected.map(ms), "{milliseconds} {priority:?} {took}");
+            // Nothing is urgent any more.
+            state.forget_who_is_gone(now + GOING_ON);
+            assert_eq!(state.rest(priority, ms(took)), None, "{milliseconds} {priority:?} {took}");
         }
     }
 
