@@ -60,6 +60,39 @@ fn a_pool_says_so_once_whichever_call_fails() {
 }
 
 #[test]
+fn in_a_crowd_a_pool_without_a_warning_says_nothing_for_a_while() {
+    // size, seconds since it was created, in a crowd -> seconds until it is looked at again; nothing: it has spoken
+    let table = [
+        (None, 0, false, None),
+        (None, 0, true, Some(10)),
+        (None, 175, true, Some(5)),
+        (None, 180, true, None),
+        (Some(2), 0, true, None),
+    ];
+    for (size, age, is_crowded, again) in table {
+        let server = Server::new();
+        server.create(&pool(size, &[]));
+        let key = Key::new("n", "flow-0");
+        let created = Time(server.now() - Duration::from_secs(age));
+        server.edit::<HostPool>(&key, |pool| pool.metadata.creation_timestamp = Some(created));
+        let connection = server.connect();
+        connection.crowd(is_crowded);
+        let mut mirrors = LateMirrors::of(&server);
+        let reconciler = HostPoolReconciler { cluster: connection.clone(), mirrors: mirrors.mirrors.clone() };
+        let outcome = block_on(reconcile(&reconciler, &key)).unwrap();
+        let case = format!("{size:?} {age} {is_crowded}");
+        assert_eq!(outcome, again.map_or(Outcome::Done, |left| Outcome::Again(Duration::from_secs(left))), "{case}");
+        assert_eq!(connection.writes(), usize::from(again.is_none()), "{case}");
+        // The warning goes while there is a crowd.
+        server.edit::<HostPool>(&key, |pool| pool.spec.hosts = vec!["a".to_owned()]);
+        mirrors.deliver_all();
+        block_on(reconcile(&reconciler, &key)).unwrap();
+        let status = server.get::<HostPool>(&key).unwrap().status;
+        assert!(status.is_none_or(|status| status.conditions.is_empty()), "{case}");
+    }
+}
+
+#[test]
 fn a_status_that_somebody_else_wrote_meanwhile_is_not_overwritten() {
     let server = Server::new();
     server.create(&pool(Some(2), &[]));

@@ -116,13 +116,13 @@ impl<C: Cluster> Actor<'_, C> {
     /// Takes a step: one write of the status.
     async fn step(&self, step: &Step) -> Result<(), Error> {
         match step {
-            Step::AllocateJobId => {
+            Step::AllocateJobId(adl) => {
                 let namespace = &self.snapshot.key.namespace;
                 let used = self.reconciler.mirrors.jobs.of_namespace(namespace);
                 let used = used.filter_map(|job| job.status.as_ref()?.job_id).max();
                 let least = used.map_or(0, |id| id.saturating_add(1));
                 let id = self.reconciler.job_ids.next(&self.reconciler.cluster, namespace, least).await?;
-                self.record(&JobStatusChange::JobId(id)).await
+                self.record(&JobStatusChange::JobId { id, adl: adl.clone() }).await
             }
             Step::Record(change) => self.record(change).await,
             Step::RefuseRequest(name, failure) => self.refuse_request(name, failure).await,

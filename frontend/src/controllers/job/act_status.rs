@@ -99,6 +99,11 @@ impl<C: Cluster> Actor<'_, C> {
         let before = &self.observed.status;
         let now = self.reconciler.cluster.now();
         let left = |of: Duration, since| of.checked_sub(elapsed(since, now)).filter(|left| !left.is_zero());
+        // By then there may be no crowd any more.
+        let soon = |left: Duration| left.min(DESCRIBE_INTERVAL);
+        if let Some(until) = report.unsaid_until.filter(|until| report.trouble.is_none() && *until > now) {
+            return Some(soon(elapsed(now, until)));
+        }
         if is_left_to_the_next(before, status, report) {
             let since = self.remember(|entry| *entry.unsaid_since.get_or_insert(now));
             if let Some(left) = left(UNSAID, since) {
@@ -112,8 +117,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let is_crowded = self.reconciler.cluster.was_crowded();
         let interval = if is_crowded { DESCRIBE_INTERVAL_IN_A_CROWD } else { DESCRIBE_INTERVAL };
-        // By then there may be no crowd any more.
-        left(interval, self.remember(|entry| entry.described)?).map(|left| left.min(DESCRIBE_INTERVAL))
+        left(interval, self.remember(|entry| entry.described)?).map(soon)
     }
 
     /// Writes the whole status if nobody wrote the job since it was observed, and publishes the Events that follow from

@@ -467,7 +467,10 @@ impl Conditions<'_> {
     }
 
     fn warning(&mut self, no_other_pods: &Waits) {
-        let warnings = warnings::warnings(self.observed, no_other_pods);
+        let observed = self.observed;
+        // A commit says itself what its generation warns of.
+        let in_force = if self.is_just_committed() { &observed.proposed } else { &observed.committed };
+        let warnings = warnings::warnings(observed, in_force.as_ref(), no_other_pods);
         let text: Vec<_> = warnings.iter().map(|(_, message)| message.as_str()).collect();
         let message = text.join("; ");
         self.set_or_remove(condition::WARNING, warnings.first().map(|(reason, _)| (reason.as_str(), message.as_str())));

@@ -4,101 +4,140 @@
 //! if two controllers run. An id is lost if the process ends between allocating and recording it.
 //!
 //! Jobs of one process that wait for ids of one namespace at the same time would only be in each other's way: one of
-//! them takes ids for all.
+//! them takes ids for all. What the counter was when this process wrote it last is remembered, so that it need not be
+//! read again; in a crowd (rule call-25) more ids are taken than there are jobs that wait, for those that come soon.
+//! Whatever is remembered, the counter decides: who writes it names the version that was seen.
+//!
+//! Knows: the counter. Must not know: jobs, but for whether a namespace has any.
 
 use super::MANAGER;
+use super::memory::elapsed;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use streams_api::names;
+use std::time::Duration;
+use streams_api::{Job, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::error::written;
+use streams_kubernetes::watch::Watch;
 use streams_kubernetes::{Error, Key};
 
 /// Key of the ConfigMap.
 const NEXT: &str = "next";
 /// How often the compare-and-swap is tried.
 const ATTEMPTS: u32 = 10;
+/// So many ids are taken at once in a crowd, if no more jobs wait.
+const TAKEN_IN_A_CROWD: u64 = 16;
+/// How long ids are given out that were taken for jobs to come. Later the counter is written again before the next one:
+/// it gets back what is left, unless somebody else has written it.
+const TAKEN_FOR: Duration = Duration::from_secs(30);
 
-/// Gives ids to jobs.
-#[derive(Default)]
+/// Gives ids to jobs. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
 pub(crate) struct JobIds {
-    /// Namespaces in which jobs wait for an id.
-    waiting: Mutex<BTreeMap<Arc<str>, Arc<Namespace>>>,
+    /// Namespaces with jobs that have got an id, or wait for one.
+    namespaces: Arc<Mutex<BTreeMap<Arc<str>, Arc<Namespace>>>>,
 }
 
-/// A namespace in which jobs wait for an id.
+/// A namespace with jobs.
 #[derive(Default)]
 struct Namespace {
-    jobs: AtomicU64,
+    /// Jobs that wait for an id.
+    waiting: AtomicU64,
     /// How often somebody began to take ids from the counter.
     begun: AtomicU64,
     taken: tokio::sync::Mutex<Taken>,
 }
 
-/// What came of taking ids from the counter for jobs that wait.
+/// What came of taking ids from the counter.
 #[derive(Default)]
 struct Taken {
+    /// Ids that were counted and that no job has got.
     ids: Range<u64>,
+    /// When they were taken.
+    at: Timestamp,
+    /// The version of the counter that says so. `None`: it is not known.
+    version: Option<String>,
     /// Why there are none.
     failed: Option<Error>,
 }
 
-/// A job that waits for an id. Its namespace is forgotten with the last of them, and with it ids that nobody wanted.
-struct Waiting<'a> {
-    ids: &'a JobIds,
-    name: &'a Arc<str>,
-    namespace: Arc<Namespace>,
-}
+/// A job that waits for an id.
+struct Waiting(Arc<Namespace>);
 
 impl JobIds {
+    /// From now on what is remembered of a namespace ends when the last of its jobs leaves this mirror (rule call-20).
+    pub(crate) fn end_with(&self, jobs: &Watch<Job>) {
+        let (ids, there) = (self.clone(), jobs.clone());
+        jobs.subscribe_to_departures(move |job, _| ids.forget_without_jobs(&Key::of(job).namespace, &there));
+    }
+
+    /// Forgets the namespace if it has no jobs. An allocation that was under way keeps it once more: the reconcile that
+    /// finds its job gone calls this, too.
+    pub(crate) fn forget_without_jobs(&self, namespace: &Arc<str>, jobs: &Watch<Job>) {
+        if self.namespaces().contains_key(namespace) && jobs.of_namespace(namespace).next().is_none() {
+            self.namespaces().remove(namespace);
+        }
+    }
+
+    /// Namespaces of which something is kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.namespaces().len()
+    }
+
     /// Takes the next id, at least `least`: no job has that id or a higher one. It is the next id if a user has deleted
-    /// the counter.
+    /// the counter, or one that is higher than all that this process has given out.
     ///
     /// # Errors
     /// [`Error::Conflict`] if others were faster too often; [`Error::Refused`] if the counter was damaged by hand;
     /// failures of the calls, also of those that another job made for this one: they do not wait one after the other.
     pub(crate) async fn next<C: Cluster>(&self, cluster: &C, namespace: &Arc<str>, least: u64) -> Result<u64, Error> {
         let waiting = self.wait(namespace);
-        let Namespace { jobs, begun, taken } = &*waiting.namespace;
+        let Namespace { waiting: jobs, begun, taken } = &*waiting.0;
         let before = begun.load(Ordering::Relaxed);
         let mut taken = taken.lock().await;
         taken.ids.start = taken.ids.start.max(least);
-        if taken.ids.is_empty() {
+        if taken.ids.is_empty() || elapsed(taken.at, cluster.now()) >= TAKEN_FOR {
             if let Some(failed) = taken.failed.as_ref().filter(|_| begun.load(Ordering::Relaxed) > before) {
                 return Err(same(failed));
             }
             begun.fetch_add(1, Ordering::Relaxed);
-            let result = take(cluster, namespace, taken.ids.start, jobs.load(Ordering::Relaxed)).await;
+            let to_come = if cluster.was_crowded() { TAKEN_IN_A_CROWD } else { 0 };
+            let jobs = jobs.load(Ordering::Relaxed).max(to_come);
+            let (seen, least) = (taken.version.take(), taken.ids.start);
+            // Whatever becomes of this, an id that was given out is not given out again, and the rest was not counted.
+            taken.ids = least..least;
+            let result = take(cluster, namespace, seen, least, jobs).await;
             taken.failed = result.as_ref().err().map(same);
-            taken.ids = result?;
+            let (ids, version) = result?;
+            (taken.ids, taken.version, taken.at) = (ids, version, cluster.now());
         }
         let id = taken.ids.start;
         taken.ids.start = id.saturating_add(1);
         Ok(id)
     }
 
-    fn wait<'a>(&'a self, name: &'a Arc<str>) -> Waiting<'a> {
-        let namespace = Arc::clone(self.waiting().entry(Arc::clone(name)).or_default());
-        namespace.jobs.fetch_add(1, Ordering::Relaxed);
-        Waiting { ids: self, name, namespace }
+    fn wait(&self, name: &Arc<str>) -> Waiting {
+        let namespace = Arc::clone(self.namespaces().entry(Arc::clone(name)).or_default());
+        namespace.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(namespace)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Namespace>>> {
+    fn namespaces(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Namespace>>> {
         // Every change is finished before anything that could panic.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut waiting = self.ids.waiting();
-        if self.namespace.jobs.fetch_sub(1, Ordering::Relaxed) == 1 {
-            waiting.remove(self.name);
-        }
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -115,18 +154,37 @@ fn same(error: &Error) -> Error {
     }
 }
 
-/// Takes so many ids from the counter of a namespace.
-async fn take<C: Cluster>(cluster: &C, namespace: &str, least: u64, jobs: u64) -> Result<Range<u64>, Error> {
+/// Takes so many ids from the counter of a namespace, none below `least`. Gives the version of the counter afterwards
+/// as well. `seen`: the version of the counter after which no id from `least` on was given out; it need not be read if
+/// that is still its version.
+async fn take<C: Cluster>(
+    cluster: &C,
+    namespace: &str,
+    mut seen: Option<String>,
+    least: u64,
+    jobs: u64,
+) -> Result<(Range<u64>, Option<String>), Error> {
     let key = Key::new(namespace, names::JOB_IDS);
     for _ in 0..ATTEMPTS {
-        let existing = cluster.get::<ConfigMap>(&key).await?;
-        let (ids, counter) = step(existing.as_ref(), least, jobs)?;
-        let result = match existing {
+        let (version, first) = match seen.take() {
+            Some(version) => (Some(version), least),
+            None => match cluster.get::<ConfigMap>(&key).await? {
+                Some(counter) => (counter.metadata.resource_version.clone(), least.max(counted(&counter)?)),
+                None => (None, least),
+            },
+        };
+        let ids = first..first.saturating_add(jobs);
+        let counter = counter(version, ids.end);
+        let result = match &counter.metadata.resource_version {
             None => cluster.create(namespace, MANAGER, &counter).await,
-            Some(_) => cluster.replace(MANAGER, &counter).await,
+            // A patch leaves alone what others have added.
+            Some(version) => {
+                let patch = json!({"metadata": {"resourceVersion": version}, "data": counter.data});
+                cluster.merge::<ConfigMap>(MANAGER, &key, &patch).await
+            }
         };
         match result {
-            Ok(_) => return Ok(ids),
+            Ok(counter) => return Ok((ids, counter.metadata.resource_version)),
             // Another process has written, created or deleted the counter.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
             Err(error) => return Err(written(&counter, error)),
@@ -135,25 +193,22 @@ async fn take<C: Cluster>(cluster: &C, namespace: &str, least: u64, jobs: u64) -
     Err(Error::Conflict { kind: "ConfigMap".to_owned(), name: names::JOB_IDS.to_owned() })
 }
 
-/// The ids that a counter gives to so many jobs, and the counter afterwards; pure.
-fn step(existing: Option<&ConfigMap>, least: u64, jobs: u64) -> Result<(Range<u64>, ConfigMap), Error> {
-    let counted = existing.and_then(|counter| counter.data.as_ref()).and_then(|data| data.get(NEXT));
-    let counted = match counted {
-        None => 0,
-        Some(text) => text.parse().map_err(|_| Error::Refused {
-            kind: "ConfigMap".to_owned(),
-            name: names::JOB_IDS.to_owned(),
-            message: format!("{NEXT} is {text:?} instead of a number; delete the ConfigMap"),
-        })?,
-    };
-    let first = least.max(counted);
-    let ids = first..first.saturating_add(jobs);
-    let mut counter = existing.cloned().unwrap_or_else(|| ConfigMap {
-        metadata: ObjectMeta { name: Some(names::JOB_IDS.to_owned()), ..ObjectMeta::default() },
-        ..ConfigMap::default()
-    });
-    counter.data = Some(BTreeMap::from([(NEXT.to_owned(), ids.end.to_string())]));
-    Ok((ids, counter))
+/// What a counter says is next; pure.
+fn counted(counter: &ConfigMap) -> Result<u64, Error> {
+    let Some(text) = counter.data.as_ref().and_then(|data| data.get(NEXT)) else { return Ok(0) };
+    text.parse().map_err(|_| Error::Refused {
+        kind: "ConfigMap".to_owned(),
+        name: names::JOB_IDS.to_owned(),
+        message: format!("{NEXT} is {text:?} instead of a number; delete the ConfigMap"),
+    })
+}
+
+/// A counter that says that this id is next; pure.
+fn counter(version: Option<String>, next: u64) -> ConfigMap {
+    let name = Some(names::JOB_IDS.to_owned());
+    let metadata = ObjectMeta { name, resource_version: version, ..ObjectMeta::default() };
+    let data = Some(BTreeMap::from([(NEXT.to_owned(), next.to_string())]));
+    ConfigMap { metadata, data, ..ConfigMap::default() }
 }
 
 #[cfg(test)]
@@ -161,31 +216,155 @@ mod tests {
     use super::*;
     use futures::executor::block_on;
     use futures::future::join_all;
-    use streams_kubernetes_fake::Server;
+    use streams_kubernetes_fake::{Connection, Server};
 
-    fn counter(next: &str) -> ConfigMap {
-        let data = Some(BTreeMap::from([(NEXT.to_owned(), next.to_owned())]));
-        let metadata = ObjectMeta { resource_version: Some("7".to_owned()), ..ObjectMeta::default() };
-        ConfigMap { metadata, data, ..ConfigMap::default() }
+    /// A namespace, and one process that gives out ids of it.
+    struct Process {
+        server: Server,
+        connection: Connection,
+        ids: JobIds,
+        namespace: Arc<str>,
+    }
+
+    impl Process {
+        fn of(server: &Server) -> Self {
+            let (server, connection) = (server.clone(), server.connect());
+            Self { server, connection, ids: JobIds::default(), namespace: "n".into() }
+        }
+
+        fn next(&self, least: u64) -> u64 {
+            block_on(self.ids.next(&self.connection, &self.namespace, least)).unwrap()
+        }
+
+        /// So many ids, one after another, and how many reads and writes they took.
+        fn several(&self, jobs: u64) -> (Vec<u64>, [usize; 2]) {
+            let (calls, writes) = (self.connection.calls(), self.connection.writes());
+            let given = (0..jobs).map(|_| self.next(0)).collect();
+            let writes = self.connection.writes() - writes;
+            (given, [self.connection.calls() - calls - writes, writes])
+        }
+
+        fn counter(&self) -> Option<ConfigMap> {
+            self.server.get(&key())
+        }
+    }
+
+    fn key() -> Key {
+        Key::new("n", names::JOB_IDS)
+    }
+
+    fn is(next: &str) -> Option<BTreeMap<String, String>> {
+        Some(BTreeMap::from([(NEXT.to_owned(), next.to_owned())]))
     }
 
     #[test]
     fn numbers_count_up_and_never_below_those_in_use() {
-        // counter, least, jobs -> numbers, counter after it
-        let table = [
-            (None, 0, 1, 0..1, "1"),
-            (None, 5, 1, 5..6, "6"),
-            (Some("3"), 0, 1, 3..4, "4"),
-            (Some("3"), 9, 1, 9..10, "10"),
-            (Some("3"), 0, 20, 3..23, "23"),
-        ];
-        for (existing, least, jobs, numbers, after) in table {
-            let existing = existing.map(counter);
-            let (ids, next) = step(existing.as_ref(), least, jobs).unwrap();
-            assert_eq!((ids, next.data.unwrap()[NEXT].as_str()), (numbers, after));
-            let version = existing.and_then(|existing| existing.metadata.resource_version);
-            assert_eq!(next.metadata.resource_version, version, "a compare-and-swap");
+        // counter, least -> number, counter after it
+        let table = [(None, 0, 0, "1"), (None, 5, 5, "6"), (Some("3"), 0, 3, "4"), (Some("3"), 9, 9, "10")];
+        for (existing, least, number, after) in table {
+            let server = Server::new();
+            if let Some(next) = existing {
+                let namespace = Some("n".to_owned());
+                let counter = counter(None, next.parse().unwrap());
+                server.create(&ConfigMap { metadata: ObjectMeta { namespace, ..counter.metadata }, ..counter });
+            }
+            let process = Process::of(&server);
+            assert_eq!(process.next(least), number, "{existing:?} {least}");
+            assert_eq!(process.counter().unwrap().data, is(after), "{existing:?} {least}");
         }
+    }
+
+    #[test]
+    fn the_counter_is_read_once_and_then_only_if_somebody_else_has_written_it() {
+        let server = Server::new();
+        let process = Process::of(&server);
+        assert_eq!(process.several(3), (vec![0, 1, 2], [1, 3]));
+        assert_eq!(process.several(2), (vec![3, 4], [0, 2]));
+        // A user makes it higher, and adds something of his own.
+        server.edit::<ConfigMap>(&key(), |counter| {
+            counter.data = is("10");
+            counter.metadata.labels = Some(BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        });
+        assert_eq!(process.several(2), (vec![10, 11], [1, 3]), "the first write meets the user's");
+        assert!(process.counter().unwrap().metadata.labels.is_some());
+        // Lower than what was given out.
+        server.edit::<ConfigMap>(&key(), |counter| counter.data = is("4"));
+        assert_eq!(process.several(1), (vec![12], [1, 2]));
+        // Nothing is known of jobs that have these ids: the mirror may be behind.
+        server.remove::<ConfigMap>(&key());
+        assert_eq!(process.several(2), (vec![13, 14], [1, 3]));
+    }
+
+    #[test]
+    fn in_a_crowd_ids_are_taken_for_jobs_to_come_and_none_is_lost_afterwards() {
+        let server = Server::new();
+        let process = Process::of(&server);
+        assert_eq!(process.several(1), (vec![0], [1, 1]), "nobody hurries");
+        process.connection.crowd(true);
+        assert_eq!(process.several(25), ((1..26).collect(), [0, 2]));
+        process.connection.crowd(false);
+        assert_eq!(process.several(2), (vec![26, 27], [0, 0]), "there are some left");
+        // The counter gets back what nobody wanted.
+        server.advance(TAKEN_FOR);
+        assert_eq!(process.several(2), (vec![28, 29], [0, 2]));
+        assert_eq!(process.counter().unwrap().data, is("30"));
+    }
+
+    #[test]
+    fn whoever_leads_next_gives_no_id_twice_and_nor_does_who_led_before() {
+        let server = Server::new();
+        let [first, second] = [Process::of(&server), Process::of(&server)];
+        first.connection.crowd(true);
+        assert_eq!(first.several(3).0, [0, 1, 2]);
+        // What the first has taken is lost.
+        assert_eq!(second.several(2).0, [16, 17]);
+        // It does not know yet that another one leads.
+        assert_eq!(first.several(1).0, [3]);
+        server.advance(TAKEN_FOR);
+        assert_eq!(first.several(1), (vec![18], [1, 2]), "what was left is not given back to a counter that went on");
+        assert_eq!(second.several(1).0, [34]);
+    }
+
+    #[test]
+    fn a_job_with_a_higher_id_than_was_taken_is_not_given_it_again() {
+        let server = Server::new();
+        let process = Process::of(&server);
+        process.connection.crowd(true);
+        assert_eq!(process.next(0), 0);
+        // Somebody has restored a job that has 7; one that has 40.
+        for (least, expected) in [(8, 8), (41, 41), (0, 42)] {
+            assert_eq!(process.next(least), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_namespace_ends_with_its_last_job() {
+        let server = Server::new();
+        let process = Process::of(&server);
+        let job = |name: &str| {
+            let mut job = Job::new(name, streams_api::JobSpec::of(streams_api::BundleReference::default()));
+            job.metadata.namespace = Some("n".to_owned());
+            server.create(&job);
+            Key::new("n", name)
+        };
+        let (one, other) = (job("one"), job("other"));
+        let mut mirrors = crate::controllers::tests::LateMirrors::of(&server);
+        let jobs = mirrors.mirrors.jobs.clone();
+        process.ids.end_with(&jobs);
+        process.connection.crowd(true);
+        process.next(0);
+        server.remove::<Job>(&one);
+        mirrors.deliver_all();
+        assert_eq!((process.ids.len(), process.next(0)), (1, 1));
+        server.remove::<Job>(&other);
+        mirrors.deliver_all();
+        assert_eq!(process.ids.len(), 0);
+        // The namespace is made again, with another counter.
+        server.remove::<ConfigMap>(&key());
+        assert_eq!(process.next(0), 0);
+        // No job has left since.
+        process.ids.forget_without_jobs(&process.namespace, &jobs);
+        assert_eq!(process.ids.len(), 0);
     }
 
     #[test]
@@ -205,9 +384,8 @@ mod tests {
         given.sort_unstable();
         assert_eq!(given, (0..50).collect::<Vec<_>>());
         assert!(writes.load(Ordering::Relaxed) <= 2, "{writes:?} writes");
-        assert!(ids.waiting().is_empty());
         // The counter is gone, and jobs have ids.
-        server.remove::<ConfigMap>(&Key::new("n", names::JOB_IDS));
+        server.remove::<ConfigMap>(&key());
         assert_eq!(block_on(ids.next(&cluster, &namespace, 50)).unwrap(), 50);
     }
 
@@ -235,12 +413,12 @@ mod tests {
         }
         server.refuse(|_| None);
         assert_eq!(block_on(ids.next(&cluster, &namespace, 0)).unwrap(), 0);
-        assert!(ids.waiting().is_empty());
     }
 
     #[test]
     fn a_damaged_counter_is_reported() {
-        let error = step(Some(&counter("many")), 0, 1).unwrap_err();
+        let damaged = ConfigMap { data: is("many"), ..counter(None, 0) };
+        let error = counted(&damaged).unwrap_err();
         assert!(error.is_permanent() && error.to_string().contains("delete the ConfigMap"), "{error}");
     }
 }

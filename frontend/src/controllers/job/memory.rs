@@ -75,6 +75,8 @@ pub(crate) struct Entry {
     pub(crate) unrecorded_work: Duration,
     /// When the status was last written.
     pub(crate) described: Option<Timestamp>,
+    /// Since when the number of the job waits for the ADL (rule job-50).
+    pub(crate) unnumbered_since: Option<Timestamp>,
     /// Since when something is left to the next write (rule job-50).
     pub(crate) unsaid_since: Option<Timestamp>,
     /// Since when the roll-out waits for what comes before a commit (rule call-27).
@@ -164,6 +166,7 @@ impl Entry {
             last_failure: None,
             unrecorded_work: Duration::ZERO,
             described: None,
+            unnumbered_since: None,
             unsaid_since: None,
             put_off_since: None,
             pause: None,

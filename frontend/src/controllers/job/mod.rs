@@ -46,7 +46,7 @@
 //!
 //! The order is that of rule job-2. Each line is one write, or several writes in any order; 1 to 3 store something and
 //! then record it. After a crash at any of them the job comes to the same end (rule job-1):
-//! 1. the number of the job;
+//! 1. the number of the job, unless the ADL is there soon: then it is recorded with that (rule job-50);
 //! 2. the ADL in chunks, then its name in the status: pinned; not fetched again once there is a generation
 //!    (rule job-6);
 //! 3. the plan in chunks, then `status.proposal`;

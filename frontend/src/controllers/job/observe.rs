@@ -24,7 +24,7 @@ use super::tasks::{Failure, Slot};
 use super::transport::{GOOD, Transport};
 use super::widths::{Widths, unmatched_bounds, widths};
 use crate::mirrors::ByOwner as _;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +33,11 @@ use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::writer::hash;
 use streams_kubernetes::{Error, Key};
+
+/// How long the number of a job waits for the ADL, so that one write records both (rule job-50).
+const UNNUMBERED: SignedDuration = SignedDuration::from_secs(1);
+/// The same in a crowd (rule call-25).
+const UNNUMBERED_IN_A_CROWD: SignedDuration = SignedDuration::from_secs(60);
 
 /// Observes everything that belongs to a job. Reads stored plans that are not in memory.
 ///
@@ -95,6 +100,7 @@ pub(super) async fn observe<C: Cluster>(
         status.proposal.is_none() && status.rollout.as_ref().is_some_and(|rollout| rollout.finished_at.is_some());
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
+    let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
     let (tasks, last_failure, written_until, worked, contended, inherited, has_given_up, proposed_at) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
@@ -153,6 +159,7 @@ pub(super) async fn observe<C: Cluster>(
             max_attempts: reconciler.settings.submission_attempts,
         },
         status,
+        unnumbered_until,
         worked,
         committed,
         proposed,
@@ -174,6 +181,26 @@ pub(super) async fn observe<C: Cluster>(
         rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };
     Ok((observed, snapshot))
+}
+
+/// Until when the number of a job waits for the ADL (rule job-50).
+fn unnumbered_until<C: Cluster>(
+    reconciler: &JobReconciler<C>,
+    key: &Key,
+    snapshot: &JobSnapshot,
+    status: &JobStatus,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let since = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        let since = &mut entry.unnumbered_since;
+        if status.job_id.is_some() {
+            *since = None;
+            return None;
+        }
+        Some(*since.get_or_insert(now))
+    })?;
+    let most = if reconciler.cluster.was_crowded() { UNNUMBERED_IN_A_CROWD } else { UNNUMBERED };
+    since.checked_add(most).ok().filter(|end| *end > now)
 }
 
 /// What is wanted of the regions of a job with a generation, and by whom.

@@ -36,6 +36,8 @@ pub(crate) struct JobObservation {
     pub(crate) deadlines: Deadlines,
     /// The status as it was written last.
     pub(crate) status: JobStatus,
+    /// Until then the number of a job that has none waits for the ADL (rule job-50); `None`: it does not wait.
+    pub(crate) unnumbered_until: Option<Timestamp>,
     /// How long the frontend has worked on the submission, with what is not in the status yet (rule job-18).
     pub(crate) worked: Duration,
     /// The committed generation; `None` if there is none.

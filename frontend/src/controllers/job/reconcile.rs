@@ -30,6 +30,7 @@ impl<C: Cluster> reconciler::Reconciler for JobReconciler<C> {
             // The garbage collector deletes its objects, by their owner references (rule job-29).
             self.memory.forget(key);
             self.looks.forget_all_of(key);
+            self.job_ids.forget_without_jobs(&key.namespace, &self.mirrors.jobs);
             return Ok(None);
         };
         let job = self.memory.latest(key, job);

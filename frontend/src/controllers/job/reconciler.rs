@@ -68,7 +68,7 @@ impl<C> JobReconciler<C> {
             looks,
             rewrites: _,
             free_cpu: _,
-            job_ids: _,
+            job_ids,
             known_launches,
             downloads,
             long_work,
@@ -76,6 +76,7 @@ impl<C> JobReconciler<C> {
         vec![
             ("jobs", memory.len()),
             ("looks", looks.len()),
+            ("job ids", job_ids.len()),
             ("known launches", known_launches.len()),
             ("downloads", downloads.remembered()),
             ("long work", long_work.remembered()),
@@ -108,6 +109,8 @@ impl<C: Cluster> JobReconciler<C> {
         let memory = Memory::new(settings.adl_cache_mib << 20, settings.plan_cache_mib << 20, mirrors);
         let looks = Remembered::default();
         looks.end_with(&mirrors.jobs);
+        let job_ids = JobIds::default();
+        job_ids.end_with(&mirrors.jobs);
         let free_cpu = FreeCpu::default();
         let rewrites = Rewrites::new(settings.rewrites_per_second);
         let mirrors = mirrors.clone();
@@ -121,7 +124,7 @@ impl<C: Cluster> JobReconciler<C> {
             looks,
             rewrites,
             free_cpu,
-            job_ids: JobIds::default(),
+            job_ids,
             known_launches,
             downloads,
             long_work,

@@ -32,9 +32,14 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
     status.admitted_resizes = status.admitted_resizes.max(observed.requests.last_number);
     forget_requests(&mut status, observed);
     match change {
-        JobStatusChange::JobId(id) => {
+        JobStatusChange::JobId { id, adl } => {
             status.job_id = Some(*id);
             begin(&mut status, 1, now);
+            if let Some(adl) = adl {
+                status.adl = Some(adl.clone());
+                // The bundle was fetched for this attempt.
+                status.submission_worked_milliseconds = work(observed);
+            }
         }
         JobStatusChange::Adl(adl) => {
             status.adl = Some(adl.clone());
@@ -90,8 +95,8 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
 /// Clears the results of long work that `change` has used. Each result is used once.
 pub(crate) fn use_up(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
-        JobStatusChange::JobId(_) | JobStatusChange::Commit => {}
-        JobStatusChange::Adl(_) => tasks.fetch = Slot::Idle,
+        JobStatusChange::JobId { adl: None, .. } | JobStatusChange::Commit => {}
+        JobStatusChange::JobId { adl: Some(_), .. } | JobStatusChange::Adl(_) => tasks.fetch = Slot::Idle,
         JobStatusChange::Propose { .. } | JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) => {
             tasks.compile = Slot::Idle;
             tasks.publish = Slot::Idle;

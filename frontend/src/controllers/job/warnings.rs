@@ -29,9 +29,14 @@ pub(crate) fn of_no_other_pods(waits: &Waits) -> Option<(String, String)> {
     Some((reason, format!("{NO_OTHER_POD}: {message}")))
 }
 
-/// All warnings, as reason and message. Those come first that somebody has to correct before a pod ends.
-pub(crate) fn warnings(observed: &JobObservation, no_other_pods: &Waits) -> Vec<(String, String)> {
-    let of_generation = observed.committed.as_ref().and_then(Loaded::whole).map(|wanted| &wanted.warnings);
+/// All warnings, as reason and message, while this generation is in force. Those come first that somebody has to
+/// correct before a pod ends.
+pub(crate) fn warnings(
+    observed: &JobObservation,
+    in_force: Option<&Loaded>,
+    no_other_pods: &Waits,
+) -> Vec<(String, String)> {
+    let of_generation = in_force.and_then(Loaded::whole).map(|wanted| &wanted.warnings);
     let others = observed.spec_warnings.iter().chain(of_generation.into_iter().flatten());
     of_no_other_pods(no_other_pods).into_iter().chain(others.cloned()).collect()
 }

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | refuse | the spec can be submitted | record the failure |
 //! | again | the spec of a failed submission was changed | record a new submission |
-//! | number | `status.jobId` | count, then record |
+//! | number | `status.jobId` | wait for the ADL a while; count, then record both |
 //! | time | the first generation is committed | past the time-out: record that it starts over, or has failed |
 //! | clean slate | nothing of an earlier attempt exists | delete it |
 //! | fetch | `status.adl` | start fetching; record the result |
@@ -76,8 +76,8 @@ pub(crate) enum JobDecision {
 /// A step in the life of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Take the next job id, then record it.
-    AllocateJobId,
+    /// Take the next job id, then record it, and with it the ADL if that was fetched.
+    AllocateJobId(Option<StoredAdl>),
     /// Write the status, if nobody wrote it meanwhile.
     Record(JobStatusChange),
     /// Let the request to resize of this name say that it is refused.
@@ -88,7 +88,12 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum JobStatusChange {
     /// The number of the job.
-    JobId(u64),
+    JobId {
+        /// The number.
+        id: u64,
+        /// The ADL, if it is pinned with the same write.
+        adl: Option<StoredAdl>,
+    },
     /// The ADL is pinned.
     Adl(StoredAdl),
     /// A generation is proposed.
@@ -120,7 +125,8 @@ impl JobStatusChange {
     /// Its name in logs.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::JobId(_) => "number",
+            Self::JobId { adl: None, .. } => "number",
+            Self::JobId { adl: Some(_), .. } => "number and pin the ADL",
             Self::Adl(_) => "pin the ADL",
             Self::Propose { .. } => "propose",
             Self::Abandon => "abandon",
@@ -216,6 +222,8 @@ pub(crate) struct Report {
     pub(crate) lost: Option<String>,
     /// Objects are deleted now. They may still exist for a while.
     pub(crate) deletes: bool,
+    /// Nothing is said before this time, unless there is trouble: the number of the job is (rule job-50).
+    pub(crate) unsaid_until: Option<Timestamp>,
     /// When to look again although nothing happens.
     pub(crate) wake_at: Option<Timestamp>,
 }

@@ -4,7 +4,7 @@ use super::super::generation::Target;
 use super::super::observed::{DesiredGeneration, DesiredPe, JobObservation, Loaded};
 use super::super::refusals;
 use super::super::requests::observe::Fault;
-use super::super::tasks::{CompileRequest, Compiled, Failure, PublishRequest, Remedy, Slot, Task};
+use super::super::tasks::{CompileRequest, Compiled, Failure, Progress, PublishRequest, Remedy, Slot, Task};
 use super::{
     COMPILING, Child, Current, Draft, FETCHING, JobStatusChange, Owned, Propagation, Step, WRITING, WhichGeneration,
     abandoned, committed, next_generation, proposed,
@@ -32,8 +32,7 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
         }
     }
     if status.job_id.is_none() {
-        draft.report.preparing = "a job id".to_owned();
-        return Some(Step::AllocateJobId);
+        return number(observed, draft);
     }
     // The commit ends it: from then on starting over would only tear down what runs.
     if submitting && observed.worked >= observed.deadlines.submission {
@@ -76,6 +75,28 @@ pub(super) fn prepare(observed: &JobObservation, draft: &mut Draft) -> Option<St
             record(JobStatusChange::Abandon)
         }
     }
+}
+
+/// Numbers the job. Nothing before the compilation needs the number: it waits a while for the ADL, so that one write
+/// records both (rule job-50).
+fn number(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
+    let spec_generation = observed.spec_generation;
+    let progress = observed.tasks.fetch.progress_of(&spec_generation);
+    if observed.status.adl.is_none() && observed.children.only_chunks() {
+        if let Progress::Done(adl) = progress {
+            COMPILING.clone_into(&mut draft.report.preparing);
+            return Some(Step::AllocateJobId(Some(adl.clone())));
+        }
+        if let Some(end) = observed.unnumbered_until
+            && matches!(progress, Progress::NotRequested | Progress::Running)
+        {
+            draft.report.unsaid_until = Some(end);
+            draft.wake(end);
+            return fetch(observed, draft);
+        }
+    }
+    draft.report.preparing = "a job id".to_owned();
+    Some(Step::AllocateJobId(None))
 }
 
 /// Whether the proposal goes on. One for other widths than are wanted by now is committed nevertheless: widths that

@@ -7,18 +7,23 @@ use streams_api::{BundleReference, Job, JobSpec};
 use streams_kubernetes::Key;
 
 fn remembers(simulation: &JobSimulation) -> usize {
+    remembers_of("jobs", simulation)
+}
+
+fn remembers_of(what: &str, simulation: &JobSimulation) -> usize {
     let remembered = simulation.leader.reconciler.remembered();
     // In the simulation nobody takes keys from the queues of long work.
-    remembered.iter().filter(|(what, _)| *what == "jobs").map(|(_, count)| count).sum()
+    remembered.iter().filter(|(of, _)| *of == what).map(|(_, count)| count).sum()
 }
 
 #[test]
 fn nothing_is_left_of_a_job_that_is_gone() {
     let mut simulation = JobSimulation::running();
-    assert_eq!(remembers(&simulation), 1);
+    let remembers = |simulation: &JobSimulation| ["jobs", "job ids"].map(|what| remembers_of(what, simulation));
+    assert_eq!(remembers(&simulation), [1, 1]);
     simulation.delete(&UserDeletion::Job);
     simulation.settle();
-    assert_eq!(remembers(&simulation), 0);
+    assert_eq!(remembers(&simulation), [0, 0], "of the last job of its namespace");
 }
 
 #[test]

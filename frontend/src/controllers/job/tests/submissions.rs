@@ -4,7 +4,9 @@ use super::simulation::{JobSimulation, UserDeletion};
 use crate::controllers::job::tasks::TaskKind;
 use kube::core::Status;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use streams_api::{JobPhase, JobStatus, condition};
+use streams_kubernetes::queue::Outcome;
 use streams_kubernetes_fake::Verb;
 
 /// Reason and message of a condition.
@@ -15,6 +17,61 @@ fn said(status: &JobStatus, kind: &str) -> (String, String) {
 
 fn reasons(simulation: &JobSimulation) -> Vec<String> {
     simulation.server.announced().into_iter().map(|announced| announced.notice.reason.into_owned()).collect()
+}
+
+/// In a crowd the bundle waits for others, so the number waits longer for what is in it (rule job-50).
+#[test]
+fn a_submission_writes_the_status_of_its_job_once_a_step_and_its_number_with_the_adl() {
+    // seconds until the bundle is asked for, in a crowd -> writes: the number, unless it is written with the ADL; the
+    // ADL; the proposal; the commit; that it is submitted and ready; once as well if that takes two
+    for (waits, is_crowded, expected) in [(0, false, 4), (3, false, 5), (40, true, 4), (70, true, 5)] {
+        let mut simulation = JobSimulation::new();
+        simulation.leader.connection.crowd(is_crowded);
+        for _ in 0..waits {
+            simulation.reconcile();
+            simulation.wait(1);
+        }
+        simulation.settle();
+        simulation.check_at_rest();
+        assert_eq!(simulation.status_writes(), expected, "{waits} {is_crowded}");
+        assert_eq!(simulation.status().job_id, Some(0));
+    }
+}
+
+#[test]
+fn a_job_whose_number_waits_says_so_when_its_bundle_cannot_be_had_or_takes_long() {
+    // no bundle, seconds until somebody looks for it -> reason of what it waits for
+    for (has_no_bundle, waits, expected) in [(true, 0, "BundleNotFound"), (false, 61, "Submitting")] {
+        let mut simulation = JobSimulation::new();
+        simulation.leader.connection.crowd(true);
+        simulation.services.change(|services| services.has_no_bundle = has_no_bundle);
+        assert_eq!(simulation.reconcile(), Some(Outcome::Again(Duration::from_secs(5))), "is there a crowd still?");
+        assert_eq!(simulation.status(), JobStatus::default());
+        if waits == 0 {
+            simulation.work();
+        }
+        simulation.wait(waits);
+        simulation.reconcile();
+        let status = simulation.status();
+        assert_eq!((status.job_id, status.phase), (Some(0), Some(JobPhase::Submitting)));
+        assert_eq!(said(&status, condition::SUBMITTED).0, expected);
+        simulation.services.change(|services| services.has_no_bundle = false);
+        simulation.settle();
+        simulation.check_at_rest();
+    }
+}
+
+#[test]
+fn what_was_done_before_a_job_has_its_number_counts() {
+    let mut simulation = JobSimulation::new();
+    simulation.services.change(|services| (services.seconds, services.download_seconds) = (50, 100));
+    simulation.until(|simulation| simulation.status().job_id.is_some());
+    let status = simulation.status();
+    assert!(status.adl.is_some());
+    assert_eq!((status.submission_attempts, status.submission_worked_milliseconds / 1_000), (1, 100));
+    // What is not in the status is not counted twice.
+    simulation.until(|simulation| simulation.status().proposal.is_some());
+    assert_eq!(simulation.status().submission_worked_milliseconds / 1_000, 150);
 }
 
 #[test]

@@ -55,7 +55,8 @@ fn name(object: &Owned) -> String {
 
 fn done(observed: &JobObservation) -> Vec<String> {
     match decide(observed).0 {
-        JobDecision::Step(Step::AllocateJobId) => vec!["number".to_owned()],
+        JobDecision::Step(Step::AllocateJobId(None)) => vec!["number".to_owned()],
+        JobDecision::Step(Step::AllocateJobId(Some(_))) => vec!["number and pin the ADL".to_owned()],
         JobDecision::Step(Step::Record(change)) => vec![change.name().to_owned()],
         JobDecision::Step(Step::RefuseRequest(name, _)) => vec![format!("refuse {name}")],
         JobDecision::Work(actions) => {
@@ -98,9 +99,8 @@ fn failure(remedy: Remedy) -> Failure {
 #[test]
 fn a_submission_goes_through_the_rows_in_order() {
     let steps = [
-        ("number", vec!["number"]),
         ("start fetch 1", vec!["start fetch 1"]),
-        ("pin the ADL", vec!["pin the ADL"]),
+        ("number and pin the ADL", vec!["number and pin the ADL"]),
         ("start compile 0", vec!["start compile 0"]),
         ("propose", vec!["propose"]),
     ];

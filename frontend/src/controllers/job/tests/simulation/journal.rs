@@ -6,7 +6,7 @@ use crate::controllers::job::generation::Generation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use streams_api::Resize;
-use streams_kubernetes_fake::Server;
+use streams_kubernetes_fake::{Server, Verb};
 
 /// A state of the cluster, to go on from.
 pub(in super::super) struct Snapshot {
@@ -70,6 +70,12 @@ impl JobSimulation {
     /// Writes of the controller until now.
     pub(in super::super) fn writes(&self) -> usize {
         self.journal.lock().unwrap().writes.len()
+    }
+
+    /// Writes of the status of a job until now.
+    pub(in super::super) fn status_writes(&self) -> usize {
+        let (journal, of_job) = (self.journal.lock().unwrap(), format!("{:?} Job ", Verb::ReplaceStatus));
+        journal.writes.iter().filter(|write| write.starts_with(&of_job)).count()
     }
 
     /// The user begins with the next action.

@@ -80,6 +80,7 @@ impl JobSimulation {
             bundle: 0,
             keeps_bundles: false,
             seconds: 0,
+            download_seconds: 0,
             refused_texts: BTreeSet::new(),
             refused_pods: BTreeSet::new(),
             places: false,

@@ -54,6 +54,8 @@ pub(in super::super) struct ServiceState {
     pub(in super::super) keeps_bundles: bool,
     /// How long a compilation takes.
     pub(in super::super) seconds: u64,
+    /// Seconds that the download of a bundle takes.
+    pub(in super::super) download_seconds: u64,
     /// PEs whose texts no replica renders, whatever is tried.
     pub(in super::super) refused_texts: BTreeSet<u64>,
     /// PEs whose pods the cluster refuses.
@@ -249,6 +251,7 @@ impl Bundles for Services {
             if state.is_down {
                 return Err(bundles::BundleError::transient("Unavailable", "it is down"));
             }
+            self.1.advance(Duration::from_secs(state.download_seconds));
             if state.has_no_bundle {
                 return Err(bundles::BundleError::not_found("there is none"));
             }
