@@ -2,7 +2,8 @@
 //!
 //! Names of namespaces, jobs and groups are there many times: objects that are beside each other share them.
 
-use super::kept::{Form, Kept};
+use super::kept::Kept;
+use super::packed::Packer;
 use super::{Index, Mirrored};
 use crate::Key;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -45,10 +46,10 @@ impl<K: Mirrored> Store<K> {
     }
 
     /// What the mirror would keep of an object. It takes a while.
-    pub(super) fn arrival(indexes: &[Index], form: Form, object: Arc<K>) -> Arrival<K> {
+    pub(super) fn arrival(indexes: &[Index], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
         let groups = indexes.iter().map(|index| (index.group)(object.meta())).collect();
         let (key, generation) = (Key::of(&*object), object.meta().generation);
-        Arrival { key, entry: Entry { groups, generation, object: Kept::new(object, form) } }
+        Arrival { key, entry: Entry { groups, generation, object: Kept::new(object, packer) } }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     fn apply(store: &mut Store<Service>, object: Service) {
-        store.apply(Store::arrival(&INDEXES, Form::Packed, Arc::new(object)));
+        store.apply(Store::arrival(&INDEXES, Some(&Packer::default()), Arc::new(object)));
     }
 
     #[test]
