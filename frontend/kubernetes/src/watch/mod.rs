@@ -81,8 +81,8 @@ impl Scope {
 pub struct Index {
     /// The name of the index; another one for each index of a mirror.
     pub name: &'static str,
-    /// The group of an object, if it belongs to one.
-    pub group: fn(&ObjectMeta) -> Option<Key>,
+    /// The group of an object in its namespace, if it belongs to one.
+    pub group: fn(&ObjectMeta) -> Option<String>,
 }
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
