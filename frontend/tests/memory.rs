@@ -24,7 +24,7 @@ const JOBS: usize = 100;
 const PES: usize = 12;
 
 /// Bytes of the heap for each byte of JSON, at most.
-const MOST: f64 = 0.5;
+const MOST: f64 = 0.4;
 
 /// The metadata of an object of a PE as the API server has it.
 fn metadata(job: usize, pe: usize, name: &str, owner: (&str, &str), more: &Value) -> Value {

@@ -103,6 +103,10 @@ impl<K: Mirrored> Store<K> {
     /// Adds or replaces an object.
     pub(super) fn apply(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
         let Arrival { key, groups, entry } = arrival;
+        // What is the same stays as it is: others may keep it, too.
+        if self.objects.get(&key).is_some_and(|known| known.object.is_same(&entry.object)) {
+            return Vec::new();
+        }
         let key = self.sharing(key);
         let (relations, after) = (entry.relations, entry.object.clone());
         let before = self.objects.insert(key.clone(), entry);
@@ -117,8 +121,7 @@ impl<K: Mirrored> Store<K> {
                 members.extend(member);
             }
         }
-        let unchanged = before.as_ref().is_some_and(|before| before.is_same(&after));
-        if unchanged { Vec::new() } else { vec![Replacement { before, after: Some(after), is_in_place }] }
+        vec![Replacement { before, after: Some(after), is_in_place }]
     }
 
     /// Removes an object.
