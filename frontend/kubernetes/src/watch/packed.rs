@@ -1,4 +1,4 @@
-//! JSON of the objects of a kind, compressed.
+//! JSON of the objects of a kind, compressed (rule call-6).
 //!
 //! An object is too small to be compressed well by itself, but the objects of a kind resemble each other: names of
 //! fields, labels, owners and conditions are the same in all of them. So a mirror compresses each with a *dictionary*,
@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! * what is packed is unpacked as it was, whatever became of the mirror's dictionary since;
-//! * it takes no more room than before: what does not get smaller stays as it is;
+//! * it takes no more room than before: what does not get smaller stays as it is, and so does what comes before there is
+//!   a dictionary;
 //! * memory for unpacking is that of the original, which the packed form tells, and a few contexts of bounded size.
 //!
 //! Knows: bytes. Must not know: that they are JSON of objects.

@@ -93,10 +93,8 @@ impl<K: Mirrored> Store<K> {
         let all = self.indexes.iter().zip(&self.members);
         let members = all.filter(|(known, _)| known.name == index.name).map(|(_, members)| members);
         let members = members.flat_map(|members| of_group(members, &group.namespace, &group.name));
-        let keys = members.map(|Member { namespace, name, .. }| Key {
-            namespace: Arc::clone(namespace),
-            name: Arc::clone(name),
-        });
+        let keys = members
+            .map(|Member { namespace, name, .. }| Key { namespace: Arc::clone(namespace), name: Arc::clone(name) });
         keys.filter_map(|key| self.get(&key).map(|object| (key, object))).collect()
     }
 
