@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //! * what is packed is unpacked as it was, whatever became of the mirror's dictionary since;
-//! * it takes no more room than before: what does not get smaller stays as it is, and so does what comes before there is
-//!   a dictionary;
+//! * it takes no more room than before: what does not get smaller stays as it is, and so does what comes before the
+//!   first dictionary;
 //! * memory for unpacking is that of the original, which the packed form tells, and a few contexts of bounded size.
 //!
 //! Knows: bytes. Must not know: that they are JSON of objects.
