@@ -2,8 +2,9 @@
 //!
 //! | Kind | Indexes | What is left out |
 //! |---|---|---|
-//! | jobs, PEs, regions, requests to resize, host pools, exports, imports, consistent regions | job, PE | |
-//! | pods, Services and ConfigMaps with the label `app=streams` | job, PE | most of a pod; the data of a ConfigMap |
+//! | jobs, PEs, regions, requests to resize, host pools, exports, imports, consistent regions | job | |
+//! | pods with the label `app=streams` | job, PE | most of it |
+//! | Services and ConfigMaps with this label | job | the status of a Service; the data of a ConfigMap |
 //!
 //! Knows: kinds, labels. Must not know: the controllers.
 
@@ -22,13 +23,15 @@ use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::watch::{ConfigMapMeta, Form, Index, Kept, Mirrored, Scope, Timings, Watch, trimmed};
 use tokio_util::sync::CancellationToken;
 
-/// The indexes of every mirror.
-pub static INDEXES: [Index; 2] = [OF_JOB, OF_PE];
+/// The indexes of every mirror, but for pods.
+pub static INDEXES: [Index; 1] = [OF_JOB];
+/// The indexes of pods.
+static INDEXES_OF_PODS: [Index; 2] = [OF_JOB, OF_PE];
 
 const OF_JOB: Index = Index { name: "job", group: job_of_meta };
 const OF_PE: Index = Index { name: "pe", group: pe_of_meta };
 
-/// Finds the objects of a job and of a PE in a mirror with [`INDEXES`].
+/// Finds the objects of a job in a mirror with [`INDEXES`].
 pub trait ByOwner<K: Mirrored> {
     /// The objects that this job controls, or whose label names it, by name, to be read in part.
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)>;
@@ -37,35 +40,33 @@ pub trait ByOwner<K: Mirrored> {
     fn of_job(&self, job: &Key) -> impl Iterator<Item = Arc<K>> {
         self.kept_of_job(job).into_iter().filter_map(|(_, object)| object.read())
     }
-
-    /// The objects that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
-    fn of_pe(&self, pe: &Key) -> Vec<Arc<K>>;
 }
 
 impl<K: Mirrored> ByOwner<K> for Watch<K> {
     fn kept_of_job(&self, job: &Key) -> Vec<(Key, Kept<K>)> {
         self.of_group(&OF_JOB, job)
     }
-
-    fn of_pe(&self, pe: &Key) -> Vec<Arc<K>> {
-        self.of_group(&OF_PE, pe).into_iter().filter_map(|(_, object)| object.read()).collect()
-    }
 }
 
 /// The job that controls an object, or that its labels name.
 pub fn job_of<K: Resource>(object: &K) -> Option<Key> {
-    job_of_meta(object.meta())
+    Some(beside(object.meta(), &job_of_meta(object.meta())?))
 }
 
 /// The PE that controls an object, or that its labels name.
 pub fn pe_of<K: Resource>(object: &K) -> Option<Key> {
-    pe_of_meta(object.meta())
+    Some(beside(object.meta(), &pe_of_meta(object.meta())?))
+}
+
+/// Another object of the namespace.
+fn beside(meta: &ObjectMeta, name: &str) -> Key {
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), name)
 }
 
 /// The job that controls the object; if none does, the one that its label names. Labels can be taken away.
-fn job_of_meta(meta: &ObjectMeta) -> Option<Key> {
+fn job_of_meta(meta: &ObjectMeta) -> Option<String> {
     let job = controller_of::<Job>(meta).or_else(|| meta.labels.as_ref()?.get(names::LABEL_JOB).map(String::as_str))?;
-    Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), job))
+    Some(job.to_owned())
 }
 
 /// The name of the object of this kind that controls the object.
@@ -75,13 +76,13 @@ fn controller_of<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Option<&st
     controllers.find(is_of_kind).map(|owner| owner.name.as_str())
 }
 
-fn pe_of_meta(meta: &ObjectMeta) -> Option<Key> {
+fn pe_of_meta(meta: &ObjectMeta) -> Option<String> {
     if let Some(pe) = controller_of::<ProcessingElement>(meta) {
-        return Some(Key::new(meta.namespace.as_deref().unwrap_or_default(), pe));
+        return Some(pe.to_owned());
     }
     let job = job_of_meta(meta)?;
     let pe = meta.labels.as_ref()?.get(names::LABEL_PE)?;
-    Some(job.sibling(&format!("{}-{pe}", job.name)))
+    Some(format!("{job}-{pe}"))
 }
 
 /// Label selector of everything that belongs to a job.
@@ -151,11 +152,16 @@ impl Mirrors {
             exports: Watch::new(metrics, &INDEXES),
             imports: Watch::new(metrics, &INDEXES),
             consistent_regions: Watch::new(metrics, &INDEXES),
-            pods: Watch::new(metrics, &INDEXES),
+            pods: Watch::new(metrics, &INDEXES_OF_PODS),
             services: Watch::new(metrics, &INDEXES),
             config_maps: Watch::new(metrics, &INDEXES),
             job_changes,
         }
+    }
+
+    /// The pods that this PE (`<job>-<peId>`) controls, or whose labels name it, by name.
+    pub fn pods_of_pe(&self, pe: &Key) -> impl Iterator<Item = Arc<Pod>> + use<> {
+        self.pods.of_group(&OF_PE, pe).into_iter().filter_map(|(_, pod)| pod.read())
     }
 
     /// Fills the mirrors and keeps them filled until `stop`.
@@ -307,9 +313,16 @@ mod tests {
         let service = Service { metadata: meta, ..Service::default() };
         assert_eq!(job_of(&service), Some(Key::new("n", "flow")));
         assert_eq!(pe_of(&service), Some(Key::new("n", "flow-3")));
-        let watch = Watch::filled(&INDEXES, [service]);
-        assert_eq!((watch.of_job(&Key::new("n", "flow")).count(), watch.of_pe(&Key::new("n", "flow-3")).len()), (1, 1));
-        assert!(watch.of_pe(&Key::new("n", "flow-4")).is_empty());
+        let mirrors = Mirrors::new(&Metrics::new("test"));
+        mirrors.pods.insert(Pod { metadata: service.metadata.clone(), ..Pod::default() });
+        mirrors.services.insert(service);
+        let of_job = |job: &str| {
+            let job = Key::new("n", job);
+            (mirrors.pods.of_job(&job).count(), mirrors.services.of_job(&job).count())
+        };
+        assert_eq!((of_job("flow"), of_job("other")), ((1, 1), (0, 0)));
+        let of_pe = |pe: &str| mirrors.pods_of_pe(&Key::new("n", pe)).count();
+        assert_eq!((of_pe("flow-3"), of_pe("flow-4")), (1, 0));
         assert_eq!(job_of(&Service::default()), None);
     }
 }

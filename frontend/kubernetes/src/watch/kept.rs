@@ -2,12 +2,15 @@
 //!
 //! Kubernetes' types are made for one object at a time: each has a place for every field that there could be, and a
 //! piece of memory of its own for each text in it, several times what the same object takes as JSON. A mirror has
-//! thousands of objects and is asked for few of them at a time. So it keeps their JSON, in one piece of memory each,
-//! and whoever looks at an object reads it again.
+//! thousands of objects and is asked for few of them at a time. So it keeps their JSON, packed ([`packed`]) into one
+//! piece of memory each, and whoever looks at an object reads it again.
 //!
 //! Invariant: what is kept can be read. An object whose JSON could not is kept as it is.
+//!
+//! [`packed`]: super::packed
 
 use super::Mirrored;
+use super::packed::{Packed, Packer};
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +21,7 @@ use std::sync::Arc;
 /// How a mirror keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As JSON: for kinds of which there are many.
+    /// As JSON, compressed: for kinds of which there are many.
     Packed,
     /// As they are: for a kind that is asked for much more often than it changes.
     Unpacked,
@@ -28,14 +31,14 @@ pub enum Form {
 pub struct Kept<K>(Content<K>);
 
 enum Content<K> {
-    Packed(Arc<[u8]>, PhantomData<fn() -> K>),
+    Packed(Packed, PhantomData<fn() -> K>),
     Unpacked(Arc<K>),
 }
 
 impl<K> Clone for Kept<K> {
     fn clone(&self) -> Self {
         Self(match &self.0 {
-            Content::Packed(json, kind) => Content::Packed(Arc::clone(json), *kind),
+            Content::Packed(packed, kind) => Content::Packed(packed.clone(), *kind),
             Content::Unpacked(object) => Content::Unpacked(Arc::clone(object)),
         })
     }
@@ -44,7 +47,10 @@ impl<K> Clone for Kept<K> {
 impl<K> fmt::Debug for Kept<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Content::Packed(json, _) => write!(f, "Kept({})", String::from_utf8_lossy(json)),
+            Content::Packed(packed, _) => {
+                let json = packed.unpacked(|json| String::from_utf8_lossy(json).into_owned());
+                write!(f, "Kept({})", json.unwrap_or_default())
+            }
             Content::Unpacked(_) => f.write_str("Kept(unpacked)"),
         }
     }
@@ -57,14 +63,14 @@ struct Described {
 }
 
 impl<K: Mirrored> Kept<K> {
-    /// Keeps an object.
-    pub(super) fn new(object: Arc<K>, form: Form) -> Self {
-        let packed = match form {
-            Form::Packed => serde_json::to_vec(&*object).ok().filter(|json| serde_json::from_slice::<K>(json).is_ok()),
-            Form::Unpacked => None,
-        };
+    /// Keeps an object; packed if there is a packer.
+    pub(super) fn new(object: Arc<K>, packer: Option<&Packer>) -> Self {
+        let packed = packer.and_then(|packer| {
+            let json = serde_json::to_vec(&*object).ok().filter(|json| serde_json::from_slice::<K>(json).is_ok())?;
+            Some(packer.pack(&json))
+        });
         Self(match packed {
-            Some(json) => Content::Packed(json.into(), PhantomData),
+            Some(packed) => Content::Packed(packed, PhantomData),
             None => Content::Unpacked(object),
         })
     }
@@ -72,7 +78,7 @@ impl<K: Mirrored> Kept<K> {
     /// The object. There always is one.
     pub fn read(&self) -> Option<Arc<K>> {
         match &self.0 {
-            Content::Packed(json, _) => parsed(json).map(Arc::new),
+            Content::Packed(packed, _) => parsed(packed).map(Arc::new),
             Content::Unpacked(object) => Some(Arc::clone(object)),
         }
     }
@@ -80,7 +86,7 @@ impl<K: Mirrored> Kept<K> {
     /// The metadata of the object: less to read than all of it.
     pub fn metadata(&self) -> Option<ObjectMeta> {
         match &self.0 {
-            Content::Packed(json, _) => parsed(json).map(|described: Described| described.metadata),
+            Content::Packed(packed, _) => parsed(packed).map(|described: Described| described.metadata),
             Content::Unpacked(object) => Some(object.meta().clone()),
         }
     }
@@ -88,7 +94,7 @@ impl<K: Mirrored> Kept<K> {
     /// Whether two states of an object are known to be the same: they are of one version.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         if let (Content::Packed(one, _), Content::Packed(other, _)) = (&self.0, &other.0)
-            && one != other
+            && !one.is_same(other)
         {
             return false;
         }
@@ -99,8 +105,12 @@ impl<K: Mirrored> Kept<K> {
 }
 
 /// What was written as JSON can be read.
-fn parsed<T: DeserializeOwned>(json: &[u8]) -> Option<T> {
-    serde_json::from_slice(json).inspect_err(|error| tracing::error!(%error, "a mirrored object cannot be read")).ok()
+fn parsed<T: DeserializeOwned>(packed: &Packed) -> Option<T> {
+    let Some(read) = packed.unpacked(|json| serde_json::from_slice(json)) else {
+        tracing::error!("a mirrored object cannot be unpacked");
+        return None;
+    };
+    read.inspect_err(|error| tracing::error!(%error, "a mirrored object cannot be read")).ok()
 }
 
 #[cfg(test)]
@@ -113,7 +123,7 @@ mod tests {
     use std::borrow::Cow;
 
     fn service(value: Value) -> Kept<Service> {
-        Kept::new(Arc::new(serde_json::from_value(value).unwrap()), Form::Packed)
+        Kept::new(Arc::new(serde_json::from_value(value).unwrap()), Some(&Packer::default()))
     }
 
     #[test]
@@ -127,10 +137,14 @@ mod tests {
             "spec": {"ports": [{"port": 1, "targetPort": 1}, {"port": 2, "targetPort": "name"}]},
         }))
         .unwrap();
-        for form in [Form::Packed, Form::Unpacked] {
-            let kept = Kept::new(Arc::new(object.clone()), form);
-            assert_eq!(kept.read().as_deref(), Some(&object), "{form:?}");
-            assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{form:?}");
+        let packer = Packer::default();
+        for packer in [Some(&packer), None] {
+            // Often enough that there is a dictionary.
+            for _ in 0..100 {
+                let kept = Kept::new(Arc::new(object.clone()), packer);
+                assert_eq!(kept.read().as_deref(), Some(&object), "{kept:?}");
+                assert_eq!(kept.metadata().as_ref(), Some(&object.metadata), "{kept:?}");
+            }
         }
     }
 
@@ -194,7 +208,7 @@ mod tests {
     fn an_object_whose_json_cannot_be_read_is_kept_as_it_is() {
         let metadata = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
         let object = Unreadable { metadata };
-        let kept = Kept::new(Arc::new(object.clone()), Form::Packed);
+        let kept = Kept::new(Arc::new(object.clone()), Some(&Packer::default()));
         assert_eq!(kept.read().as_deref(), Some(&object));
         assert_eq!(kept.metadata(), Some(object.metadata));
     }

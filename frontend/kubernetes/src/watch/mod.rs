@@ -12,11 +12,12 @@
 //! * A mirror knows how long it has heard nothing ([`Watch::silence`]); a watch that does not begin, or falls silent,
 //!   is begun anew (rule call-18).
 //! * Objects are trimmed before they are kept ([`trimmed`]): nothing may be applied from a mirror. What is left of them
-//!   is kept as JSON ([`Kept`]) and read by whoever asks for it.
+//!   is kept as compressed JSON ([`Kept`]) and read by whoever asks for it.
 //! * An object that cannot be read (written by a newer version) keeps its last readable state, and is counted.
 
 mod catch_up;
 mod kept;
+mod packed;
 mod pulse;
 mod store;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub mod trimmed;
 
 pub use self::catch_up::version;
 pub use self::kept::{Form, Kept};
+use self::packed::Packer;
 use self::pulse::Pulse;
 pub use self::pulse::Timings;
 use self::store::{Arrival, Replacement, Store};
@@ -79,8 +81,8 @@ impl Scope {
 pub struct Index {
     /// The name of the index; another one for each index of a mirror.
     pub name: &'static str,
-    /// The group of an object, if it belongs to one.
-    pub group: fn(&ObjectMeta) -> Option<Key>,
+    /// The group of an object in its namespace, if it belongs to one.
+    pub group: fn(&ObjectMeta) -> Option<String>,
 }
 
 type Subscriber<K> = Box<dyn Fn(&K) + Send + Sync>;
@@ -103,7 +105,8 @@ pub struct Watch<K> {
 struct SharedWatch<K> {
     store: RwLock<Store<K>>,
     indexes: &'static [Index],
-    form: Form,
+    /// `None`: objects are kept as they are.
+    packer: Option<Packer>,
     subscribers: RwLock<Vec<Subscriber<K>>>,
     departure_subscribers: RwLock<Vec<DepartureSubscriber<K>>>,
     synced: latest::Sender<bool>,
@@ -133,7 +136,7 @@ impl<K: Mirrored> Watch<K> {
         let shared = SharedWatch {
             store: RwLock::new(Store::new(indexes)),
             indexes,
-            form,
+            packer: (form == Form::Packed).then(Packer::default),
             subscribers: RwLock::new(Vec::new()),
             departure_subscribers: RwLock::new(Vec::new()),
             synced: latest::Sender::new(false),
@@ -435,7 +438,7 @@ impl<K: Mirrored> Watch<K> {
 
     /// What the mirror is to keep of an object; made before others have to wait for the mirror.
     fn arrival(&self, object: Arc<K>) -> Arrival<K> {
-        Store::arrival(self.shared.indexes, self.shared.form, object)
+        Store::arrival(self.shared.indexes, self.shared.packer.as_ref(), object)
     }
 
     fn store(&self) -> RwLockReadGuard<'_, Store<K>> {

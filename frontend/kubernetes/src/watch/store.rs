@@ -1,11 +1,16 @@
 //! The objects of a kind, by name and by group.
 //!
-//! Names of namespaces, jobs and groups are there many times: objects that are beside each other share them.
+//! There are many objects, so an entry has no more than what cannot be read from the object when it is needed. Names of
+//! namespaces and groups are there many times: objects that are beside each other share them.
 
-use super::kept::{Form, Kept};
+use super::kept::Kept;
+use super::packed::Packer;
 use super::{Index, Mirrored};
 use crate::Key;
+use kube::core::ObjectMeta;
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -13,42 +18,52 @@ use std::sync::Arc;
 pub(super) struct Replacement<K> {
     pub(super) before: Option<Kept<K>>,
     pub(super) after: Option<Kept<K>>,
-    /// Whoever is found by the state before is found by the one after as well: both have the same groups and the same
-    /// spec.
+    /// Whoever is found by the state before is found by the one after as well: both have the same groups, labels,
+    /// owners and spec.
     pub(super) is_in_place: bool,
 }
 
 /// An object on its way into the mirror.
 pub(super) struct Arrival<K> {
     key: Key,
+    /// Its group, for each index.
+    groups: Groups,
     entry: Entry<K>,
 }
 
+type Groups = Vec<Option<Arc<str>>>;
+
 struct Entry<K> {
-    /// Its group, for each index.
-    groups: Box<[Option<Key>]>,
-    /// Of its spec, for kinds whose specs are counted.
-    generation: Option<i64>,
+    /// Stands for all by which others find the object.
+    relations: u64,
     object: Kept<K>,
+}
+
+/// An object as an index has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
+    namespace: Arc<str>,
+    group: Arc<str>,
+    name: Arc<str>,
 }
 
 pub(super) struct Store<K> {
     objects: BTreeMap<Key, Entry<K>>,
     indexes: &'static [Index],
-    /// Groups with the names in them, for each index.
-    groups: Vec<BTreeSet<(Key, Key)>>,
+    /// For each index.
+    members: Vec<BTreeSet<Member>>,
 }
 
 impl<K: Mirrored> Store<K> {
     pub(super) fn new(indexes: &'static [Index]) -> Self {
-        Self { objects: BTreeMap::new(), indexes, groups: vec![BTreeSet::new(); indexes.len()] }
+        Self { objects: BTreeMap::new(), indexes, members: vec![BTreeSet::new(); indexes.len()] }
     }
 
     /// What the mirror would keep of an object. It takes a while.
-    pub(super) fn arrival(indexes: &[Index], form: Form, object: Arc<K>) -> Arrival<K> {
-        let groups = indexes.iter().map(|index| (index.group)(object.meta())).collect();
-        let (key, generation) = (Key::of(&*object), object.meta().generation);
-        Arrival { key, entry: Entry { groups, generation, object: Kept::new(object, form) } }
+    pub(super) fn arrival(indexes: &[Index], packer: Option<&Packer>, object: Arc<K>) -> Arrival<K> {
+        let (key, groups) = (Key::of(&*object), groups(indexes, object.meta()));
+        let relations = relations(&groups, object.meta());
+        Arrival { key, groups, entry: Entry { relations, object: Kept::new(object, packer) } }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -75,41 +90,43 @@ impl<K: Mirrored> Store<K> {
     }
 
     pub(super) fn of_group(&self, index: &Index, group: &Key) -> Vec<(Key, Kept<K>)> {
-        let all = self.indexes.iter().zip(&self.groups);
-        let groups = all.filter(|(known, _)| known.name == index.name).map(|(_, groups)| groups);
-        let keys = groups.flat_map(|groups| members(groups, group));
-        keys.filter_map(|key| Some((key.clone(), self.get(key)?))).collect()
+        let all = self.indexes.iter().zip(&self.members);
+        let members = all.filter(|(known, _)| known.name == index.name).map(|(_, members)| members);
+        let members = members.flat_map(|members| of_group(members, &group.namespace, &group.name));
+        let keys = members
+            .map(|Member { namespace, name, .. }| Key { namespace: Arc::clone(namespace), name: Arc::clone(name) });
+        keys.filter_map(|key| self.get(&key).map(|object| (key, object))).collect()
     }
 
     /// Adds or replaces an object.
     pub(super) fn apply(&mut self, arrival: Arrival<K>) -> Vec<Replacement<K>> {
-        let Arrival { key, mut entry } = arrival;
+        let Arrival { key, groups, entry } = arrival;
+        // What is the same stays as it is: others may keep it, too.
+        if self.objects.get(&key).is_some_and(|known| known.object.is_same(&entry.object)) {
+            return Vec::new();
+        }
         let key = self.sharing(key);
-        for (group, known) in entry.groups.iter_mut().zip(&self.groups) {
-            *group = group.take().map(|group| sharing(known, &key, group));
-        }
-        let (groups, generation, after) = (entry.groups.clone(), entry.generation, entry.object.clone());
+        let (relations, after) = (entry.relations, entry.object.clone());
         let before = self.objects.insert(key.clone(), entry);
-        let has_same_groups = before.as_ref().is_some_and(|before| before.groups == groups);
-        if !has_same_groups {
+        let is_in_place = before.as_ref().is_some_and(|before| before.relations == relations);
+        let before = before.map(|entry| entry.object);
+        if !is_in_place {
             if let Some(before) = &before {
-                self.unindex(&key, &before.groups);
+                self.unindex(&key, before);
             }
-            for (group, known) in groups.into_iter().zip(&mut self.groups) {
-                known.extend(group.map(|group| (group, key.clone())));
+            for (group, members) in groups.into_iter().zip(&mut self.members) {
+                let member = group.map(|group| member(members, &key, group));
+                members.extend(member);
             }
         }
-        let is_in_place = has_same_groups && before.as_ref().is_some_and(|before| before.generation == generation);
-        let before = before.map(|entry| entry.object);
-        let unchanged = before.as_ref().is_some_and(|before| before.is_same(&after));
-        if unchanged { Vec::new() } else { vec![Replacement { before, after: Some(after), is_in_place }] }
+        vec![Replacement { before, after: Some(after), is_in_place }]
     }
 
     /// Removes an object.
     pub(super) fn delete(&mut self, key: &Key) -> Vec<Replacement<K>> {
-        let Some(before) = self.objects.remove(key) else { return Vec::new() };
-        self.unindex(key, &before.groups);
-        vec![Replacement { before: Some(before.object), after: None, is_in_place: false }]
+        let Some(Entry { object, .. }) = self.objects.remove(key) else { return Vec::new() };
+        self.unindex(key, &object);
+        vec![Replacement { before: Some(object), after: None, is_in_place: false }]
     }
 
     /// Replaces all objects (of a namespace) by a list; an unreadable one stays as it is.
@@ -142,13 +159,37 @@ impl<K: Mirrored> Store<K> {
         Key { namespace: namespace.unwrap_or(key.namespace), name: key.name }
     }
 
-    fn unindex(&mut self, key: &Key, groups: &[Option<Key>]) {
-        for (group, known) in groups.iter().zip(&mut self.groups) {
-            if let Some(group) = group {
-                known.remove(&(group.clone(), key.clone()));
+    /// Takes an object from the groups of this state of it.
+    fn unindex(&mut self, key: &Key, object: &Kept<K>) {
+        let groups = object.metadata().map(|meta| groups(self.indexes, &meta));
+        for (index, members) in self.members.iter_mut().enumerate() {
+            match &groups {
+                Some(groups) => {
+                    if let Some(Some(group)) = groups.get(index) {
+                        let (namespace, name) = (Arc::clone(&key.namespace), Arc::clone(&key.name));
+                        members.remove(&Member { namespace, group: Arc::clone(group), name });
+                    }
+                }
+                // What is kept can be read; if not, it takes longer.
+                None => members.retain(|member| (&member.namespace, &member.name) != (&key.namespace, &key.name)),
             }
         }
     }
+}
+
+fn groups(indexes: &[Index], meta: &ObjectMeta) -> Groups {
+    indexes.iter().map(|index| (index.group)(meta).map(Arc::from)).collect()
+}
+
+/// Groups, labels, owners, and the spec by its generation. Two states of an object with the same number have the same:
+/// it has 64 bits, and nobody gains anything from another state with the same number.
+fn relations(groups: &Groups, meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (groups, &meta.labels, meta.generation).hash(&mut hasher);
+    for owner in meta.owner_references.iter().flatten() {
+        (&owner.api_version, &owner.kind, &owner.name, &owner.uid, owner.controller).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The objects of a namespace, and those that come after them.
@@ -156,40 +197,37 @@ fn from<'a, V>(objects: &'a BTreeMap<Key, V>, namespace: &str) -> impl Iterator<
     objects.range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded))
 }
 
-/// The names in a group.
-fn members<'a>(groups: &'a BTreeSet<(Key, Key)>, group: &Key) -> impl Iterator<Item = &'a Key> {
-    let first = (group.clone(), Key::new("", ""));
-    let members = groups.range((Bound::Included(first), Bound::Unbounded));
-    let group = group.clone();
-    members.take_while(move |(of, _)| *of == group).map(|(_, key)| key)
+/// The members of a group.
+fn of_group<'a>(
+    members: &'a BTreeSet<Member>,
+    namespace: &Arc<str>,
+    group: &Arc<str>,
+) -> impl Iterator<Item = &'a Member> {
+    let (namespace, group) = (Arc::clone(namespace), Arc::clone(group));
+    let first = Member { namespace: Arc::clone(&namespace), group: Arc::clone(&group), name: "".into() };
+    let members = members.range((Bound::Included(first), Bound::Unbounded));
+    members.take_while(move |member| member.namespace == namespace && member.group == group)
 }
 
-/// The group of an object with the texts that the mirror has already.
-fn sharing(groups: &BTreeSet<(Key, Key)>, key: &Key, group: Key) -> Key {
-    if group == *key {
-        return key.clone();
-    }
-    let first = (group.clone(), Key::new("", ""));
-    match groups.range((Bound::Included(first), Bound::Unbounded)).next() {
-        Some((known, _)) if *known == group => known.clone(),
-        _ if group.namespace == key.namespace => Key { namespace: Arc::clone(&key.namespace), name: group.name },
-        _ => group,
-    }
+/// An object of a group, with the texts that the mirror has already.
+fn member(members: &BTreeSet<Member>, key: &Key, group: Arc<str>) -> Member {
+    let known = of_group(members, &key.namespace, &group).next().map(|known| Arc::clone(&known.group));
+    let group = if group == key.name { Arc::clone(&key.name) } else { known.unwrap_or(group) };
+    Member { namespace: Arc::clone(&key.namespace), group, name: Arc::clone(&key.name) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Service;
-    use kube::core::ObjectMeta;
 
     static INDEXES: [Index; 2] = [
         Index { name: "job", group: |meta| label(meta, "job") },
         Index { name: "part", group: |meta| label(meta, "part") },
     ];
 
-    fn label(meta: &ObjectMeta, name: &str) -> Option<Key> {
-        Some(Key::new(meta.namespace.as_deref()?, meta.labels.as_ref()?.get(name)?))
+    fn label(meta: &ObjectMeta, name: &str) -> Option<String> {
+        meta.labels.as_ref()?.get(name).cloned()
     }
 
     fn service(name: &str, job: &str, part: &str) -> Service {
@@ -209,7 +247,7 @@ mod tests {
     }
 
     fn apply(store: &mut Store<Service>, object: Service) {
-        store.apply(Store::arrival(&INDEXES, Form::Packed, Arc::new(object)));
+        store.apply(Store::arrival(&INDEXES, Some(&Packer::default()), Arc::new(object)));
     }
 
     #[test]
@@ -229,7 +267,7 @@ mod tests {
         assert_eq!((of(&store, 0, "x"), of(&store, 0, "y")), ("b".to_owned(), "a".to_owned()));
         assert_eq!((of(&store, 1, "x1"), of(&store, 1, "y1")), (String::new(), "a".to_owned()));
         store.replace(None, Vec::new());
-        assert!(store.groups.iter().all(BTreeSet::is_empty));
+        assert!(store.members.iter().all(BTreeSet::is_empty));
     }
 
     #[test]

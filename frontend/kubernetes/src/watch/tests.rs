@@ -21,8 +21,8 @@ fn service(namespace: &str, name: &str, version: &str) -> Service {
 
 static INDEXES: [Index; 1] = [Index { name: "flow", group: flow }];
 
-fn flow(meta: &ObjectMeta) -> Option<Key> {
-    Some(Key::new(meta.namespace.as_deref()?, meta.labels.as_ref()?.get("flow")?))
+fn flow(meta: &ObjectMeta) -> Option<String> {
+    meta.labels.as_ref()?.get("flow").cloned()
 }
 
 /// The names in the mirror and the keys that were woken after each group of events.

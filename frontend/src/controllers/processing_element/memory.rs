@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::ProcessingElement;
 use streams_kubernetes::Key;
-use streams_kubernetes::watch::{Departure, Watch};
+use streams_kubernetes::watch::{Departure, Kept, Watch};
 
 /// Most pods that are kept although their PEs are not known.
 const UNCLAIMED: u64 = 10_000;
@@ -31,13 +31,15 @@ const TOLD_FOR: SignedDuration = SignedDuration::from_secs(60);
 /// state says how it ended (rule pe-9). Every replica keeps it, whether it leads or not: the next leader knows what
 /// happened before it led.
 ///
+/// As long as the mirror shows the same state, it takes no memory of its own.
+///
 /// Without it, a pod that is gone counts as lost.
 #[derive(Debug)]
 pub struct LastSeen {
     /// By [`object`]: pods of a deleted PE are told of as well while another PE of its name has pods.
-    by_pe: Remembered<SeenPod>,
+    by_pe: Remembered<LastState>,
     /// Pods that are gone, of PEs that the mirror does not show: they are gone, or the mirror is behind.
-    unclaimed: Cache<Key, SeenPod>,
+    unclaimed: Cache<Key, LastState>,
     absences: Remembered<Absence>,
     /// PEs that are to have another pod, by the launch before it.
     without_pod: Remembered<Absence>,
@@ -101,6 +103,44 @@ impl SeenPod {
     }
 }
 
+/// The last state of a pod, as it is kept.
+#[derive(Clone, Debug)]
+struct LastState {
+    uid: Box<str>,
+    launch_count: u64,
+    /// See [`SeenPod::deletion_seen`].
+    deletion_seen: bool,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// What the mirror keeps of it.
+    Mirrored(Kept<Pod>),
+    /// A state that the mirror does not show.
+    Read(Box<SeenPod>),
+}
+
+impl LastState {
+    fn new(pod: &Pod, deletion_seen: bool, state: State) -> Self {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default().into();
+        Self { uid, launch_count: pod_status::launch_count(pod), deletion_seen, state }
+    }
+
+    /// A state that the mirror does not show: few are kept at a time, and of each only what is read of it.
+    fn read(pod: &Pod, deletion_seen: bool) -> Self {
+        Self::new(pod, deletion_seen, State::Read(Box::new(SeenPod::of(pod, deletion_seen))))
+    }
+
+    fn seen(&self) -> Option<SeenPod> {
+        let seen = match &self.state {
+            State::Mirrored(pod) => SeenPod::of(&*pod.read()?, false),
+            State::Read(seen) => SeenPod::clone(seen),
+        };
+        Some(SeenPod { deletion_seen: self.deletion_seen, ..seen })
+    }
+}
+
 impl LastSeen {
     /// A memory that hears of the pods of these mirrors from now on.
     pub fn of(mirrors: &Mirrors) -> Arc<Self> {
@@ -136,19 +176,24 @@ impl LastSeen {
     pub(crate) fn note_found(&self, pod: &Pod) {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         self.by_pe.find(&object(&pe, &owner.uid), &owner.uid, |seen| {
-            if Some(&seen.pod.uid) == pod.uid().as_ref() {
-                *seen = SeenPod::of(pod, false);
+            if Some(&*seen.uid) == pod.metadata.uid.as_deref() {
+                *seen = LastState::read(pod, false);
             }
         });
     }
 
     /// Remembers the state of a pod, unless neither the pod nor its PE is there any more.
     fn note_and_forget(&self, pod: &Pod, deleted: bool, there: &Mirrors) {
-        self.note(pod, deleted);
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
-        let has_pe = there.processing_elements.get(&pe).is_some_and(|pe| pe.uid().as_ref() == Some(&owner.uid));
-        let has_pod = there.pods.get(&Key::of(pod)).is_some_and(|there| there.uid() == pod.uid());
-        if !has_pe && !has_pod {
+        let shown = there.pods.kept(&Key::of(pod)).and_then(|kept| Some((kept.metadata()?, kept)));
+        let shown = shown.filter(|(meta, _)| meta.uid == pod.metadata.uid);
+        let has_pod = shown.is_some();
+        let version = pod.metadata.resource_version.as_ref();
+        let same = shown.filter(|(meta, _)| version.is_some() && meta.resource_version.as_ref() == version);
+        self.note(pod, deleted, same.map(|(_, kept)| kept));
+        let metadata_of_pe = || there.processing_elements.kept(&pe)?.metadata();
+        let has_pe = || metadata_of_pe().is_some_and(|meta| meta.uid.as_ref() == Some(&owner.uid));
+        if !has_pod && !has_pe() {
             let object = object(&pe, &owner.uid);
             if let Some(seen) = self.by_pe.find(&object, &owner.uid, |seen| seen.clone()) {
                 self.unclaimed.insert(object.clone(), seen);
@@ -157,20 +202,23 @@ impl LastSeen {
         }
     }
 
-    /// Remembers the state of a pod, and that its deletion was told.
-    fn note(&self, pod: &Pod, deleted: bool) {
+    /// Remembers the state of a pod, and that its deletion was told. `kept` is the same state, if the mirror shows it.
+    fn note(&self, pod: &Pod, deleted: bool, kept: Option<Kept<Pod>>) {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
-        let now = SeenPod::of(pod, deleted);
+        let now = match kept {
+            Some(kept) => LastState::new(pod, deleted, State::Mirrored(kept)),
+            None => LastState::read(pod, deleted),
+        };
         let object = object(&pe, &owner.uid);
         // The last state of a pod that is gone is told once more after its deletion.
         let unclaimed = || self.unclaimed.get(&object);
-        let new = || unclaimed().unwrap_or_else(|| SeenPod { deletion_seen: false, ..now.clone() });
+        let new = || unclaimed().unwrap_or_else(|| LastState { deletion_seen: false, ..now.clone() });
         self.by_pe.with(&object, &owner.uid, new, |seen| {
-            if seen.pod.launch_count > now.pod.launch_count {
+            if seen.launch_count > now.launch_count {
                 return;
             }
-            let deletion_seen = deleted || (seen.deletion_seen && seen.pod.uid == now.pod.uid);
-            *seen = SeenPod { deletion_seen, ..now.clone() };
+            let deletion_seen = deleted || (seen.deletion_seen && seen.uid == now.uid);
+            *seen = LastState { deletion_seen, ..now.clone() };
         });
     }
 
@@ -178,9 +226,8 @@ impl LastSeen {
     pub(crate) fn pod(&self, pe: &Key, uid: &str, launch_count: u64, pod_uid: Option<&str>) -> Option<SeenPod> {
         let object = object(pe, uid);
         let seen = self.by_pe.find(&object, uid, |seen| seen.clone());
-        let is_it =
-            |seen: &SeenPod| seen.pod.launch_count == launch_count && pod_uid.is_none_or(|uid| seen.pod.uid == uid);
-        seen.into_iter().chain(self.unclaimed.get(&object)).find(is_it)
+        let is_it = |seen: &LastState| seen.launch_count == launch_count && pod_uid.is_none_or(|uid| *seen.uid == *uid);
+        seen.into_iter().chain(self.unclaimed.get(&object)).find(is_it)?.seen()
     }
 
     /// The pod of a launch does not exist `now`. Returns since when this is known.
@@ -212,9 +259,9 @@ impl LastSeen {
     }
 }
 
-/// A PE object, told from others of its name. No name has a slash.
+/// A PE object, told from others of its name.
 fn object(pe: &Key, uid: &str) -> Key {
-    pe.sibling(&format!("{}/{uid}", pe.name))
+    pe.sibling(uid)
 }
 
 fn controller(pod: &Pod) -> Option<&OwnerReference> {
@@ -391,7 +438,7 @@ mod tests {
     fn what_was_seen_last_of_the_newest_pod_is_kept_until_the_pe_is_gone() {
         let (seen, key) = (LastSeen::default(), Key::new("n", "flow-3"));
         for (launch_count, phase) in [(4, "Running"), (4, "Failed"), (3, "Running")] {
-            seen.note(&pod(launch_count, phase), false);
+            seen.note(&pod(launch_count, phase), false, None);
         }
         let found = |uid, launch_count, pod_uid| seen.pod(&key, uid, launch_count, pod_uid);
         assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
@@ -402,12 +449,12 @@ mod tests {
         // A pod of a PE that was deleted goes, while the one that was made again has its own.
         let mut of_another = pod(3, "Running");
         of_another.metadata.owner_references.iter_mut().flatten().for_each(|owner| owner.uid = "q".to_owned());
-        seen.note(&of_another, true);
+        seen.note(&of_another, true, None);
         assert!(found("p", 4, Some("u")).unwrap().pod.has_failed());
         assert!(found("q", 3, None).unwrap().deletion_seen);
         // The mirror tells the state before once more.
-        seen.note(&pod(4, "Failed"), true);
-        seen.note(&pod(4, "Failed"), false);
+        seen.note(&pod(4, "Failed"), true, None);
+        seen.note(&pod(4, "Failed"), false, None);
         assert!(found("p", 4, None).unwrap().deletion_seen);
         assert!(!found("p", 4, None).unwrap().is_gone(), "it may only have lost its label");
         let at = |second| Timestamp::from_second(second).unwrap();
@@ -438,7 +485,7 @@ mod tests {
             meta.deletion_grace_period_seconds = grace;
             meta.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
             let seen = LastSeen::default();
-            seen.note(&going_pod, told);
+            seen.note(&going_pod, told, None);
             let seen = seen.pod(&Key::new("n", "flow-3"), "p", 4, None).unwrap();
             assert_eq!(seen.is_gone(), expected, "{going} {grace:?} {finalizers:?} {told}");
         }

@@ -30,7 +30,7 @@ impl<C: Cluster> PeReconciler<C> {
         let redis = self.redis(pe);
         let template = self.template(pe, pool.as_deref(), redis.as_deref());
         let (mut pods, mut predecessors) = (Vec::new(), Vec::new());
-        for pod in self.mirrors.pods.of_pe(key) {
+        for pod in self.mirrors.pods_of_pe(key) {
             if is_controlled_by(pod.meta(), pe) {
                 pods.push(pod_status::read(&pod));
             } else if pod_status::is_of_predecessor(&pod, pe) {
