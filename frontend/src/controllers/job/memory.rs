@@ -8,6 +8,7 @@
 use super::chunks::Document;
 use super::drift::Agreed;
 use super::observed::{Contention, DesiredGeneration};
+use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::plans::{Plans, PlansOfJob};
@@ -87,6 +88,8 @@ pub(crate) struct Entry {
     pub(crate) agreed: Agreed,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Fields that the API server does not keep.
+    pub(crate) outdated: OutdatedDefinitions,
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
     /// shows an older state of.
     pub(crate) requests: BTreeMap<String, Arc<Resize>>,
@@ -105,7 +108,8 @@ pub(crate) struct Entry {
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
 }
 
-/// How long nothing is created in a namespace that is being deleted (rule job-37).
+/// How long nothing is created in a namespace that is being deleted (rule job-37), and how long no object is applied of a
+/// kind whose definition is of an earlier version (rule call-30).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     /// Refusals in a row.
@@ -170,6 +174,7 @@ impl Entry {
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),
             restorations: BTreeMap::new(),
+            outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),
             named_requests: NamedRequests::default(),
             last_resize: 0,
@@ -182,7 +187,8 @@ impl Entry {
 
     /// Objects that others change as often as they are restored.
     pub(crate) fn contended(&self, job: &Key) -> Vec<Contention> {
-        let contended = self.restorations.iter().filter_map(|(owned, restorations)| {
+        let by_others = self.restorations.iter().filter(|(_, restorations)| !restorations.in_vain);
+        let contended = by_others.filter_map(|(owned, restorations)| {
             let until = restorations.contended_until()?;
             let object = owned.of_job(&job.name).to_string();
             Some(Contention { object, field: restorations.field.clone(), until })
