@@ -242,7 +242,12 @@ impl<C: Cluster> Writer<'_, C> {
                     let definition = definition::<K>();
                     let note = outdated(&definition, &field);
                     self.cluster.announce(object, &Notice::warning(DEFINITIONS_OUTDATED, note));
-                    Err(Error::Undeclared { kind: K::kind(&()).into_owned(), name: object.name_any(), definition, field })
+                    Err(Error::Undeclared {
+                        kind: K::kind(&()).into_owned(),
+                        name: object.name_any(),
+                        definition,
+                        field,
+                    })
                 }
             },
             Err(error) if is_not_found(&error) => Err(conflict()),

@@ -147,7 +147,10 @@ mod tests {
         let (parent, state) = ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "rojo=1,congo=2");
         for state in [None, Some(state)] {
             let span = tracing::info_span!("resize");
-            telemetry::continue_context(&span, &TraceContext { parent: parent.into(), state: state.map(str::to_owned) });
+            telemetry::continue_context(
+                &span,
+                &TraceContext { parent: parent.into(), state: state.map(str::to_owned) },
+            );
             let object = span.in_scope(|| object(&job(), &ResizeRequest::default()));
             let carried = carried_by(&object).unwrap();
             assert_eq!(carried.parent.split('-').nth(1), parent.split('-').nth(1));

@@ -43,7 +43,14 @@ pub(crate) struct UndeclaredField {
 
 impl State {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { now, version: 0, uids: 0, objects: BTreeMap::new(), changes: BTreeMap::new(), undeclared: BTreeMap::new() }
+        Self {
+            now,
+            version: 0,
+            uids: 0,
+            objects: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            undeclared: BTreeMap::new(),
+        }
     }
 
     /// The same objects, counted on from the same numbers.

@@ -126,9 +126,8 @@ impl State {
         if !config["metadata"]["managedFields"].is_null() {
             return Err(bad_request(id, "metadata.managedFields must be nil"));
         }
-        let sets = |field: &&UndeclaredField| {
-            !field.path.iter().fold(&config, |value, name| &value[name.as_str()]).is_null()
-        };
+        let sets =
+            |field: &&UndeclaredField| !field.path.iter().fold(&config, |value, name| &value[name.as_str()]).is_null();
         let undeclared = self.undeclared.get(&id.kind).into_iter().flatten();
         if let Some(field) = undeclared.filter(|field| field.refuses).find(sets) {
             return Err(not_declared(id, &field.path.join(".")));

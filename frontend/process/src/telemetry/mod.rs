@@ -485,10 +485,12 @@ mod tests {
 
     #[test]
     fn what_other_systems_keep_of_a_trace_goes_on_as_it_came_with_a_collector_and_without() {
-        let long = |count: usize| (0..count).map(|number| format!("k{number}=0123456789")).collect::<Vec<_>>().join(",");
+        let long =
+            |count: usize| (0..count).map(|number| format!("k{number}=0123456789")).collect::<Vec<_>>().join(",");
         let entry = format!("long={}", "x".repeat(200));
         // lines of the header -> what is handed on
-        let wide = |count: usize| (0..count).map(|number| format!("k{number:02}={}", "x".repeat(46))).collect::<Vec<_>>();
+        let wide =
+            |count: usize| (0..count).map(|number| format!("k{number:02}={}", "x".repeat(46))).collect::<Vec<_>>();
         let (ten, twenty) = (wide(10).join(","), wide(20).join(","));
         let table: [(&[&str], Option<String>); 8] = [
             (&[], None),

@@ -129,7 +129,10 @@ mod tests {
             }
             let length = (1..).find(|second| outdated.pauses(Child::ProcessingElement(7), at(now + second)).is_none());
             pauses.extend(length);
-            assert!(outdated.pauses(Child::Service(7), at(now)).is_none() && outdated.pauses(Child::Region(7), at(now)).is_none());
+            assert!(
+                outdated.pauses(Child::Service(7), at(now)).is_none()
+                    && outdated.pauses(Child::Region(7), at(now)).is_none()
+            );
             now += length.unwrap();
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
