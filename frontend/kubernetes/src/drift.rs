@@ -103,8 +103,8 @@ fn is_custom<K: Object>() -> bool {
 }
 
 /// The first field of the spec of a custom resource that `sent` sets and the API server's answer does not have: the
-/// definition of the kind does not declare it, and the API server has dropped it (rule call-30). `None` for the kinds of
-/// Kubernetes itself.
+/// definition of the kind does not declare it, and the API server has dropped it (rule call-30). `None` for the kinds
+/// of Kubernetes itself.
 ///
 /// # Errors
 /// As [`difference`].

@@ -260,8 +260,8 @@ pub fn continue_request(span: &Span, headers: &HeaderMap) {
     continue_context(span, &TraceContext { parent: parent.to_owned(), state });
 }
 
-/// A `tracestate` as it is handed on: unchanged, or without some of its entries if it is too long, as the W3C says: long
-/// ones first, then the last ones, which are the oldest.
+/// A `tracestate` as it is handed on: unchanged, or without some of its entries if it is too long, as the W3C says:
+/// long ones first, then the last ones, which are the oldest.
 fn bounded(state: &str) -> Option<String> {
     if state.len() <= STATE_MAX {
         return Some(state.to_owned());

@@ -12,10 +12,11 @@ use super::decide::{
 use super::documents::Written;
 use super::drift::{self, region_fields};
 use super::generation::Generation;
-use super::memory::{Entry, Pause};
+use super::memory::Entry;
 use super::observed::{DesiredGeneration, JobObservation};
 use super::outdated::UndeclaredField;
 use super::own_writes::{OwnWrite, WrittenPe};
+use super::pause::Pause;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;

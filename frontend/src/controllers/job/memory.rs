@@ -11,6 +11,7 @@ use super::observed::{Contention, DesiredGeneration};
 use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
 use super::owned::Owned;
+use super::pause::Pause;
 use super::plans::{Plans, PlansOfJob};
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
@@ -21,7 +22,7 @@ use super::transport::Sighting;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use bytes::Bytes;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
@@ -34,10 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
-/// First pause after a refusal because the namespace is being deleted; doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memory of all jobs.
 pub(crate) struct Memory {
@@ -106,31 +103,6 @@ pub(crate) struct Entry {
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
-}
-
-/// How long nothing is created in a namespace that is being deleted (rule job-37), and how long no object is applied of a
-/// kind whose definition is of an earlier version (rule call-30).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pause {
-    /// Refusals in a row.
-    refusals: u32,
-    /// When something is tried again.
-    until: Timestamp,
-}
-
-impl Pause {
-    /// The pause after another refusal.
-    pub(crate) fn after(before: Option<Self>, now: Timestamp) -> Self {
-        let refusals = before.map_or(0, |before| before.refusals.saturating_add(1));
-        let length = FIRST_PAUSE.saturating_mul(1 << refusals.min(16)).min(LONGEST_PAUSE);
-        let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
-        Self { refusals, until: now.checked_add(length).unwrap_or(Timestamp::MAX) }
-    }
-
-    /// How much of it is left.
-    pub(crate) fn left(self, now: Timestamp) -> Option<Duration> {
-        Duration::try_from(self.until.duration_since(now)).ok().filter(|left| !left.is_zero())
-    }
 }
 
 /// Failures in a row of one kind of long work, for one spec of the job.

@@ -6,7 +6,7 @@
 //! Invariant: there is at most one entry for each field of a definition.
 
 use super::child::Child;
-use super::memory::Pause;
+use super::pause::Pause;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, ProcessingElement};

@@ -1,4 +1,4 @@
-//! The API server has custom resource definitions of an earlier version: the job says so, says what to do, and goes easy
+//! The API server has custom resource definitions of an earlier version: the job says so and what to do, and goes easy
 //! on the API server (rule call-30).
 
 use super::simulation::JobSimulation;
