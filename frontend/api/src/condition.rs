@@ -27,7 +27,7 @@ pub const SUSPENDED: &str = "Suspended";
 pub const DEGRADED: &str = "Degraded";
 /// Somebody else changes what the operator sets, as often as it is restored.
 pub const CONTENDED: &str = "Contended";
-/// The API server does not keep fields that the operator sets: its custom resource definitions are of an earlier version.
+/// The API server drops or refuses what the operator sets: its custom resource definitions are of an earlier version.
 pub const DEFINITIONS_OUTDATED: &str = "DefinitionsOutdated";
 /// Something a user should know although it stops nothing.
 pub const WARNING: &str = "Warning";
