@@ -27,6 +27,8 @@ pub const SUSPENDED: &str = "Suspended";
 pub const DEGRADED: &str = "Degraded";
 /// Somebody else changes what the operator sets, as often as it is restored.
 pub const CONTENDED: &str = "Contended";
+/// The API server drops or refuses what the operator sets: its custom resource definitions are of an earlier version.
+pub const DEFINITIONS_OUTDATED: &str = "DefinitionsOutdated";
 /// Something a user should know although it stops nothing.
 pub const WARNING: &str = "Warning";
 /// The job of the PE was deleted and left the PE behind: its pod runs on, and nobody replaces it.

@@ -57,6 +57,8 @@ pub const ANNOTATION_CHUNK_INDEX: &str = "streams.ibm.com/chunk-index";
 pub const ANNOTATION_CHUNK_COUNT: &str = "streams.ibm.com/chunk-count";
 /// Annotation with the W3C trace context of the request that an object was last changed for.
 pub const ANNOTATION_TRACE_PARENT: &str = "streams.ibm.com/traceparent";
+/// Annotation of jobs and requests to resize: what other systems keep of that trace (`tracestate` of W3C).
+pub const ANNOTATION_TRACE_STATE: &str = "streams.ibm.com/tracestate";
 /// Annotation of regions: `metadata.generation` that the trace context belongs to. Whoever edits the width later is not
 /// part of that trace.
 pub const ANNOTATION_TRACE_GENERATION: &str = "streams.ibm.com/traceparent-generation";

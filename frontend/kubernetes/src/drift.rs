@@ -102,6 +102,49 @@ fn is_custom<K: Object>() -> bool {
     group.contains('.') && !group.ends_with("k8s.io")
 }
 
+/// The first field of the spec of a custom resource that `sent` sets and the API server's answer does not have: the
+/// definition of the kind does not declare it, and the API server has dropped it (rule call-30). `None` for the kinds
+/// of Kubernetes itself.
+///
+/// # Errors
+/// As [`difference`].
+pub fn dropped<K: Object>(sent: &K, answer: &K) -> Result<Option<String>, Error> {
+    dropped_of("spec", sent, answer)
+}
+
+/// [`dropped`], of the status.
+///
+/// # Errors
+/// As [`difference`].
+pub(crate) fn dropped_of_status<K: Object>(sent: &K, answer: &K) -> Result<Option<String>, Error> {
+    dropped_of("status", sent, answer)
+}
+
+fn dropped_of<K: Object>(part: &str, sent: &K, answer: &K) -> Result<Option<String>, Error> {
+    if !is_custom::<K>() {
+        return Ok(None);
+    }
+    let (sent, answer) = (value(sent)?, value(answer)?);
+    Ok(missing(part, &sent[part], &answer[part]))
+}
+
+/// The first field that `sent` has and `answer` lacks. Values that differ are of no concern: somebody may have written
+/// the object since. The depth is that of a type.
+fn missing(path: &str, sent: &Value, answer: &Value) -> Option<String> {
+    match (sent, answer) {
+        (Value::Null, _) => None,
+        (_, Value::Null) => Some(path.to_owned()),
+        (Value::Object(sent), Value::Object(answer)) => sent.iter().find_map(|(name, value)| {
+            missing(&format!("{path}.{name}"), value, answer.get(name).unwrap_or(&Value::Null))
+        }),
+        // Other items are other values.
+        (Value::Array(sent), Value::Array(answer)) if sent.len() == answer.len() => {
+            sent.iter().zip(answer).find_map(|(sent, answer)| missing(&format!("{path}[]"), sent, answer))
+        }
+        _ => None,
+    }
+}
+
 fn value<T: Serialize>(object: &T) -> Result<Value, Error> {
     Ok(serde_json::to_value(object).map_err(kube::Error::SerdeError)?)
 }

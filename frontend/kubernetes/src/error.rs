@@ -42,6 +42,19 @@ pub enum Error {
         /// The API server's words.
         message: String,
     },
+    /// The API server has the custom resource definition of an earlier version: it refuses or drops this field. Tell
+    /// people what to do, and do not try again and again.
+    #[error("{kind} {name}: {}", outdated(.definition, .field))]
+    Undeclared {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Name of the definition.
+        definition: String,
+        /// The field.
+        field: String,
+    },
     /// The namespace is being deleted: nothing can be created in it any more.
     #[error("{message}")]
     NamespaceTerminating {
@@ -88,10 +101,39 @@ impl Error {
     }
 }
 
+/// How the API server refuses to apply a field that the definition of a kind does not declare (500).
+pub(crate) const NOT_DECLARED: &str = "field not declared in schema";
+
+/// Name of the custom resource definition of a kind.
+pub fn definition<K: Resource<DynamicType = ()>>() -> String {
+    format!("{}.{}", K::plural(&()), K::group(&()))
+}
+
+/// That the API server does not keep a field, in words for people, and what to do about it.
+pub fn outdated(definition: &str, field: &str) -> String {
+    format!(
+        "custom resource definitions of an earlier version: field {field} of {definition} is not kept by the API \
+         server; apply those of this version (kubectl apply --server-side -k deploy/crds)"
+    )
+}
+
+/// The first field that the API server does not know by what it says, e.g.
+/// `failed to create typed patch object (n/a; g/v1, Kind=K): .spec.size: field not declared in schema`.
+fn undeclared_field(message: &str) -> Option<String> {
+    let (before, _) = message.split_once(NOT_DECLARED)?;
+    let field = before.trim_end().trim_end_matches(':').rsplit(char::is_whitespace).next()?;
+    Some(field.trim_start_matches('.').to_owned())
+}
+
 /// Sorts the error of a call that wrote `object`.
 pub fn written<K: Resource<DynamicType = ()>>(object: &K, error: kube::Error) -> Error {
     let kind = || K::kind(&()).into_owned();
     let name = || object.name_any();
+    if let kube::Error::Api(status) = &error
+        && let Some(field) = undeclared_field(&status.message)
+    {
+        return Error::Undeclared { kind: kind(), name: name(), definition: definition::<K>(), field };
+    }
     match &error {
         kube::Error::Api(status) if status.is_conflict() => Error::Conflict { kind: kind(), name: name() },
         // 400: cannot be read; 413: too large; 422: the schema or a CEL rule refuses it.
@@ -189,6 +231,26 @@ mod tests {
         for (reason, code, conflict, permanent) in table {
             let error = written(&object, api(reason, code));
             assert_eq!((error.is_conflict(), error.is_permanent()), (conflict, permanent), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_the_definition_does_not_declare_is_named() {
+        let typed = "failed to create typed patch object (n/a; streams.ibm.com/v1, Kind=ProcessingElement)";
+        let table = [
+            (format!("{typed}: .spec.placementHash: {NOT_DECLARED}"), 500, Some("spec.placementHash")),
+            (format!("{typed}: errors:\n  .spec.a: {NOT_DECLARED}\n  .spec.b: {NOT_DECLARED}"), 422, Some("spec.a")),
+            (format!("{typed}: .spec.ports[port=1,protocol=\"TCP\"].x: {NOT_DECLARED}"), 500, Some("x")),
+            ("etcd is gone".to_owned(), 500, None),
+        ];
+        for (message, code, expected) in table {
+            let answer = kube::Error::Api(Status::failure(&message, "InternalError").with_code(code).boxed());
+            let error = written(&ConfigMap::default(), answer);
+            let field = match &error {
+                Error::Undeclared { field, .. } => Some(field.as_str()),
+                _ => None,
+            };
+            assert!(field.map_or(expected.is_none(), |field| field.ends_with(expected.unwrap())), "{error}");
         }
     }
 

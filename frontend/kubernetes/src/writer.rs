@@ -5,7 +5,8 @@
 //! deletion timestamp, or whose controller is somebody else, are never written to.
 
 use super::cluster::{Cluster, Conflicts, Manager, Object};
-use super::error::{is_already_exists, is_conflict, is_not_found, written};
+use super::error::{definition, is_already_exists, is_conflict, is_not_found, outdated, written};
+use super::events::Notice;
 use super::ownership::{controller, ensure_writable, owner_for_people};
 use super::{Error, Key, drift};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,6 +18,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+
+/// Reason of Events that say that the API server has definitions of an earlier version (rule call-30).
+pub const DEFINITIONS_OUTDATED: &str = "DefinitionsOutdated";
 
 /// What [`Writer::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
@@ -223,7 +227,8 @@ impl<C: Cluster> Writer<'_, C> {
     ///
     /// # Errors
     /// [`Error::Conflict`]: it was changed, or is gone; read again and decide again. [`Error::Refused`]; failures of
-    /// the call.
+    /// the call. [`Error::Undeclared`]: nothing has changed, because the API server has dropped what is new; the same
+    /// would be decided again and again (rule call-30).
     pub async fn replace_status_if_unchanged<K: Object>(&self, object: &K) -> Result<K, Error> {
         let conflict = || Error::Conflict { kind: K::kind(&()).into_owned(), name: object.name_any() };
         if object.meta().resource_version.is_none() {
@@ -231,10 +236,31 @@ impl<C: Cluster> Writer<'_, C> {
             return Err(conflict());
         }
         match self.cluster.replace_status(self.manager, object).await {
-            Ok(written) => Ok(written),
+            Ok(written) => match self.is_in_vain(object, &written)? {
+                None => Ok(written),
+                Some(field) => {
+                    let definition = definition::<K>();
+                    let note = outdated(&definition, &field);
+                    self.cluster.announce(object, &Notice::warning(DEFINITIONS_OUTDATED, note));
+                    Err(Error::Undeclared {
+                        kind: K::kind(&()).into_owned(),
+                        name: object.name_any(),
+                        definition,
+                        field,
+                    })
+                }
+            },
             Err(error) if is_not_found(&error) => Err(conflict()),
             Err(error) => Err(written(object, error)),
         }
+    }
+
+    /// The field of the status that the API server has dropped, if it has changed nothing at all.
+    fn is_in_vain<K: Object>(&self, sent: &K, answer: &K) -> Result<Option<String>, Error> {
+        if sent.meta().resource_version != answer.meta().resource_version {
+            return Ok(None);
+        }
+        drift::dropped_of_status(sent, answer)
     }
 
     /// Deletes the object with this uid. Succeeds if it is gone, or if another one has its name.

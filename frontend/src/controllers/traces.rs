@@ -3,9 +3,11 @@
 //! Knows: traces that objects carry. Must not know: what the work is, OpenTelemetry.
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use std::time::Duration;
+use streams_api::names;
 use streams_kubernetes::wait::Wait;
-use streams_process::telemetry;
+use streams_process::telemetry::{self, TraceContext};
 use tracing::Span;
 
 /// Makes the span of some work a part of the trace that an object carries, and the wait before the work as well.
@@ -14,6 +16,21 @@ pub(crate) fn continue_trace(span: &Span, trace_parent: &str) {
     if let Some(wait) = Wait::take() {
         telemetry::add_to_trace(trace_parent, || wait.span());
     }
+}
+
+/// The same, for an object that carries all of the context.
+pub(crate) fn continue_context(span: &Span, context: &TraceContext) {
+    telemetry::continue_context(span, context);
+    if let Some(wait) = Wait::take() {
+        telemetry::add_to_trace(&context.parent, || wait.span());
+    }
+}
+
+/// The context of the request that this object was made or changed for.
+pub(crate) fn carried_by(object: &impl ResourceExt) -> Option<TraceContext> {
+    let annotations = object.annotations();
+    let state = annotations.get(names::ANNOTATION_TRACE_STATE).cloned();
+    annotations.get(names::ANNOTATION_TRACE_PARENT).map(|parent| TraceContext { parent: parent.clone(), state })
 }
 
 /// What began at this time and is over now took so long, in the form of the field `took_ns`.

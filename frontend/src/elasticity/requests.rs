@@ -9,7 +9,7 @@ use streams_api::{DesiredWidth, Job, Resize, ResizePolicy, ResizeSpec, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::error::{with_causes, written};
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
-use streams_process::telemetry;
+use streams_process::telemetry::{self, TraceContext};
 use streams_proto::elasticity::v1::ResizeRequest;
 use streams_proto::elasticity::v1::resize_request::Policy;
 use tonic::Status;
@@ -53,8 +53,10 @@ pub(super) fn object(job: &Job, request: &ResizeRequest) -> Resize {
     meta.name = None;
     meta.owner_references = Some(vec![controlled_by(job)]);
     meta.labels = Some([(names::LABEL_JOB.to_owned(), job.name_any())].into());
-    meta.annotations =
-        telemetry::trace_parent().map(|trace| [(names::ANNOTATION_TRACE_PARENT.to_owned(), trace)].into());
+    meta.annotations = telemetry::trace_context().map(|TraceContext { parent, state }| {
+        let state = state.map(|state| (names::ANNOTATION_TRACE_STATE.to_owned(), state));
+        [(names::ANNOTATION_TRACE_PARENT.to_owned(), parent)].into_iter().chain(state).collect()
+    });
     if request.idempotency_key.is_empty() {
         meta.generate_name = Some(format!("{}-", job.name_any()));
     } else {
@@ -117,9 +119,11 @@ pub(super) fn from_kubernetes(error: kube::Error) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::traces::carried_by;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use serde_json::json;
     use streams_api::{BundleReference, JobSpec};
+    use streams_process::telemetry::testing;
     use tonic::Code;
     use tonic_types::StatusExt as _;
 
@@ -135,6 +139,24 @@ mod tests {
         assert_eq!((meta.name.as_deref(), meta.generate_name), (Some("flow-9d96789a340ffdb657e9"), None));
         let meta = object(&job("u1"), &ResizeRequest::default()).metadata;
         assert_eq!((meta.name, meta.generate_name.as_deref()), (None, Some("flow-")));
+    }
+
+    #[test]
+    fn a_request_carries_the_whole_context_of_whoever_asked() {
+        let _collected = testing::collect(&[]);
+        let (parent, state) = ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "rojo=1,congo=2");
+        for state in [None, Some(state)] {
+            let span = tracing::info_span!("resize");
+            telemetry::continue_context(
+                &span,
+                &TraceContext { parent: parent.into(), state: state.map(str::to_owned) },
+            );
+            let object = span.in_scope(|| object(&job(), &ResizeRequest::default()));
+            let carried = carried_by(&object).unwrap();
+            assert_eq!(carried.parent.split('-').nth(1), parent.split('-').nth(1));
+            assert_eq!(carried.state.as_deref(), state);
+        }
+        assert_eq!(carried_by(&object(&job(), &ResizeRequest::default())), None);
     }
 
     fn job() -> Job {

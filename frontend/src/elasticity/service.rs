@@ -250,9 +250,7 @@ impl<V: ClusterView> ElasticityService for Elasticity<V> {
             %job,
             trace_id = tracing::field::Empty,
         );
-        if let Some(Ok(trace)) = request.metadata().get(telemetry::TRACE_PARENT).map(|value| value.to_str()) {
-            telemetry::continue_trace(&span, trace);
-        }
+        telemetry::continue_request(&span, request.metadata().as_ref());
         let within = deadline::wait_of(request.metadata());
         self.resize_traced(request.into_inner(), within).instrument(span).await
     }

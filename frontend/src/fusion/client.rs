@@ -6,7 +6,7 @@ use super::tries::{Call, answer_of};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_process::telemetry;
+use streams_process::telemetry::{self, TraceContext};
 use streams_process::tls::Connector;
 use streams_proto::fusion::v1::plan_request::What;
 use streams_proto::fusion::v1::{
@@ -159,8 +159,13 @@ impl Client {
 pub(super) fn traced<T>(message: T, deadline: Instant) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-    if let Some(Ok(trace)) = telemetry::trace_parent().map(MetadataValue::try_from) {
-        request.metadata_mut().insert(telemetry::TRACE_PARENT, trace);
+    if let Some(TraceContext { parent, state }) = telemetry::trace_context() {
+        let fields = [(telemetry::TRACE_PARENT, Some(parent)), (telemetry::TRACE_STATE, state)];
+        for (name, value) in fields {
+            if let Some(Ok(value)) = value.map(MetadataValue::try_from) {
+                request.metadata_mut().insert(name, value);
+            }
+        }
     }
     request
 }
@@ -178,4 +183,21 @@ pub(super) fn without_content(mut compilation: Compilation) -> Compilation {
 /// Digest of the ADL, by which replicas are preferred.
 pub(super) fn application(compilation: Option<&Compilation>) -> Bytes {
     compilation.and_then(|compilation| compilation.adl.as_ref()).map(|adl| adl.sha256.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use streams_process::telemetry::testing;
+
+    #[test]
+    fn a_call_carries_what_other_systems_keep_of_the_trace() {
+        let _collected = testing::collect(&[]);
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned();
+        let span = tracing::info_span!("compile");
+        telemetry::continue_context(&span, &TraceContext { parent, state: Some("rojo=1,congo=2".to_owned()) });
+        let request = span.in_scope(|| traced((), Instant::now()));
+        assert!(request.metadata().contains_key(telemetry::TRACE_PARENT));
+        assert_eq!(request.metadata().get(telemetry::TRACE_STATE).unwrap(), "rojo=1,congo=2");
+    }
 }

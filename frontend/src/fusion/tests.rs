@@ -320,6 +320,14 @@ async fn every_try_is_a_span_that_says_of_whom_why_and_what_came_of_it() {
         assert_eq!(seen.get(..expected.len()), Some(expected), "{spans:#?}");
     }
     let collected = testing::collect(&["streams_frontend"]);
+    let (client, _) = client_of(&[Unavailable, Unavailable]).await;
+    let call = client.submit(submission()).instrument(tracing::info_span!("compile"));
+    assert!(tokio::time::timeout(Duration::from_millis(400), call).await.is_err());
+    let spans = collected.spans();
+    let waits: Vec<_> = spans.iter().filter(|span| span.name == "wait for replica").collect();
+    assert!(!waits.is_empty() && waits.iter().all(|span| span.parent.as_deref() == Some("compile")), "{spans:#?}");
+    assert!(waits.iter().any(|span| span.took >= Duration::from_millis(50)), "{waits:#?}");
+    let collected = testing::collect(&["streams_frontend"]);
     let (client, _, application) = client_of_first(&[Silent, Good], LONG).await;
     let request = ResizeRequest { compilation: compilation_of(application), ..ResizeRequest::default() };
     client.resize(request).instrument(tracing::info_span!("compile")).await.unwrap();

@@ -6,6 +6,8 @@
 
 use super::error::Verdict;
 use std::net::SocketAddr;
+use streams_kubernetes::wait;
+use tokio::time::Instant;
 use tracing::{Span, field};
 
 /// The service as it is called in traces.
@@ -20,6 +22,24 @@ pub(super) enum Ask {
     WithContent,
     /// Another one works on it already.
     AsWell,
+}
+
+/// Time in which no replica works on a call, because none is known, or all of them have enough to do. It is a span when
+/// it is over, also if the call ends meanwhile.
+pub(super) struct IdleTime(Instant);
+
+impl IdleTime {
+    pub(super) fn begin() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Drop for IdleTime {
+    fn drop(&mut self) {
+        if let Some(took_ns) = wait::nanoseconds(self.0.elapsed()) {
+            drop(tracing::debug_span!("wait for replica", took_ns));
+        }
+    }
 }
 
 /// A try that is under way.

@@ -9,7 +9,7 @@
 
 use super::error::{FusionError, Verdict, verdict};
 use super::replicas::{Chosen, Lane, Replicas};
-use super::trace::{Ask, Asked};
+use super::trace::{Ask, Asked, IdleTime};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -125,11 +125,13 @@ where
     };
     let mut running = FuturesUnordered::new();
     let mut asked = BTreeSet::new();
+    let mut idle = Some(IdleTime::begin());
     let mut hedge_at = call.hedge_after.map(|after| Instant::now() + after);
     loop {
         if running.is_empty() {
             let chosen = replicas.choose(&call.application, call.lane, &tries.tried).await;
             let chosen = chosen.map_err(FusionError::Unavailable)?;
+            drop(idle.take());
             asked = tries.tried.clone();
             asked.insert(chosen.address());
             running.push(one(chosen, Ask::Plainly, &asked));
@@ -150,6 +152,7 @@ where
                         if Instant::now() + pause + MOMENT >= call.deadline {
                             return Err(tries.out_of_time());
                         }
+                        idle = Some(IdleTime::begin());
                         sleep(pause).await;
                     }
                     // Another replica works on it.

@@ -28,6 +28,12 @@ pub(crate) fn has_version(id: &Id) -> kube::Error {
     answer(500, "", &format!("{id}: resourceVersion should not be set on objects to be created"))
 }
 
+/// What an API server answers to an apply of a field that the definition of the kind does not declare.
+pub(crate) fn not_declared(id: &Id, field: &str) -> kube::Error {
+    let why = format!(".{field}: field not declared in schema");
+    answer(500, "InternalError", &format!("failed to create typed patch object ({id}): {why}"))
+}
+
 fn answer(code: u16, reason: &str, message: &str) -> kube::Error {
     kube::Error::Api(Status::failure(message, reason).with_code(code).boxed())
 }

@@ -2,7 +2,7 @@
 
 use crate::fields::{Owners, normal};
 use crate::kind::{Id, Kind};
-use crate::state::{State, Stored};
+use crate::state::{State, Stored, UndeclaredField};
 use crate::write::UNNAMED;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::DeleteParams;
@@ -242,6 +242,18 @@ impl Server {
     /// Refuses the calls for which `refusal` gives an answer.
     pub fn refuse(&self, refusal: impl Fn(&Call) -> Option<Status> + Send + Sync + 'static) {
         *lock(&self.shared.refusal) = Some(Arc::new(refusal));
+    }
+
+    /// The definition of this kind is one of an earlier version, which does not declare this field. Whether a field is
+    /// declared is asked at every write: an apply that sets it is refused, if `refuses`; every other write loses it.
+    pub fn does_not_declare<K: Object>(&self, path: &[&str], refuses: bool) {
+        let path = path.iter().map(|name| (*name).to_owned()).collect();
+        self.state().undeclared.entry(Kind::of::<K>()).or_default().push(UndeclaredField { path, refuses });
+    }
+
+    /// The definitions are those of this version again.
+    pub fn declares_everything(&self) {
+        self.state().undeclared.clear();
     }
 
     /// Takes what people were told since the last time.

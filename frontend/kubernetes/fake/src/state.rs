@@ -29,17 +29,35 @@ pub(crate) struct State {
     uids: u64,
     pub(crate) objects: BTreeMap<Id, Stored>,
     changes: BTreeMap<Kind, Vec<LogEntry>>,
+    /// Fields that the definition of a kind does not declare.
+    pub(crate) undeclared: BTreeMap<Kind, Vec<UndeclaredField>>,
+}
+
+/// A field that the definition of its kind does not declare.
+#[derive(Clone, Debug)]
+pub(crate) struct UndeclaredField {
+    pub(crate) path: Vec<String>,
+    /// An apply that sets it is refused; otherwise the field is dropped, as from every other write.
+    pub(crate) refuses: bool,
 }
 
 impl State {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { now, version: 0, uids: 0, objects: BTreeMap::new(), changes: BTreeMap::new() }
+        Self {
+            now,
+            version: 0,
+            uids: 0,
+            objects: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            undeclared: BTreeMap::new(),
+        }
     }
 
     /// The same objects, counted on from the same numbers.
     pub(crate) fn without_history(&self) -> Self {
         let (now, version, uids) = (self.now, self.version, self.uids);
-        Self { now, version, uids, objects: self.objects.clone(), changes: BTreeMap::new() }
+        let (objects, undeclared) = (self.objects.clone(), self.undeclared.clone());
+        Self { now, version, uids, objects, changes: BTreeMap::new(), undeclared }
     }
 
     /// The version of the last change.
@@ -66,6 +84,10 @@ impl State {
     /// Puts a written object into the place of the one before, unless nothing has changed. One that was only waiting to
     /// be rid of its finalizers goes.
     pub(crate) fn commit(&mut self, id: &Id, before: Option<&Stored>, mut after: Stored) -> Value {
+        for field in self.undeclared.get(&id.kind).into_iter().flatten() {
+            let path: Vec<&str> = field.path.iter().map(String::as_str).collect();
+            drop_field(&mut after.object, &path);
+        }
         if let Some(before) = before {
             if before.object == after.object && before.owners == after.owners {
                 return after.object;
@@ -110,6 +132,19 @@ impl State {
 
     fn tell(&mut self, id: &Id, change: LogEntry) {
         self.changes.entry(id.kind.clone()).or_default().push(change);
+    }
+}
+
+/// Removes a field that is not declared.
+fn drop_field(object: &mut Value, path: &[&str]) {
+    match path {
+        [] => {}
+        [last] => drop(object.as_object_mut().and_then(|fields| fields.remove(*last))),
+        [first, rest @ ..] => {
+            if let Some(inner) = object.get_mut(*first) {
+                drop_field(inner, rest);
+            }
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Creating, replacing, patching and applying.
 
-use crate::error::{already_exists, bad_request, conflict, has_version, invalid, not_found};
+use crate::error::{already_exists, bad_request, conflict, has_version, invalid, not_declared, not_found};
 use crate::fields::{self, OF_THE_SYSTEM, Owners, Path, Writer, leaves, normal};
 use crate::kind::Id;
-use crate::state::{State, Stored};
+use crate::state::{State, Stored, UndeclaredField};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use streams_kubernetes::cluster::Conflicts;
@@ -125,6 +125,12 @@ impl State {
         let mut config = normal(&id.kind, config);
         if !config["metadata"]["managedFields"].is_null() {
             return Err(bad_request(id, "metadata.managedFields must be nil"));
+        }
+        let sets =
+            |field: &&UndeclaredField| !field.path.iter().fold(&config, |value, name| &value[name.as_str()]).is_null();
+        let undeclared = self.undeclared.get(&id.kind).into_iter().flatten();
+        if let Some(field) = undeclared.filter(|field| field.refuses).find(sets) {
+            return Err(not_declared(id, &field.path.join(".")));
         }
         let writer = Writer { manager: manager.to_owned(), applies: true, status: false };
         let before = self.objects.get(id).cloned();

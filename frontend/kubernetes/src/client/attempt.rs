@@ -1,11 +1,12 @@
 //! One try of a call: a time-out that includes reading the answer, its metrics, and its span.
 
-use super::{Deadline, Retry, is_watch, named, template};
+use super::{Deadline, Final, Retry, is_watch, named, template};
+use crate::error::NOT_DECLARED;
 use crate::metrics::{AnswerLabels, CallLabels, Metrics, as_seconds};
 use axum::body::{Body as AnyBody, HttpBody, to_bytes};
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -138,5 +139,16 @@ where
 {
     let (parts, body) = answer.await.map_err(Into::into)?.into_parts();
     let bytes = to_bytes(AnyBody::new(body), ANSWER_MAX).await?;
-    Ok(Response::from_parts(parts, AnyBody::from(bytes)))
+    let mut answer = Response::from_parts(parts, AnyBody::default());
+    if answer.status() == StatusCode::INTERNAL_SERVER_ERROR && says_not_declared(&bytes) {
+        answer.extensions_mut().insert(Final);
+    }
+    *answer.body_mut() = AnyBody::from(bytes);
+    Ok(answer)
+}
+
+/// It is about a field that a definition does not declare (rule call-30), which the API server calls an internal error.
+fn says_not_declared(answer: &[u8]) -> bool {
+    let words = NOT_DECLARED.as_bytes();
+    answer.windows(words.len()).any(|window| window == words)
 }

@@ -107,6 +107,10 @@ impl Deadline {
 #[derive(Clone, Copy, Debug)]
 struct Retry(u64);
 
+/// Another try would be answered in the same way; travels with the answer.
+#[derive(Clone, Copy, Debug)]
+struct Final;
+
 /// Puts the layers around a service, which may be kube's or a test's.
 fn stack<S, B>(builder: ClientBuilder<S>, options: CallOptions, metrics: &Metrics) -> Client
 where
@@ -196,6 +200,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Try {
         Answer(u16),
+        NotDeclared,
         RetryAfter(u16, u64),
         Hang,
         BreakOff,
@@ -225,6 +230,13 @@ mod tests {
                     response.body(axum::body::Body::from(text)).unwrap()
                 };
                 match next {
+                    Some(Try::NotDeclared) => {
+                        let message = "failed to create typed patch object: .spec.a: field not declared in schema";
+                        let text = format!(
+                            r#"{{"kind":"Status","status":"Failure","reason":"R","message":"{message}","code":500}}"#
+                        );
+                        Ok(Response::builder().status(500).body(axum::body::Body::from(text)).unwrap())
+                    }
                     Some(Try::Answer(code)) => Ok(answer(code, None)),
                     Some(Try::RetryAfter(code, seconds)) => Ok(answer(code, Some(seconds))),
                     Some(Try::BreakOff) => Err(BoxError::from("connection reset")),
@@ -247,7 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_may_pass_is_tried_again_and_the_rest_goes_to_the_caller() {
         use Try::*;
-        let table: [Row; 13] = [
+        let table: [Row; 14] = [
             (&[Answer(201)], Some(200), 1, 0.0, 0.0),
             (&[Answer(429), Answer(201)], Some(200), 2, 0.1, 0.3),
             (&[Answer(500), Answer(503), Answer(504), Answer(201)], Some(200), 4, 0.7, 2.0),
@@ -257,6 +269,8 @@ mod tests {
             (&[Answer(404), Answer(201)], Some(404), 1, 0.0, 0.0),
             (&[Answer(422), Answer(201)], Some(422), 1, 0.0, 0.0),
             (&[Answer(403), Answer(201)], Some(403), 1, 0.0, 0.0),
+            // It is called an internal error, and is always the same.
+            (&[NotDeclared, Answer(201)], Some(500), 1, 0.0, 0.0),
             // The server's wish is honoured, unless it is longer than the caller waits.
             (&[RetryAfter(429, 4), Answer(201)], Some(200), 2, 4.0, 4.3),
             (&[RetryAfter(429, 60), Answer(201)], Some(429), 1, 0.0, 0.0),

@@ -1,7 +1,7 @@
 //! Which calls are tried again, and when (rule call-2).
 
 use super::attempt::TimedOut;
-use super::{CallOptions, Deadline, Retry, named};
+use super::{CallOptions, Deadline, Final, Retry, named};
 use crate::metrics::{AnswerLabels, Metrics};
 use axum::body::Body as AnyBody;
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -51,7 +51,7 @@ impl Policy<Request<Body>, Response<AnyBody>, BoxError> for Retries {
         // Only watches have none.
         let deadline = Deadline::of(request)?;
         let (code, wished) = match result {
-            Ok(response) if may_pass(response.status()) => {
+            Ok(response) if may_pass(response.status()) && response.extensions().get::<Final>().is_none() => {
                 (response.status().as_u16().to_string(), retry_after(response.headers()))
             }
             Ok(_) => return None,

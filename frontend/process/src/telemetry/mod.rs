@@ -48,6 +48,12 @@ use tracing_subscriber::{EnvFilter, Layer, Registry};
 const LAST_SPANS: Duration = Duration::from_secs(5);
 /// The field of a W3C trace context, in HTTP and in gRPC.
 pub const TRACE_PARENT: &str = "traceparent";
+/// The field beside it with what systems before this one keep of the trace; handed on as it came.
+pub const TRACE_STATE: &str = "tracestate";
+/// Longest such field that is handed on, in bytes. The W3C asks for that much at least.
+const STATE_MAX: usize = 512;
+/// Entries of it that are longer go first, if it is too long.
+const STATE_ENTRY_MAX: usize = 128;
 
 /// What telemetry has to know of a program.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +158,17 @@ where
 }
 
 /// The context that a request came with, beside the span of the request. Used without a collector only.
-struct CameWith(String);
+#[derive(Clone)]
+struct CameWith(TraceContext);
+
+/// A W3C trace context.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceContext {
+    /// Trace and span: `traceparent`.
+    pub parent: String,
+    /// What other systems keep of the trace: `tracestate`.
+    pub state: Option<String>,
+}
 
 /// Does nothing by itself: has the spans exist that contexts are kept beside, also where logs leave them out.
 struct KeptContexts;
@@ -171,25 +187,38 @@ where
 /// Without a collector, that of the request that the span or one around it continues; nothing if there is none (rule
 /// name-11).
 pub fn trace_parent() -> Option<String> {
+    trace_context().map(|context| context.parent)
+}
+
+/// [`trace_parent`] with what belongs to it.
+pub fn trace_context() -> Option<TraceContext> {
     let span = Span::current();
     text(&span.context()).or_else(|| {
         let kept = span.with_subscriber(|(id, subscriber)| {
             let span = subscriber.downcast_ref::<Registry>()?.span(id)?;
-            span.scope().find_map(|span| span.extensions().get::<CameWith>().map(|CameWith(text)| text.clone()))
+            span.scope().find_map(|span| span.extensions().get::<CameWith>().map(|CameWith(kept)| kept.clone()))
         });
         kept.flatten()
     })
 }
 
-fn text(context: &Context) -> Option<String> {
+fn text(context: &Context) -> Option<TraceContext> {
     let mut fields = HashMap::new();
     TraceContextPropagator::new().inject_context(context, &mut fields);
-    fields.remove(TRACE_PARENT)
+    let state = fields.remove(TRACE_STATE).filter(|state| !state.is_empty());
+    fields.remove(TRACE_PARENT).map(|parent| TraceContext { parent, state })
 }
 
 /// Makes the span a part of the trace that an object carries.
 pub fn continue_trace(span: &Span, trace_parent: &str) {
     continue_from(span, remote(&carried(trace_parent)));
+}
+
+/// The same, for an object that carries all of the context.
+pub fn continue_context(span: &Span, context: &TraceContext) {
+    let mut fields = carried(&context.parent);
+    fields.extend(context.state.as_deref().and_then(bounded).map(|state| (TRACE_STATE.to_owned(), state)));
+    continue_from(span, remote(&fields));
 }
 
 /// Makes a span of what is over, in the trace that an object carries, whatever this thread is at work for. `make` is
@@ -224,19 +253,30 @@ pub fn link_trace(span: &Span, trace_parent: &str) {
 
 /// Makes the span a part of the trace that a request carries in its headers (`traceparent`, `tracestate`).
 pub fn continue_request(span: &Span, headers: &HeaderMap) {
-    struct Headers<'a>(&'a HeaderMap);
+    let Some(parent) = headers.get(TRACE_PARENT).and_then(|value| value.to_str().ok()) else { return };
+    // It may be in several lines, which are one list.
+    let lines: Option<Vec<&str>> = headers.get_all(TRACE_STATE).iter().map(|line| line.to_str().ok()).collect();
+    let state = lines.map(|lines| lines.join(",")).filter(|state| !state.is_empty());
+    continue_context(span, &TraceContext { parent: parent.to_owned(), state });
+}
 
-    impl Extractor for Headers<'_> {
-        fn get(&self, key: &str) -> Option<&str> {
-            self.0.get(key)?.to_str().ok()
-        }
-
-        fn keys(&self) -> Vec<&str> {
-            self.0.keys().map(http::HeaderName::as_str).collect()
-        }
+/// A `tracestate` as it is handed on: unchanged, or without some of its entries if it is too long, as the W3C says:
+/// long ones first, then the last ones, which are the oldest.
+fn bounded(state: &str) -> Option<String> {
+    if state.len() <= STATE_MAX {
+        return Some(state.to_owned());
     }
-
-    continue_from(span, remote(&Headers(headers)));
+    let mut kept = String::new();
+    for entry in state.split(',').filter(|entry| entry.len() <= STATE_ENTRY_MAX) {
+        if kept.len() + entry.len() + 1 > STATE_MAX {
+            break;
+        }
+        if !kept.is_empty() {
+            kept.push(',');
+        }
+        kept.push_str(entry);
+    }
+    (!kept.is_empty()).then_some(kept)
 }
 
 fn carried(trace_parent: &str) -> HashMap<String, String> {
@@ -266,11 +306,11 @@ fn continue_from(span: &Span, context: Context) {
 
 /// Keeps the context beside the span.
 fn keep(span: &Span, context: &Context) {
-    let Some(text) = text(context) else { return };
+    let Some(kept) = text(context) else { return };
     span.with_subscriber(|(id, subscriber)| {
         let span = subscriber.downcast_ref::<Registry>().and_then(|registry| registry.span(id));
         if let Some(span) = span {
-            span.extensions_mut().replace(CameWith(text));
+            span.extensions_mut().replace(CameWith(kept));
         }
     });
 }
@@ -432,6 +472,52 @@ mod tests {
         for span in [by_object, by_request] {
             let kept = span.in_scope(trace_parent).unwrap();
             assert_eq!(kept.split('-').nth(1), text.split('-').nth(1), "{kept}");
+        }
+    }
+
+    const STATE: &str = "congo=t61rcWkgMzE,rojo=00f067aa0ba902b7";
+
+    fn headers(states: &[&str]) -> HeaderMap {
+        let states = states.iter().map(|state| (TRACE_STATE, *state));
+        let fields = [(TRACE_PARENT, CALLER)].into_iter().chain(states);
+        fields.map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_other_systems_keep_of_a_trace_goes_on_as_it_came_with_a_collector_and_without() {
+        let long =
+            |count: usize| (0..count).map(|number| format!("k{number}=0123456789")).collect::<Vec<_>>().join(",");
+        let entry = format!("long={}", "x".repeat(200));
+        // lines of the header -> what is handed on
+        let wide =
+            |count: usize| (0..count).map(|number| format!("k{number:02}={}", "x".repeat(46))).collect::<Vec<_>>();
+        let (ten, twenty) = (wide(10).join(","), wide(20).join(","));
+        let table: [(&[&str], Option<String>); 8] = [
+            (&[], None),
+            (&[STATE], Some(STATE.to_owned())),
+            (&["congo=t61rcWkgMzE", "rojo=00f067aa0ba902b7"], Some(STATE.to_owned())),
+            // No list has more than 32 entries.
+            (&[&long(60)], Some(long(32))),
+            (&[&twenty], Some(ten)),
+            (&[&format!("{entry},{}", long(30))], Some(long(30))),
+            (&[&format!("long={}", "x".repeat(600))], None),
+            (&["no list"], None),
+        ];
+        for with_collector in [true, false] {
+            let _collected = with_collector.then(|| testing::collect(&[]));
+            let _subscribed =
+                (!with_collector).then(|| testing::subscribe(tracing_subscriber::registry().with(kept_contexts())));
+            for (states, expected) in &table {
+                let of_request = tracing::info_span!("request");
+                continue_request(&of_request, &headers(states));
+                let within = of_request.in_scope(|| tracing::info_span!("within"));
+                let context = within.in_scope(trace_context).unwrap();
+                assert_eq!(context.state, *expected, "{states:?} {with_collector}");
+                assert!(context.state.is_none_or(|state| state.len() <= STATE_MAX));
+                let by_object = tracing::info_span!("by object");
+                continue_context(&by_object, &within.in_scope(trace_context).unwrap());
+                assert_eq!(by_object.in_scope(trace_context).unwrap().state, *expected, "{states:?} {with_collector}");
+            }
         }
     }
 

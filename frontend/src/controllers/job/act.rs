@@ -12,9 +12,11 @@ use super::decide::{
 use super::documents::Written;
 use super::drift::{self, region_fields};
 use super::generation::Generation;
-use super::memory::{Entry, Pause};
+use super::memory::Entry;
 use super::observed::{DesiredGeneration, JobObservation};
+use super::outdated::UndeclaredField;
 use super::own_writes::{OwnWrite, WrittenPe};
+use super::pause::Pause;
 use super::reconciler::JobReconciler;
 use super::refusals::NAME_TAKEN;
 use super::snapshot::JobSnapshot;
@@ -35,11 +37,13 @@ use std::time::Duration;
 use streams_api::{HostPool, ParallelRegion, ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::{Cluster, Object};
+use streams_kubernetes::drift::dropped;
+use streams_kubernetes::error::definition;
 use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::is_controlled_by;
 use streams_kubernetes::queue::Outcome;
 use streams_kubernetes::watch::{Mirrored, Watch, version};
-use streams_kubernetes::writer::{Applied, Writer};
+use streams_kubernetes::writer::{Applied, DEFINITIONS_OUTDATED, Writer};
 
 /// Most actions that run at the same time.
 const CONCURRENT: usize = 16;
@@ -83,6 +87,7 @@ fn failure_of(error: &Error) -> Option<Failure> {
         Error::Foreign { .. } => NAME_TAKEN,
         Error::NamespaceTerminating { .. } => "NamespaceTerminating",
         Error::Refused { .. } => "ObjectRefused",
+        Error::Undeclared { .. } => DEFINITIONS_OUTDATED,
         error if error.is_of_quota() => "QuotaExceeded",
         Error::Call(kube::Error::Api(status)) if status.code == 403 => "Forbidden",
         Error::Call(_) => "ApiServer",
@@ -94,6 +99,15 @@ fn failure_of(error: &Error) -> Option<Failure> {
         stage: None,
         code: None,
     })
+}
+
+/// What the API server has kept of an object that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// All of it, or nothing had to be written.
+    Whole,
+    /// Not all: it does not know a field.
+    InPart,
 }
 
 /// Carries one decision out.
@@ -256,7 +270,9 @@ impl<C: Cluster> Actor<'_, C> {
             JobAction::RestoreMetadata(name) => self.restore_metadata(name).await,
             JobAction::Apply(child, of) => match self.generation(*of) {
                 Some((generation, wanted)) => {
-                    self.apply(*child, generation, wanted).await?;
+                    if self.apply_unless_undeclared(*child, generation, wanted).await? == Kept::InPart {
+                        return Ok(());
+                    }
                     let is_known = self.remember(|entry| entry.own_writes.has(&Owned::Child(*child)));
                     if is_known && *of == WhichGeneration::Proposed {
                         self.has_advanced.store(true, Ordering::Relaxed);
@@ -327,17 +343,36 @@ impl<C: Cluster> Actor<'_, C> {
         }
     }
 
-    async fn apply(&self, child: Child, generation: &Generation, wanted: &DesiredGeneration) -> Result<(), Error> {
+    /// Applies the child, unless it is known that the API server refuses it: then that is the error, without a call
+    /// (rule call-30).
+    async fn apply_unless_undeclared(
+        &self,
+        child: Child,
+        generation: &Generation,
+        wanted: &DesiredGeneration,
+    ) -> Result<Kept, Error> {
+        let now = || self.reconciler.cluster.now();
+        if let Some(error) = self.remember(|entry| entry.outdated.pauses(child, now())) {
+            return Err(error);
+        }
+        let result = self.apply(child, generation, wanted).await;
+        if let Err(error) = &result {
+            self.remember(|entry| entry.outdated.failed(error, now()));
+        }
+        result
+    }
+
+    async fn apply(&self, child: Child, generation: &Generation, wanted: &DesiredGeneration) -> Result<Kept, Error> {
         let builder = self.snapshot.builder();
         let mirrors = &self.reconciler.mirrors;
         let key = |name: &str| self.snapshot.key.sibling(name);
         match child {
             Child::ProcessingElement(id) => {
-                let Some((pe, origin)) = generation.member(id) else { return Ok(()) };
+                let Some((pe, origin)) = generation.member(id) else { return Ok(Kept::Whole) };
                 let text = wanted.processing_elements.get(&id).and_then(|pe| {
                     pe.choose(&self.observed.children, self.observed.children.processing_elements.get(&id))
                 });
-                let Some((version, _)) = text else { return Ok(()) };
+                let Some((version, _)) = text else { return Ok(Kept::Whole) };
                 let desired = builder.processing_element(generation, pe, origin, version);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 let existing = mirrors.processing_elements.get(&key(&name));
@@ -347,18 +382,17 @@ impl<C: Cluster> Actor<'_, C> {
                 if let Applied::Written(pe) = &applied {
                     self.reconciler.known_launches.note_applied(pe);
                 }
-                self.note_write(child, as_written, &applied);
-                Ok(())
+                self.note_write(child, as_written, &desired, &applied)
             }
             Child::Service(id) => {
-                let Some((pe, _)) = generation.member(id) else { return Ok(()) };
+                let Some((pe, _)) = generation.member(id) else { return Ok(Kept::Whole) };
                 let desired: Service = builder.service(&generation.plan, pe);
                 let name = names::processing_element(&self.snapshot.key.name, id);
                 self.put_labelled(child, &desired, mirrors.services.get(&key(&name)).as_deref()).await
             }
             Child::Region(index) => {
                 let Some(region) = generation.plan.parallel_regions.iter().find(|region| region.index == index) else {
-                    return Ok(());
+                    return Ok(Kept::Whole);
                 };
                 let desired: ParallelRegion = builder.region(&generation.plan, region);
                 let name = names::parallel_region(&self.snapshot.key.name, index);
@@ -367,17 +401,16 @@ impl<C: Cluster> Actor<'_, C> {
                 if let Some(existing) = existing {
                     let fields = region_fields(&builder, &generation.plan, region, false);
                     let owner = &self.snapshot.owner;
-                    let restored = self.writer().restore::<ParallelRegion>(owner, fields, &existing.metadata).await;
-                    return restored.map(|_| ());
+                    let restored = self.writer().restore::<ParallelRegion>(owner, fields, &existing.metadata).await?;
+                    return self.note_kept(child, &desired, &restored);
                 }
                 let same = |existing: &ParallelRegion| existing.spec.name == desired.spec.name;
                 let created = self.writer().create_or_match(&desired, same).await?;
-                self.note_write(child, None, &Applied::Written(Box::new(created)));
-                Ok(())
+                self.note_write(child, None, &desired, &Applied::Written(Box::new(created)))
             }
             Child::HostPool(index) => {
                 let Some(pool) = generation.plan.host_pools.iter().find(|pool| pool.index == index) else {
-                    return Ok(());
+                    return Ok(Kept::Whole);
                 };
                 let desired: HostPool = builder.host_pool(generation, pool);
                 let existing = mirrors.host_pools.get(&key(&names::host_pool(&self.snapshot.key.name, index)));
@@ -391,7 +424,7 @@ impl<C: Cluster> Actor<'_, C> {
             Child::Export(_) | Child::Import(_) | Child::ConsistentRegion(_) | Child::ConsistentRegionService => {
                 self.apply_interface(child, generation).await
             }
-            Child::TransportSecret => self.apply_transport().await,
+            Child::TransportSecret => self.apply_transport().await.map(|()| Kept::Whole),
         }
     }
 
@@ -401,17 +434,43 @@ impl<C: Cluster> Actor<'_, C> {
         child: Child,
         desired: &K,
         existing: Option<&M>,
-    ) -> Result<(), Error> {
+    ) -> Result<Kept, Error> {
         let applied = self.writer().apply(names::ANNOTATION_APPLIED_HASH, desired, existing).await?;
-        self.note_write(child, None, &applied);
-        Ok(())
+        self.note_write(child, None, desired, &applied)
     }
 
     /// The mirror may take a while to show what was written. `pe`: of a PE, what was written of it.
-    fn note_write<K: Object>(&self, child: Child, pe: Option<WrittenPe>, applied: &Applied<K>) {
-        if let Applied::Written(object) = applied {
-            self.note_version(child, pe, &**object, version(object.meta()));
-        }
+    fn note_write<K: Object>(
+        &self,
+        child: Child,
+        pe: Option<WrittenPe>,
+        desired: &K,
+        applied: &Applied<K>,
+    ) -> Result<Kept, Error> {
+        let Applied::Written(object) = applied else { return Ok(Kept::Whole) };
+        self.note_version(child, pe, &**object, version(object.meta()));
+        self.note_kept(child, desired, object)
+    }
+
+    /// Remembers whether the API server has kept all that was written of the object (rule call-30). If not, it is
+    /// written again after a pause.
+    fn note_kept<K: Object>(&self, child: Child, desired: &K, answer: &K) -> Result<Kept, Error> {
+        let dropped = dropped(desired, answer)?;
+        let (now, owned) = (self.reconciler.cluster.now(), Owned::Child(child));
+        self.remember(|entry| match dropped {
+            None => {
+                entry.outdated.kept(child);
+                if entry.restorations.get(&owned).is_some_and(|restorations| restorations.in_vain) {
+                    entry.restorations.remove(&owned);
+                }
+                Ok(Kept::Whole)
+            }
+            Some(field) => {
+                entry.restorations.entry(owned).or_default().note_in_vain(&field, now);
+                entry.outdated.dropped(UndeclaredField { definition: definition::<K>(), field }, child, now);
+                Ok(Kept::InPart)
+            }
+        })
     }
 
     /// The mirror does not show this version of the object yet, or a newer one.
@@ -429,13 +488,12 @@ impl<C: Cluster> Actor<'_, C> {
         child: Child,
         desired: &K,
         mirrored: Option<&M>,
-    ) -> Result<(), Error> {
+    ) -> Result<Kept, Error> {
         if mirrored.is_some() {
             return self.put(child, desired, mirrored).await;
         }
         let applied = self.writer().create_or_apply(names::ANNOTATION_APPLIED_HASH, desired).await?;
-        self.note_write(child, None, &applied);
-        Ok(())
+        self.note_write(child, None, desired, &applied)
     }
 
     /// Restores what of the ConfigMap with a text or a chunk can be written: its labels and annotations.

@@ -2,7 +2,7 @@
 //!
 //! Knows: the API server. Must not know: the reasons of a decision.
 
-use super::act::Actor;
+use super::act::{Actor, Kept};
 use super::child::Child;
 use super::generation::Generation;
 use k8s_openapi::api::core::v1::Service;
@@ -13,7 +13,7 @@ use streams_kubernetes::cluster::Cluster;
 
 impl<C: Cluster> Actor<'_, C> {
     /// Brings an export, an import, a consistent region or their Service to what this generation wants of it.
-    pub(super) async fn apply_interface(&self, child: Child, generation: &Generation) -> Result<(), Error> {
+    pub(super) async fn apply_interface(&self, child: Child, generation: &Generation) -> Result<Kept, Error> {
         let builder = self.snapshot.builder();
         let mirrors = &self.reconciler.mirrors;
         let (job, plan) = (&*self.snapshot.key.name, &generation.plan);
@@ -22,19 +22,19 @@ impl<C: Cluster> Actor<'_, C> {
         match child {
             Child::Export(port) => {
                 let planned = pe(port.pe).and_then(|pe| pe.exports.iter().find(|export| export.port_id == port.id));
-                let Some(planned) = planned else { return Ok(()) };
+                let Some(planned) = planned else { return Ok(Kept::Whole) };
                 let existing = mirrors.exports.get(&key(&names::export(job, port.pe, port.id)));
                 self.put(child, &builder.export(plan, port, planned), existing.as_deref()).await
             }
             Child::Import(port) => {
                 let planned = pe(port.pe).and_then(|pe| pe.imports.iter().find(|import| import.port_id == port.id));
-                let Some(planned) = planned else { return Ok(()) };
+                let Some(planned) = planned else { return Ok(Kept::Whole) };
                 let existing = mirrors.imports.get(&key(&names::import(job, port.pe, port.id)));
                 self.put(child, &builder.import(plan, port, planned), existing.as_deref()).await
             }
             Child::ConsistentRegion(index) => {
                 let planned = plan.consistent_regions.iter().find(|region| region.index == index);
-                let Some(planned) = planned else { return Ok(()) };
+                let Some(planned) = planned else { return Ok(Kept::Whole) };
                 let existing = mirrors.consistent_regions.get(&key(&names::consistent_region(job, index)));
                 self.put(child, &builder.consistent_region(plan, planned), existing.as_deref()).await
             }

@@ -14,6 +14,7 @@ use super::{refusals, transition, warnings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use streams_api::{JobPhase, JobStatus, TransportStatus, condition};
+use streams_kubernetes::error::outdated;
 
 /// Part of the time of a submission that may be lost with the process that worked on it (rule job-18).
 const UNRECORDED: u32 = 10;
@@ -32,7 +33,7 @@ const BUNDLE_TROUBLE: [&str; 7] = [
 /// What is said of PEs that run and whose options permit no other pod.
 const NEXT_POD: &str = "no other pod could be created";
 
-/// Contended objects that a message lists.
+/// Contended objects, or fields that are not kept, that a message lists.
 const CONTENDED_LISTED: usize = 10;
 
 /// Describes the job in `status`, whose other fields steps have recorded.
@@ -86,6 +87,7 @@ pub(crate) fn describe(
     say.resize_rejected();
     say.resize_delayed(report);
     say.contended();
+    say.outdated();
     say.warning(&no_other_pods);
     status
 }
@@ -464,6 +466,14 @@ impl Conditions<'_> {
         }
         let wrong = (!contended.is_empty()).then_some(("ChangedByOthers", message.as_str()));
         self.set_or_remove(condition::CONTENDED, wrong);
+    }
+
+    /// Fields that the API server does not keep (rule call-30).
+    fn outdated(&mut self) {
+        let fields = self.observed.outdated.iter().take(CONTENDED_LISTED);
+        let words: Vec<_> = fields.map(|undeclared| outdated(&undeclared.definition, &undeclared.field)).collect();
+        let wrong = (!words.is_empty()).then(|| words.join("; "));
+        self.set_or_remove(condition::DEFINITIONS_OUTDATED, wrong.as_deref().map(|words| ("FieldNotKept", words)));
     }
 
     fn warning(&mut self, no_other_pods: &Waits) {

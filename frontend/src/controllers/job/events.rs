@@ -6,6 +6,7 @@ use super::waits::pes;
 use super::warnings::{NO_OTHER_POD, no_other_pods, of_no_other_pods};
 use streams_api::{JobPhase, JobStatus, Rollout, condition};
 use streams_kubernetes::events::Notice;
+use streams_kubernetes::writer::DEFINITIONS_OUTDATED;
 
 /// What Events say that the statuses do not.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,6 +130,7 @@ fn between(details: Details<'_>, before: &JobStatus, after: &JobStatus) -> Vec<N
         (condition::DEGRADED, "Degraded"),
         (condition::RESIZE_DELAYED, "ResizeDelayed"),
         (condition::CONTENDED, "Contended"),
+        (condition::DEFINITIONS_OUTDATED, DEFINITIONS_OUTDATED),
     ];
     for (kind, reason) in told {
         if became_true(kind) {

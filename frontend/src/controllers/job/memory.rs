@@ -8,8 +8,10 @@
 use super::chunks::Document;
 use super::drift::Agreed;
 use super::observed::{Contention, DesiredGeneration};
+use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
 use super::owned::Owned;
+use super::pause::Pause;
 use super::plans::{Plans, PlansOfJob};
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
@@ -20,7 +22,7 @@ use super::transport::Sighting;
 use crate::controllers::remembered::Remembered;
 use crate::mirrors::Mirrors;
 use bytes::Bytes;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
@@ -33,10 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
-/// First pause after a refusal because the namespace is being deleted; doubled for each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The memory of all jobs.
 pub(crate) struct Memory {
@@ -89,6 +87,8 @@ pub(crate) struct Entry {
     pub(crate) agreed: Agreed,
     /// Objects that were restored not long ago.
     pub(crate) restorations: BTreeMap<Owned, Restorations>,
+    /// Fields that the API server does not keep.
+    pub(crate) outdated: OutdatedDefinitions,
     /// Requests to resize as the API server answered the last write of each; only of those that the mirror has and
     /// shows an older state of.
     pub(crate) requests: BTreeMap<String, Arc<Resize>>,
@@ -105,30 +105,6 @@ pub(crate) struct Entry {
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
     /// first; `Some(None)` once it is another one.
     pub(crate) inherited: Option<Option<(Option<i64>, Option<String>)>>,
-}
-
-/// How long nothing is created in a namespace that is being deleted (rule job-37).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pause {
-    /// Refusals in a row.
-    refusals: u32,
-    /// When something is tried again.
-    until: Timestamp,
-}
-
-impl Pause {
-    /// The pause after another refusal.
-    pub(crate) fn after(before: Option<Self>, now: Timestamp) -> Self {
-        let refusals = before.map_or(0, |before| before.refusals.saturating_add(1));
-        let length = FIRST_PAUSE.saturating_mul(1 << refusals.min(16)).min(LONGEST_PAUSE);
-        let length = SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX);
-        Self { refusals, until: now.checked_add(length).unwrap_or(Timestamp::MAX) }
-    }
-
-    /// How much of it is left.
-    pub(crate) fn left(self, now: Timestamp) -> Option<Duration> {
-        Duration::try_from(self.until.duration_since(now)).ok().filter(|left| !left.is_zero())
-    }
 }
 
 /// Failures in a row of one kind of long work, for one spec of the job.
@@ -173,6 +149,7 @@ impl Entry {
             own_writes: OwnWrites::default(),
             agreed: Agreed::new(),
             restorations: BTreeMap::new(),
+            outdated: OutdatedDefinitions::default(),
             requests: BTreeMap::new(),
             named_requests: NamedRequests::default(),
             last_resize: 0,
@@ -185,7 +162,8 @@ impl Entry {
 
     /// Objects that others change as often as they are restored.
     pub(crate) fn contended(&self, job: &Key) -> Vec<Contention> {
-        let contended = self.restorations.iter().filter_map(|(owned, restorations)| {
+        let by_others = self.restorations.iter().filter(|(_, restorations)| !restorations.in_vain);
+        let contended = by_others.filter_map(|(owned, restorations)| {
             let until = restorations.contended_until()?;
             let object = owned.of_job(&job.name).to_string();
             Some(Contention { object, field: restorations.field.clone(), until })

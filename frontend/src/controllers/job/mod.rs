@@ -18,6 +18,7 @@
 //! | [`desired`] | pure: which objects should exist for a generation, as hashes |
 //! | [`children`], [`interfaces`] | pure: the objects themselves; [`child`] and [`owned`] have their keys |
 //! | [`drift`], [`restorations`] | pure: what others changed of the objects; how often it is restored |
+//! | [`outdated`], [`pause`] | pure: fields that the API server does not keep; how long nothing is tried |
 //! | [`compilation`] | pure: what of the spec is compiled |
 //! | [`in_force`] | pure: options of a running job of which some are refused |
 //! | [`widths`], [`cool_down`] | pure: desired and refused widths; until when a width stays |
@@ -99,8 +100,10 @@ mod observe_requests;
 mod observe_transport;
 pub(crate) mod observed;
 mod off_thread;
+pub(crate) mod outdated;
 mod own_writes;
 pub(crate) mod owned;
+mod pause;
 pub(crate) mod plans;
 mod port_labels;
 mod reconcile;

@@ -101,7 +101,7 @@ pub(super) async fn observe<C: Cluster>(
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
-    let (tasks, last_failure, written_until, worked, contended, inherited, has_given_up, proposed_at) =
+    let (tasks, last_failure, written_until, worked, contended, outdated, inherited, has_given_up, proposed_at) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
                 children.texts.insert(name, ObservedObject::default());
@@ -134,6 +134,7 @@ pub(super) async fn observe<C: Cluster>(
                 entry.written_until(),
                 worked,
                 contended,
+                entry.outdated.fields(now),
                 inherited,
                 entry.has_given_up,
                 entry.proposed_at,
@@ -178,6 +179,7 @@ pub(super) async fn observe<C: Cluster>(
         last_failure,
         in_the_way,
         contended,
+        outdated,
         rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };
     Ok((observed, snapshot))

@@ -5,6 +5,7 @@
 use super::child::Child;
 use super::children::TextVersion;
 use super::generation::{Settled, Target};
+use super::outdated::UndeclaredField;
 use super::owned::Owned;
 use super::requests::Requests;
 use super::tasks::{Failure, Tasks};
@@ -12,7 +13,7 @@ use super::transport::Transport;
 use super::waits::Words;
 use super::widths::RefusedWidth;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{CommittedRegion, JobStatus, MaxUnavailable, OlderTexts, Placement, ResolvedFusion, Statistics};
@@ -77,6 +78,8 @@ pub(crate) struct JobObservation {
     pub(crate) in_the_way: String,
     /// Objects that somebody else changes again and again (rule call-19).
     pub(crate) contended: Vec<Contention>,
+    /// Fields that the API server does not keep (rule call-30).
+    pub(crate) outdated: BTreeSet<UndeclaredField>,
     /// Objects that may be rewritten now although the job is as it was when this process began to look after it;
     /// `None` if the job has changed since then: then all may (rule job-45).
     pub(crate) rewrites: Option<usize>,

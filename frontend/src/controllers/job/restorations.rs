@@ -23,12 +23,15 @@ pub(crate) struct Restorations {
     pauses: u32,
     /// The field that was restored last.
     pub(crate) field: String,
+    /// It was restored in vain: the API server does not keep the field (rule call-30).
+    pub(crate) in_vain: bool,
 }
 
 impl Restorations {
     /// The field was restored.
     pub(crate) fn note(&mut self, field: &str, now: Timestamp) {
         field.clone_into(&mut self.field);
+        self.in_vain = false;
         if self.contended_until().is_some_and(|until| now < until) {
             self.pauses = self.pauses.saturating_add(1);
         } else {
@@ -42,6 +45,13 @@ impl Restorations {
         if self.pauses == 0 && self.recent.len() == TOLERATED {
             self.pauses = 1;
         }
+    }
+
+    /// The field was written, and the API server does not keep it: the next time is after a pause, as in a contention.
+    pub(crate) fn note_in_vain(&mut self, field: &str, now: Timestamp) {
+        self.note(field, now);
+        self.in_vain = true;
+        self.pauses = self.pauses.max(1);
     }
 
     /// The object is not restored before this time; `None` if it may be at once.
@@ -100,6 +110,18 @@ mod tests {
             assert_eq!(restorations.contended_until(), until.map(at), "{minutes:?}");
             assert!(restorations.recent.len() <= TOLERATED);
         }
+    }
+
+    #[test]
+    fn what_is_in_vain_is_tried_again_after_a_pause_from_the_first_time_on() {
+        let mut restorations = Restorations::default();
+        // minute of a try -> minute before which there is no other
+        for (minute, not_before) in [(0, 1), (1, 3), (3, 7), (7, 15), (15, 25), (25, 35)] {
+            restorations.note_in_vain("f", at(minute));
+            assert_eq!((restorations.not_before(), restorations.in_vain), (Some(at(not_before)), true), "{minute}");
+        }
+        restorations.note("g", at(35));
+        assert!(!restorations.in_vain);
     }
 
     #[test]

@@ -34,7 +34,10 @@ pub(super) fn status(region: &ParallelRegion, job: &Job, now: Timestamp) -> Para
     let name = &region.spec.name;
     let applied = of_job.applied_widths.iter().find(|applied| applied.region == *name).map(|applied| applied.width);
     let committed = of_job.regions.iter().find(|committed| committed.index == region.spec.index);
-    let desired = region.spec.width;
+    // What was committed holds, also before it is written into the spec (rule elasticity-4).
+    let unwritten = of_job.unwritten_widths.iter().filter(|unwritten| unwritten.is_still_unwritten_in(region));
+    let unwritten = unwritten.max_by_key(|unwritten| unwritten.number).map(|unwritten| unwritten.width);
+    let desired = unwritten.unwrap_or(region.spec.width);
 
     status.observed_generation = object_generation;
     status.last_resize = status.last_resize_by(&of_job, applied);
@@ -152,6 +155,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use streams_api::{
         BundleReference, IdRange, InitialWidth, JobSpec, ParallelRegionSpec, RegionWidth, RejectedResize, Rollout,
+        UnwrittenWidth,
     };
 
     fn committed(consistent: bool) -> CommittedRegion {
@@ -188,6 +192,29 @@ mod tests {
         let mut region = ParallelRegion::new("flow-0", spec);
         region.metadata.generation = Some(9);
         region
+    }
+
+    #[test]
+    fn a_width_that_was_committed_holds_before_the_spec_has_it() {
+        // width in the spec, edits since the request was admitted -> reason of Ready, message
+        let table = [
+            (2, 0, "AllRunning", "all PEs of width 5 run"),
+            (5, 0, "AllRunning", "all PEs of width 5 run"),
+            // Whoever has edited the region since wants something else.
+            (3, 1, "Resizing", "width 3 is wanted, 5 is in force"),
+        ];
+        for (width, edits, reason, message) in table {
+            let mut job = job(Some(5), true, None);
+            let unwritten = UnwrittenWidth { index: 0, uid: "u".to_owned(), edited: 9, number: 1, width: 5 };
+            job.status.as_mut().unwrap().unwritten_widths = vec![unwritten];
+            let mut region = region(width);
+            region.metadata.uid = Some("u".to_owned());
+            region.metadata.generation = Some(9 + edits);
+            let status = status(&region, &job, Timestamp::UNIX_EPOCH);
+            let ready = condition::get(&status.conditions, condition::READY).unwrap();
+            assert_eq!((ready.reason.as_str(), ready.message.as_str()), (reason, message), "{width}");
+            assert_eq!(condition::is_true(&status.conditions, condition::PROGRESSING), reason == "Resizing");
+        }
     }
 
     #[test]

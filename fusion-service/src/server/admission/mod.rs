@@ -44,6 +44,8 @@ mod tests;
 
 /// How often a waiting class, or work that stands aside, is passed over before it is next.
 const PATIENCE: u32 = 8;
+/// A shorter wait for a worker is no span.
+const WORTH_A_SPAN: Duration = Duration::from_millis(1);
 
 /// How many threads work and how many requests are accepted at once.
 #[derive(Clone, Debug)]
@@ -162,6 +164,7 @@ impl Admission {
         work: impl FnOnce(&Budget, &Break) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let queued_at = Instant::now();
+        let waiting = WaitInQueue { class, since: queued_at };
         let short_work = self.shared.lock().short_work;
         let permit = tokio::select! {
             biased;
@@ -169,6 +172,7 @@ impl Admission {
             permit = self.shared.permit(class, budget.place.clone()) => permit?,
         };
         self.shared.metrics.stage("queue", queued_at.elapsed());
+        drop(waiting);
         let passed = self.shared.lock().short_work.saturating_sub(short_work);
         let of_call = budget.work.clone().unwrap_or_else(|| Arc::new(ShareOfWork::new(&self.shared.load, class)));
         let worker = Worker::new(permit, budget.clone(), of_call, passed, Handle::current());
@@ -210,6 +214,23 @@ impl Admission {
     #[cfg(test)]
     pub(crate) fn working(&self) -> PerClass<usize> {
         self.shared.lock().working
+    }
+}
+
+/// A wait for a worker. It is a span in the trace of the call when it is over, also if the call ends meanwhile; a short
+/// one is none (rule name-11).
+struct WaitInQueue {
+    class: CallClass,
+    since: Instant,
+}
+
+impl Drop for WaitInQueue {
+    fn drop(&mut self) {
+        let took = self.since.elapsed();
+        if took >= WORTH_A_SPAN {
+            let took_ns = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
+            drop(tracing::debug_span!("wait in queue", took_ns, queue = self.class.name()));
+        }
     }
 }
 

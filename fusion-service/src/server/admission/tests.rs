@@ -6,6 +6,8 @@ use crate::server::work::Keeps;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, mpsc};
 use streams_compiler::error::Error;
+use streams_process::telemetry::testing;
+use tracing::Instrument;
 
 fn admission(workers: usize, tickets: usize) -> Admission {
     let tickets = PerClass { resize: tickets, render: tickets, submit: tickets, dry_run: tickets };
@@ -418,4 +420,43 @@ async fn a_helper_that_panics_costs_its_request() {
     assert!(matches!(failed, Err(Failure::Defect(_))), "{failed:?}");
     assert_eq!(admission.shared.lock().lent, 0);
     shared_resize(&admission, |_| {}).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_for_a_worker_is_a_span_of_the_call_also_if_the_call_ends_meanwhile() {
+    let collected = testing::collect(&["fusion_service"]);
+    let admission = admission(1, 10);
+    let (release, blocked) = mpsc::channel::<()>();
+    let (begun, has_begun) = oneshot::channel();
+    let first = tokio::spawn({
+        let admission = admission.clone();
+        async move {
+            let work = move |_: &Budget| {
+                let _ = begun.send(());
+                let _ = blocked.recv();
+                Ok(())
+            };
+            admission.run(CallClass::Resize, &patient(), work).await
+        }
+    });
+    has_begun.await.unwrap();
+    // It gives up while it waits.
+    let soon = CallBudget { deadline: Some(Instant::now() + Duration::from_millis(20)), ..CallBudget::default() };
+    let gives_up = admission.run(CallClass::Render, &soon, |_| Ok(())).instrument(tracing::info_span!("gives up"));
+    assert!(gives_up.await.is_err());
+    // It waits until the first one is done.
+    let budget = patient();
+    let waits = admission.run(CallClass::Resize, &budget, |_| Ok(())).instrument(tracing::info_span!("waits"));
+    let releases = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        release.send(()).unwrap();
+    };
+    let (waited, ()) = tokio::join!(waits, releases);
+    waited.unwrap();
+    first.await.unwrap().unwrap();
+    let spans = collected.spans();
+    let seen = spans.iter().filter(|span| span.name == "wait in queue");
+    let seen: Vec<_> = seen.map(|span| (span.parent.as_deref().unwrap(), span.attribute("queue").unwrap())).collect();
+    assert_eq!(seen, [("gives up", "render"), ("waits", "resize")], "{spans:#?}");
+    assert!(spans.iter().filter(|span| span.name == "wait in queue").all(|span| span.took >= WORTH_A_SPAN));
 }

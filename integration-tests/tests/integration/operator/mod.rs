@@ -19,6 +19,7 @@ mod callers;
 mod calls;
 mod checkpoints;
 mod crash_points;
+mod crowds;
 mod deletion;
 mod dialects;
 mod drift;

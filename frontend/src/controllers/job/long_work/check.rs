@@ -7,7 +7,8 @@ use crate::controllers::job::children::{OBJECT_BYTES, PORT_ID_MAX};
 use crate::controllers::job::interfaces::oversized;
 use crate::controllers::job::port_labels;
 use crate::settings::JobSettings;
-use streams_proto::fusion::v1::{Fate, Plan, Warning};
+use std::cmp::Reverse;
+use streams_proto::fusion::v1::{Fate, Plan, ProcessingElement, Warning};
 
 /// Longest name of a job with consistent regions: a Service is named after it (rule name-7).
 const CONSISTENT_JOB_NAME_MAX: usize = 34;
@@ -76,6 +77,23 @@ pub(super) fn check(
     Ok(warnings)
 }
 
+/// What a dry run says of texts of which only rendering shows whether they fit, because they are compressed then
+/// (rule elasticity-24). Texts of PEs that keep theirs are there already.
+pub(super) fn unmeasured(plan: &Plan) -> Option<Warning> {
+    let is_new = |pe: &&ProcessingElement| matches!(pe.fate(), Fate::Added | Fate::Restarted);
+    let is_large = |pe: &&ProcessingElement| pe.size > OBJECT_BYTES as u64;
+    let large: Vec<_> = plan.processing_elements.iter().filter(is_new).filter(is_large).collect();
+    let largest = large.iter().max_by_key(|pe| (pe.size, Reverse(pe.id)))?;
+    let message = format!(
+        "the AADL of PE {} has {} bytes, the most of {} that have more than a ConfigMap holds ({OBJECT_BYTES}): whether \
+         they fit when they are compressed is only known once they are rendered; if not, the resize is refused",
+        largest.id,
+        largest.size,
+        large.len()
+    );
+    Some(Warning { reason: "TextMayNotFit".to_owned(), message })
+}
+
 /// Refuses a plan that nobody could read again (rule job-8). `bytes` is its size before compression.
 pub(super) fn fits(bytes: usize, settings: &JobSettings) -> Result<(), WorkError> {
     let max_plan_mib = settings.max_plan_mib;
@@ -99,11 +117,33 @@ fn is_label_name(tag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel, ProcessingElement};
+    use streams_proto::fusion::v1::{ConsistentRegion, Export, HostPool, PortLabel};
 
     fn planned_pe() -> ProcessingElement {
         let port_labels = vec![PortLabel::default()];
         ProcessingElement { fate: Fate::Added.into(), port_labels, size: 100, ..ProcessingElement::default() }
+    }
+
+    #[test]
+    fn new_texts_that_may_be_too_large_are_told_with_the_largest() {
+        let pe =
+            |id, fate: Fate, size| ProcessingElement { id, fate: fate.into(), size, ..ProcessingElement::default() };
+        let large = OBJECT_BYTES as u64 + 1;
+        // PEs -> what is said
+        let table: [(&[ProcessingElement], Option<&str>); 4] = [
+            (&[pe(1, Fate::Added, large - 1)], None),
+            (&[pe(1, Fate::Kept, large), pe(2, Fate::KeptUnobservable, large), pe(3, Fate::Removed, large)], None),
+            (&[pe(1, Fate::Restarted, large)], Some("PE 1 has 1000001 bytes, the most of 1 ")),
+            (
+                &[pe(1, Fate::Added, large), pe(2, Fate::Added, 9 * large), pe(3, Fate::Added, 5)],
+                Some("PE 2 has 9000009 bytes, the most of 2 "),
+            ),
+        ];
+        for (pes, expected) in table {
+            let said = unmeasured(&Plan { processing_elements: pes.to_vec(), ..Plan::default() });
+            assert_eq!(said.is_some(), expected.is_some(), "{pes:?}");
+            assert!(said.is_none_or(|said| said.message.contains(expected.unwrap())));
+        }
     }
 
     #[test]

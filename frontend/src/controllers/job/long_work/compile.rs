@@ -20,7 +20,7 @@ use streams_api::{FusionMode, Job, ProcessingElement, RequestedWidths, Resize, S
 use streams_kubernetes::Key;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
-use streams_process::telemetry;
+use streams_process::telemetry::{self, TraceContext};
 use streams_proto::fusion::v1::resize_request::{Policy, PortsInUse};
 use streams_proto::fusion::v1::{Blob, Compilation, Fate, Plan, RegionWidth, ResizeRequest, SubmitRequest, Warning};
 use tracing::{Span, field};
@@ -46,7 +46,7 @@ impl LongWork for Compile {
             trace_id = field::Empty,
         );
         if let Some(trace) = trace_of(assignment, &request.target) {
-            traces::continue_trace(&span, &trace);
+            traces::continue_context(&span, &trace);
         }
         span
     }
@@ -116,11 +116,11 @@ async fn compile<C: Cluster>(assignment: &Assignment<'_, C>, request: &CompileRe
 }
 
 /// The trace that a compilation continues: of whoever changed a width, or created the job (rule name-11).
-fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Option<String> {
+fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Option<TraceContext> {
     let Assignment { reconciler, key, job, .. } = assignment;
     let widths = match target {
         Target::Submission { .. } => {
-            return job.metadata.annotations.as_ref()?.get(names::ANNOTATION_TRACE_PARENT).cloned();
+            return traces::carried_by(*job);
         }
         Target::Resize { widths, .. } => widths,
     };
@@ -136,8 +136,8 @@ fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Opti
         .iter()
         .filter(|request| carried_out(request))
         .max_by_key(|request| request.status.as_ref().and_then(|status| status.number));
-    if let Some(trace) = newest.and_then(|request| request.annotations().get(names::ANNOTATION_TRACE_PARENT)) {
-        return Some(trace.clone());
+    if let Some(trace) = newest.and_then(|request| traces::carried_by(&**request)) {
+        return Some(trace);
     }
     let applied = job.status.as_ref().map_or(&[][..], |status| &status.applied_widths);
     ours().find_map(|region| {
@@ -147,7 +147,8 @@ fn trace_of<C: Cluster>(assignment: &Assignment<'_, C>, target: &Target) -> Opti
             None => (region.spec.width, region.trace_parent()),
         };
         let is_new = applied.iter().all(|applied| applied.region != *name || applied.width != width);
-        trace.filter(|_| is_new && widths.get(name) == Some(&width)).map(str::to_owned)
+        let trace = trace.filter(|_| is_new && widths.get(name) == Some(&width))?;
+        Some(TraceContext { parent: trace.to_owned(), state: None })
     })
 }
 

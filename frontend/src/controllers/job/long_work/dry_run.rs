@@ -154,7 +154,7 @@ impl<C: Cluster> DryRuns<C> {
         };
         let mut warnings = planned.warnings;
         match check::check(&key.name, &plan, &self.settings, false) {
-            Ok(more) => warnings.extend(more),
+            Ok(more) => warnings.extend(more.into_iter().chain(check::unmeasured(&plan))),
             Err(error) => return refused_or_later(request, error, self.cluster.now()),
         }
         let target = Target::Resize { widths, rebalances };

@@ -13,6 +13,7 @@
 //! * [`counts`] — what Events count; [`warnings`]: PEs that could get no other pod;
 //! * [`memories`] — what is remembered ends;
 //! * [`orphans`] — objects that a deleted job has left behind;
+//! * [`outdated`] — definitions of custom resources of an earlier version;
 //! * [`waves`] — the order of a roll-out;
 //! * [`removals`] — what goes while newer generations are committed;
 //! * [`interleavings`] — random orders of everything that can happen.
@@ -26,6 +27,7 @@ mod leaders;
 mod memories;
 mod newest_texts;
 mod orphans;
+mod outdated;
 mod removals;
 mod requests;
 mod scenarios;
