@@ -231,6 +231,7 @@ impl<W> State<W> {
         let turns = self.waiting.get_mut(priority as usize)?;
         let waiter = turns.pop_of(
             |namespace| namespaces.get(namespace).is_none_or(|calls| calls.under_way < most),
+            true,
             |namespace, waiter| {
                 let is_wanted = counts(waiter);
                 if is_wanted {
