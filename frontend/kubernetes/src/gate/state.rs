@@ -16,7 +16,8 @@ const GOING_ON: Duration = Duration::from_secs(1);
 /// that there is none.
 const CROWDED_FOR: Duration = Duration::from_secs(2);
 /// While urgent calls take longer than usual, a patient one that has ended keeps its place for so many times as long as
-/// it took: what it has set in motion at others (the scheduler, kubelets, other controllers) has to be served, too.
+/// it took: what it has set in motion at others (the scheduler, kubelets, other controllers) has to be served, too. One
+/// that frees something for others does not.
 const RESTS_FOR: u32 = 2;
 /// At most.
 const RESTS_AT_MOST: Duration = Duration::from_millis(250);
@@ -231,7 +232,6 @@ impl<W> State<W> {
         let turns = self.waiting.get_mut(priority as usize)?;
         let waiter = turns.pop_of(
             |namespace| namespaces.get(namespace).is_none_or(|calls| calls.under_way < most),
-            true,
             |namespace, waiter| {
                 let is_wanted = counts(waiter);
                 if is_wanted {
@@ -271,7 +271,8 @@ impl<W> State<W> {
 
     /// How long a call of this priority that has ended, and took so long, keeps its place before it [leaves](Self::leave).
     pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
-        let makes_room = priority.is_patient() && self.urgent_until.is_some() && self.pace.is_slow();
+        let sets_in_motion = matches!(priority, Priority::Normal | Priority::Telling);
+        let makes_room = sets_in_motion && self.urgent_until.is_some() && self.pace.is_slow();
         makes_room.then(|| took.saturating_mul(RESTS_FOR).min(RESTS_AT_MOST))
     }
 
@@ -467,6 +468,7 @@ mod tests {
             (20, Priority::Normal, 30, Some(60)),
             (20, Priority::Telling, 30, Some(60)),
             (20, Priority::Normal, 500, Some(250)),
+            (20, Priority::Freeing, 30, None),
             (20, Priority::Urgent, 30, None),
             (20, Priority::Awaited, 30, None),
         ];

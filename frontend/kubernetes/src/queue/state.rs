@@ -24,8 +24,6 @@ pub struct Sharing<K> {
     pub not_urgent: usize,
     /// Such keys of one namespace.
     pub not_urgent_per_namespace: usize,
-    /// Patient keys that are in progress at the same time, at most.
-    pub patient: usize,
 }
 
 // Derived, they would ask for a key that can be copied.
@@ -40,25 +38,17 @@ impl<K> Copy for Sharing<K> {}
 impl<K> Sharing<K> {
     /// A namespace may have three of four workers, so that others find one however slow its work is. What is not urgent
     /// may have half of them, of all namespaces together, and of one three quarters of that: what is urgent finds one
-    /// in its own namespace, too, and what is not finds one beside a namespace whose work is slow. Half of those are for
-    /// what is patient: its calls wait for those of others.
+    /// in its own namespace, too, and what is not finds one beside a namespace whose work is slow.
     pub fn among(workers: u16, owner: fn(&K) -> Owner) -> Self {
         let per_namespace = usize::from(workers - workers / 4).max(1);
         let not_urgent = usize::from(workers.div_ceil(2)).max(1);
-        let patient = not_urgent.div_ceil(2);
-        Self { owner, per_namespace, not_urgent, not_urgent_per_namespace: (3 * not_urgent / 4).max(1), patient }
+        Self { owner, per_namespace, not_urgent, not_urgent_per_namespace: (3 * not_urgent / 4).max(1) }
     }
 
     /// All keys belong together, and any of them may have all workers.
     pub fn none() -> Self {
         let most = usize::MAX;
-        Self {
-            owner: |_| Owner::default(),
-            per_namespace: most,
-            not_urgent: most,
-            not_urgent_per_namespace: most,
-            patient: most,
-        }
+        Self { owner: |_| Owner::default(), per_namespace: most, not_urgent: most, not_urgent_per_namespace: most }
     }
 }
 
@@ -80,11 +70,10 @@ pub(super) struct State<K> {
     urgent: Turns<(u64, K)>,
     normal: Turns<(u64, K)>,
     queued: HashMap<K, Place>,
-    /// As what it was handed out.
-    in_progress: HashMap<K, Urgency>,
+    /// Whether it was handed out as an urgent one.
+    in_progress: HashMap<K, bool>,
     in_progress_of: HashMap<Arc<str>, InProgress>,
     not_urgent_in_progress: usize,
-    patient_in_progress: usize,
     urgent_in_a_row: u32,
     /// Added while in progress.
     asked_for_again: HashMap<K, Urgency>,
@@ -124,7 +113,6 @@ impl<K: Clone + Ord + Hash> State<K> {
             in_progress: HashMap::new(),
             in_progress_of: HashMap::new(),
             not_urgent_in_progress: 0,
-            patient_in_progress: 0,
             urgent_in_a_row: 0,
             asked_for_again: HashMap::new(),
             by_due_time: BTreeSet::new(),
@@ -158,8 +146,8 @@ impl<K: Clone + Ord + Hash> State<K> {
 
     /// Adds the key at this time. If it is in progress as an urgent one, it comes back as an urgent one.
     pub(super) fn add_at(&mut self, key: K, due: Instant, now: Instant) {
-        let is_urgent = self.in_progress.get(&key) == Some(&Urgency::Urgent);
-        let stays_urgent = is_urgent && due.saturating_duration_since(now) <= URGENT_FOR;
+        let in_progress = self.in_progress.get(&key).copied().unwrap_or(false);
+        let stays_urgent = in_progress && due.saturating_duration_since(now) <= URGENT_FOR;
         self.delay(key, due, if stays_urgent { Urgency::Urgent } else { Urgency::Usual });
     }
 
@@ -190,15 +178,12 @@ impl<K: Clone + Ord + Hash> State<K> {
             self.pop(false).or_else(|| self.pop(true))
         }?;
         self.urgent_in_a_row = if urgent { self.urgent_in_a_row.saturating_add(1) } else { 0 };
-        let place = self.queued.remove(&key);
-        let since = place.map_or(now, |place| place.since);
-        let urgency = place.map_or(Urgency::Usual, |place| place.urgency);
-        self.patient_in_progress += usize::from(urgency == Urgency::Patient);
+        let since = self.queued.remove(&key).map_or(now, |place| place.since);
         let of_namespace = self.in_progress_of.entry((self.sharing.owner)(&key).namespace).or_default();
         of_namespace.all += 1;
         of_namespace.not_urgent += usize::from(!urgent);
         self.not_urgent_in_progress += usize::from(!urgent);
-        self.in_progress.insert(key.clone(), urgency);
+        self.in_progress.insert(key.clone(), urgent);
         Some((key, now.saturating_duration_since(since)))
     }
 
@@ -206,8 +191,7 @@ impl<K: Clone + Ord + Hash> State<K> {
         if !urgent && self.not_urgent_in_progress >= self.sharing.not_urgent {
             return None;
         }
-        let Sharing { per_namespace, not_urgent_per_namespace, patient, .. } = self.sharing;
-        let may_be_patient = self.patient_in_progress < patient;
+        let Sharing { per_namespace, not_urgent_per_namespace, .. } = self.sharing;
         let in_progress_of = &self.in_progress_of;
         let queued = &self.queued;
         let turns = if urgent { &mut self.urgent } else { &mut self.normal };
@@ -216,17 +200,14 @@ impl<K: Clone + Ord + Hash> State<K> {
                 let InProgress { all, not_urgent } = in_progress_of.get(namespace).copied().unwrap_or_default();
                 all < per_namespace && (urgent || not_urgent < not_urgent_per_namespace)
             },
-            may_be_patient,
             |(ticket, key)| queued.get(key).is_some_and(|place| place.ticket == *ticket),
         );
         popped.map(|(_, key)| (key, urgent))
     }
 
     pub(super) fn finish(&mut self, key: K, now: Instant) {
-        if let Some(urgency) = self.in_progress.remove(&key) {
-            let urgent = urgency == Urgency::Urgent;
+        if let Some(urgent) = self.in_progress.remove(&key) {
             self.not_urgent_in_progress -= usize::from(!urgent);
-            self.patient_in_progress -= usize::from(urgency == Urgency::Patient);
             let namespace = (self.sharing.owner)(&key).namespace;
             if let Some(of_namespace) = self.in_progress_of.get_mut(&namespace) {
                 of_namespace.all -= 1;
@@ -421,13 +402,7 @@ mod tests {
     /// Keys of namespaces: the first letter is the namespace, the second the object.
     fn shared(per_namespace: usize, not_urgent: usize) -> State<&'static str> {
         let owner = |key: &&str| Owner { namespace: key[..1].into(), object: key[1..2].into() };
-        State::new(Sharing {
-            owner,
-            per_namespace,
-            not_urgent,
-            not_urgent_per_namespace: not_urgent,
-            patient: usize::MAX,
-        })
+        State::new(Sharing { owner, per_namespace, not_urgent, not_urgent_per_namespace: not_urgent })
     }
 
     fn take_all(state: &mut State<&'static str>, now: Instant) -> Vec<&'static str> {
@@ -483,10 +458,9 @@ mod tests {
         // what is not urgent, and for what is
         for (workers, urgency, expected) in [
             (24, Usual, [9, 3, 12]),
-            (24, Patient, [6, 6, 12]),
+            (24, Patient, [9, 3, 12]),
             (24, Urgent, [18, 6, 0]),
             (4, Usual, [1, 1, 2]),
-            (4, Patient, [1, 1, 2]),
             (4, Urgent, [3, 1, 0]),
             (2, Usual, [1, 0, 1]),
             (1, Urgent, [1, 0, 0]),

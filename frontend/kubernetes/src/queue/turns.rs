@@ -42,17 +42,14 @@ impl<T> Default for Namespace<T> {
 }
 
 impl<T> Namespace<T> {
-    fn pop(&mut self, may_be_patient: bool, mut counts: impl FnMut(&T) -> bool) -> Option<T> {
+    fn pop(&mut self, mut counts: impl FnMut(&T) -> bool) -> Option<T> {
         let Self { usual, patient, in_a_row } = self;
-        let is_patients_turn = may_be_patient && *in_a_row >= BEFORE_PATIENT;
+        let is_patients_turn = *in_a_row >= BEFORE_PATIENT;
         let mut pop =
             |objects: &mut Ring<VecDeque<T>>| objects.pop(|_, items| next(items, &mut counts), VecDeque::is_empty);
         if !is_patients_turn && let Some(item) = pop(usual) {
-            *in_a_row = if patient.is_empty() { 0 } else { in_a_row.saturating_add(1) };
+            *in_a_row = if patient.is_empty() { 0 } else { *in_a_row + 1 };
             return Some(item);
-        }
-        if !may_be_patient {
-            return None;
         }
         *in_a_row = 0;
         pop(patient).or_else(|| pop(usual))
@@ -77,28 +74,20 @@ impl<T> Turns<T> {
         self.namespaces.entry(owner.namespace).patient.entry(owner.object).push_back(item);
     }
 
-    /// The next item that `counts`, of a namespace that `may` have a turn; a patient one if it `may_be_patient`. Items that do not count are dropped on the
+    /// The next item that `counts`, of a namespace that `may` have a turn. Items that do not count are dropped on the
     /// way and cost nobody a turn.
-    pub(crate) fn pop(
-        &mut self,
-        may: impl Fn(&str) -> bool,
-        may_be_patient: bool,
-        counts: impl Fn(&T) -> bool,
-    ) -> Option<T> {
-        self.pop_of(may, may_be_patient, |_, item| counts(item))
+    pub(crate) fn pop(&mut self, may: impl Fn(&str) -> bool, counts: impl Fn(&T) -> bool) -> Option<T> {
+        self.pop_of(may, |_, item| counts(item))
     }
 
     /// [`Turns::pop`]; `counts` hears of which namespace the item is.
     pub(crate) fn pop_of(
         &mut self,
         may: impl Fn(&str) -> bool,
-        may_be_patient: bool,
         mut counts: impl FnMut(&Arc<str>, &T) -> bool,
     ) -> Option<T> {
         self.namespaces.pop(
-            |namespace, keys| {
-                if may(namespace) { keys.pop(may_be_patient, |item| counts(namespace, item)) } else { None }
-            },
+            |namespace, keys| if may(namespace) { keys.pop(|item| counts(namespace, item)) } else { None },
             Namespace::is_empty,
         )
     }
@@ -190,7 +179,7 @@ mod tests {
     }
 
     fn rest(turns: &mut Turns<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| turns.pop(|_| true, true, |_| true)).collect()
+        std::iter::from_fn(|| turns.pop(|_| true, |_| true)).collect()
     }
 
     #[test]
@@ -209,16 +198,16 @@ mod tests {
     #[test]
     fn a_namespace_that_may_not_keeps_its_place() {
         let mut turns = turns(&[("a", "x", 1), ("b", "x", 2), ("b", "x", 3)]);
-        assert_eq!(turns.pop(|namespace| namespace != "a", true, |_| true), Some(2));
-        assert_eq!(turns.pop(|namespace| namespace == "c", true, |_| true), None);
+        assert_eq!(turns.pop(|namespace| namespace != "a", |_| true), Some(2));
+        assert_eq!(turns.pop(|namespace| namespace == "c", |_| true), None);
         assert_eq!(rest(&mut turns), [1, 3]);
     }
 
     #[test]
     fn what_does_not_count_costs_no_turn_and_leaves_nothing_behind() {
         let mut turns = turns(&[("a", "x", 1), ("a", "x", 2), ("b", "x", 3), ("c", "x", 5)]);
-        assert_eq!(turns.pop(|_| true, true, |item| item % 2 == 0), Some(2));
-        assert_eq!(turns.pop(|_| true, true, |item| item % 2 == 0), None);
+        assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), Some(2));
+        assert_eq!(turns.pop(|_| true, |item| item % 2 == 0), None);
         assert!(turns.namespaces.is_empty() && turns.namespaces.parts.is_empty());
     }
 
@@ -232,14 +221,6 @@ mod tests {
         let expected: Vec<u32> =
             [(11..=18), (1..=1), (19..=26), (2..=2), (27..=30), (3..=3)].into_iter().flatten().collect();
         assert_eq!(order, expected);
-    }
-
-    #[test]
-    fn where_nobody_may_be_patient_others_have_their_turns() {
-        let mut turns = turns(&[("a", "x", 1), ("b", "x", 2)]);
-        turns.push_patient(Owner { namespace: "a".into(), object: "x".into() }, 3);
-        let order: Vec<u32> = std::iter::from_fn(|| turns.pop(|_| true, false, |_| true)).collect();
-        assert_eq!((order, rest(&mut turns)), (vec![1, 2], vec![3]));
     }
 
     #[test]
@@ -259,7 +240,7 @@ mod tests {
                 let owner = Owner { namespace: namespace.to_string().into(), object: object.to_string().into() };
                 if *patient { turns.push_patient(owner, at) } else { turns.push(owner, at) }
             }
-            let order: Vec<usize> = std::iter::from_fn(|| turns.pop(|_| true, true, |_| true)).collect();
+            let order: Vec<usize> = std::iter::from_fn(|| turns.pop(|_| true, |_| true)).collect();
             let mut sorted = order.clone();
             sorted.sort_unstable();
             prop_assert_eq!(sorted, (0..owners.len()).collect::<Vec<_>>());

@@ -7,7 +7,6 @@ use crate::controllers::known_launches::KnownLaunches;
 use crate::controllers::owner::owner_of_job;
 use crate::controllers::reconciler::reconcile;
 use crate::controllers::remembered::Remembered;
-use crate::controllers::resizing::is_resizing;
 use crate::mirrors::{Mirrors, job_of};
 use crate::settings::JobSettings;
 use futures::future;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{ParallelRegion, names};
 use streams_kubernetes::Key;
-use streams_kubernetes::cluster::{ApiServer, Cluster as _};
+use streams_kubernetes::cluster::ApiServer;
 use streams_kubernetes::metrics::Metrics;
 use streams_kubernetes::queue::{self, BackOff, Queue, Sharing};
 use streams_kubernetes::watch::{Mirrored, Watch};
@@ -46,8 +45,7 @@ impl JobController {
         let queue = Queue::new("job", BackOff::default(), Sharing::among(settings.workers, owner_of_job), metrics);
         let reconciler =
             JobReconciler::new(cluster, mirrors, bundles, fusion, known_launches, settings.clone(), metrics);
-        let cluster = reconciler.cluster.clone();
-        wake(mirrors, &queue, &reconciler.looks, move || cluster.was_crowded());
+        wake(mirrors, &queue, &reconciler.looks);
         Self { reconciler, queue, workers: settings.workers.into() }
     }
 
@@ -97,11 +95,8 @@ const PAUSE_PER_LOOK: u32 = 4;
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_millis(500);
 
 /// How long a change of one of many objects of a job waits for others, given how long the last look at the job took
-/// (rule call-24). In a crowd it waits as long as it may, unless somebody waits for the job.
-fn pause(look: Duration, is_crowded: bool, is_resizing: bool) -> Duration {
-    if is_crowded && !is_resizing {
-        return *PAUSES.end();
-    }
+/// (rule call-24).
+fn pause(look: Duration) -> Duration {
     let pause = look.saturating_mul(PAUSE_PER_LOOK).min(*PAUSES.end());
     if pause < *PAUSES.start() { Duration::ZERO } else { pause }
 }
@@ -112,30 +107,22 @@ fn wake_by_one_of_many<K: Mirrored>(
     mirrors: &Mirrors,
     jobs: &Queue<Key>,
     looks: &Remembered<Duration>,
-    is_crowded: impl Fn() -> bool + Send + Sync + 'static,
 ) {
     let (there, jobs, looks) = (mirrors.jobs.clone(), jobs.clone(), looks.clone());
     mirror.subscribe(move |object| {
-        let Some(key) = job_of(object) else { return };
-        let job = there.get(&key);
-        let uid = job.as_ref().and_then(|job| job.uid()).unwrap_or_default();
-        let is_resizing = job.and_then(|job| job.status.as_ref().map(is_resizing)).unwrap_or(false);
-        let pause = looks.find(&key, &uid, |look| pause(*look, is_crowded(), is_resizing)).unwrap_or_default();
-        if pause.is_zero() { jobs.add(key) } else { jobs.add_after(key, pause) }
+        let Some(job) = job_of(object) else { return };
+        let uid = there.get(&job).and_then(|job| job.uid()).unwrap_or_default();
+        let pause = looks.find(&job, &uid, |look| pause(*look)).unwrap_or_default();
+        if pause.is_zero() { jobs.add(job) } else { jobs.add_after(job, pause) }
     });
 }
 
 /// Queues a job whenever an object that belongs to it changes.
-fn wake(
-    mirrors: &Mirrors,
-    jobs: &Queue<Key>,
-    looks: &Remembered<Duration>,
-    is_crowded: impl Fn() -> bool + Clone + Send + Sync + 'static,
-) {
+fn wake(mirrors: &Mirrors, jobs: &Queue<Key>, looks: &Remembered<Duration>) {
     mirrors.jobs.wake(jobs, |job| [Key::of(job)]);
-    wake_by_one_of_many(&mirrors.processing_elements, mirrors, jobs, looks, is_crowded.clone());
-    wake_by_one_of_many(&mirrors.services, mirrors, jobs, looks, is_crowded.clone());
-    wake_by_one_of_many(&mirrors.config_maps, mirrors, jobs, looks, is_crowded);
+    wake_by_one_of_many(&mirrors.processing_elements, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.services, mirrors, jobs, looks);
+    wake_by_one_of_many(&mirrors.config_maps, mirrors, jobs, looks);
     mirrors.host_pools.wake(jobs, job_of);
     mirrors.exports.wake(jobs, job_of);
     mirrors.imports.wake(jobs, job_of);
@@ -186,21 +173,9 @@ mod tests {
 
     #[test]
     fn a_job_that_takes_long_to_look_at_is_looked_at_less_often() {
-        // milliseconds of a look, in a crowd, somebody waits for the job -> milliseconds of the pause
-        let table = [
-            (0, false, false, 0),
-            (1, false, false, 0),
-            (2, false, false, 8),
-            (30, false, false, 120),
-            (125, false, false, 500),
-            (3000, false, false, 500),
-            (1, true, false, 500),
-            (1, true, true, 0),
-            (30, true, true, 120),
-        ];
-        for (look, is_crowded, is_resizing, expected) in table {
-            let pause = pause(Duration::from_millis(look), is_crowded, is_resizing);
-            assert_eq!(pause, Duration::from_millis(expected), "{look} {is_crowded} {is_resizing}");
+        // milliseconds of a look -> of the pause
+        for (look, expected) in [(0, 0), (1, 0), (2, 8), (30, 120), (125, 500), (3000, 500)] {
+            assert_eq!(pause(Duration::from_millis(look)), Duration::from_millis(expected), "{look}");
         }
     }
 }

@@ -101,8 +101,7 @@ impl<C: Cluster> JobReconciler<C> {
             // Half for one namespace; some are kept for what a running job waits for.
             let half = workers.div_ceil(2);
             let not_urgent = workers - workers / 4;
-            let sharing =
-                Sharing { owner, per_namespace: half, not_urgent, not_urgent_per_namespace: half, patient: not_urgent };
+            let sharing = Sharing { owner, per_namespace: half, not_urgent, not_urgent_per_namespace: half };
             Queue::new(name, BackOff::default(), sharing, metrics)
         };
         let downloads = queue("downloads", settings.download_workers);

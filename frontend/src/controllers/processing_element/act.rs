@@ -1,7 +1,7 @@
 //! Carries decisions out: writes the status, asks the API server for pods, creates and deletes them.
 
 use super::answers::{Answers, status};
-use super::decide::{Deletion, FIRST, LaunchReason, PeAction, PeDecision, PeStatusChange};
+use super::decide::{Deletion, FIRST, PeAction, PeDecision, PeStatusChange};
 use super::facts::OUTDATED;
 use super::observed::{self, AbsentPod, OwnerJob, PeObservation};
 use super::reconciler::PeReconciler;
@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use std::time::Duration;
-use streams_api::{PePhase, ProcessingElement, ProcessingElementStatus, condition, names};
+use streams_api::{ProcessingElement, ProcessingElementStatus, condition, names};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::events::Notice;
 use streams_kubernetes::gate::Priority;
@@ -351,12 +351,6 @@ fn priority_of(decision: &PeDecision) -> Priority {
         // The job does not only hear of it: it writes the text that the next pod waits for, for a few seconds only.
         PeAction::Describe if asks() => Priority::Normal,
         PeAction::Describe => Priority::Telling,
-        // Nothing follows from it as long as the pod goes on.
-        PeAction::Record(PeStatusChange::Launch(LaunchReason::First))
-            if decision.status.phase == Some(PePhase::Running) =>
-        {
-            Priority::Telling
-        }
         PeAction::Record(_) | PeAction::Look | PeAction::Create => Priority::Normal,
     }
 }
@@ -386,28 +380,6 @@ fn later(decision: &PeDecision, now: Timestamp) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn that_a_first_pod_runs_goes_last_and_that_it_is_there_does_not() {
-        let table = [
-            (PePhase::Running, LaunchReason::First, Priority::Telling),
-            (PePhase::Starting, LaunchReason::First, Priority::Normal),
-            (PePhase::Running, LaunchReason::Requested, Priority::Normal),
-        ];
-        for (phase, reason, expected) in table {
-            let status = ProcessingElementStatus { phase: Some(phase), ..ProcessingElementStatus::default() };
-            let action = PeAction::Record(PeStatusChange::Launch(reason));
-            let decision = PeDecision {
-                action,
-                status,
-                deletions: Vec::new(),
-                wake_at: None,
-                wakes_to_tell: false,
-                notices: Vec::new(),
-            };
-            assert_eq!(priority_of(&decision), expected, "{phase:?} {reason:?}");
-        }
-    }
 
     #[test]
     fn a_status_that_asks_for_a_text_does_not_go_last() {
