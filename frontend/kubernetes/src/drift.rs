@@ -21,7 +21,7 @@
 //! any custom resource.
 
 use super::cluster::{Manager, Object};
-use super::error::Error;
+use super::error::{Error, is_custom};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -94,12 +94,6 @@ fn removal(desired: &Value, existing: &Value) -> Option<Value> {
     });
     let removed: Map<String, Value> = removed.collect();
     (!removed.is_empty()).then_some(Value::Object(removed))
-}
-
-/// Whether a kind is no one of Kubernetes' own, whose groups are names without a dot, or end in `k8s.io`.
-fn is_custom<K: Object>() -> bool {
-    let group = K::group(&());
-    group.contains('.') && !group.ends_with("k8s.io")
 }
 
 /// The first field of the spec of a custom resource that `sent` sets and the API server's answer does not have: the

@@ -156,6 +156,8 @@ impl<K: Clone + Ord + Hash> State<K> {
         let mut urgency = urgency;
         if let Some(earlier) = self.delayed.get_mut(&key) {
             if earlier.due <= due {
+                // Others go before what only tells; what is to be done later must not become that.
+                earlier.urgency = earlier.urgency.max(urgency.min(Urgency::Usual));
                 return;
             }
             urgency = urgency.max(earlier.urgency);
@@ -396,6 +398,22 @@ mod tests {
             if let Some(key) = taken {
                 state.finish(key, at(seconds));
             }
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_done_later_is_not_left_to_an_earlier_patient_look() {
+        let now = Instant::now();
+        let due = now + Duration::from_secs(2);
+        // what is asked for after a patient look in a second -> who is first then
+        for (later, expected) in [(None, ["usual", "k"]), (Some(Urgency::Usual), ["k", "usual"])] {
+            let mut state = State::new(Sharing::none());
+            state.delay("k", now + Duration::from_secs(1), Urgency::Patient);
+            if let Some(urgency) = later {
+                state.delay("k", due, urgency);
+            }
+            state.delay("usual", due, Urgency::Usual);
+            assert_eq!(take_all(&mut state, due), expected, "{later:?}");
         }
     }
 

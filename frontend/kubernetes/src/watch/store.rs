@@ -8,11 +8,14 @@ use super::packed::Packer;
 use super::{Index, Mirrored};
 use crate::Key;
 use kube::core::ObjectMeta;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+/// Nobody outside of the process can foretell a number that stands for relations.
+static RELATIONS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// An object before and after; one of them is missing if it is new or gone.
 pub(super) struct Replacement<K> {
@@ -182,9 +185,9 @@ fn groups(indexes: &[Index], meta: &ObjectMeta) -> Groups {
 }
 
 /// Groups, labels, owners, and the spec by its generation. Two states of an object with the same number have the same:
-/// it has 64 bits, and nobody gains anything from another state with the same number.
+/// it has 64 bits, and whoever makes the states does not know the key.
 fn relations(groups: &Groups, meta: &ObjectMeta) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = RELATIONS.build_hasher();
     (groups, &meta.labels, meta.generation).hash(&mut hasher);
     for owner in meta.owner_references.iter().flatten() {
         (&owner.api_version, &owner.kind, &owner.name, &owner.uid, owner.controller).hash(&mut hasher);

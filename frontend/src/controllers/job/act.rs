@@ -357,7 +357,7 @@ impl<C: Cluster> Actor<'_, C> {
         }
         let result = self.apply(child, generation, wanted).await;
         if let Err(error) = &result {
-            self.remember(|entry| entry.outdated.failed(error, now()));
+            self.remember(|entry| entry.outdated.failed(error, child, now()));
         }
         result
     }

@@ -13,7 +13,7 @@ use streams_api::{ConsistentRegion, Export, HostPool, Import, ParallelRegion, Pr
 use streams_kubernetes::Error;
 use streams_kubernetes::error::definition;
 
-/// How long a field counts as dropped after it was seen to be. Longer than any pause between two tries.
+/// How long a field counts as refused or dropped after it was seen to be. Longer than any pause between two tries.
 const COUNTS: SignedDuration = SignedDuration::from_mins(30);
 
 /// A field of a definition that the API server does not keep.
@@ -31,7 +31,10 @@ struct RefusedApply {
     kind: String,
     name: String,
     field: String,
+    child: Child,
     pause: Pause,
+    /// Until when it counts.
+    until: Timestamp,
 }
 
 /// What was seen of the definitions while objects of a job were written.
@@ -44,8 +47,8 @@ pub(crate) struct OutdatedDefinitions {
 }
 
 impl OutdatedDefinitions {
-    /// An apply failed; remembered, if because of a field that is not declared.
-    pub(crate) fn failed(&mut self, error: &Error, now: Timestamp) {
+    /// An apply of this object failed; remembered, if because of a field that is not declared.
+    pub(crate) fn failed(&mut self, error: &Error, child: Child, now: Timestamp) {
         let Error::Undeclared { kind, name, definition, field } = error else { return };
         let before = self.refused.get(definition).map(|refused| refused.pause);
         if before.is_some_and(|pause| pause.left(now).is_some()) {
@@ -53,7 +56,8 @@ impl OutdatedDefinitions {
             return;
         }
         let (kind, name, field) = (kind.clone(), name.clone(), field.clone());
-        let refused = RefusedApply { kind, name, field, pause: Pause::after(before, now) };
+        let until = now.checked_add(COUNTS).unwrap_or(Timestamp::MAX);
+        let refused = RefusedApply { kind, name, field, child, pause: Pause::after(before, now), until };
         self.refused.insert(definition.clone(), refused);
     }
 
@@ -64,24 +68,23 @@ impl OutdatedDefinitions {
         self.dropped.insert(undeclared, (child, until));
     }
 
-    /// The object was written with all of its fields.
+    /// The object was written with all of its fields. Others may have fields that this one has not.
     pub(crate) fn kept(&mut self, child: Child) {
-        if let Some(definition) = definition_of(child) {
-            self.refused.remove(&definition);
-        }
+        self.refused.retain(|_, refused| refused.child != child);
         self.dropped.retain(|_, (of, _)| *of != child);
     }
 
     /// Objects like this one are not applied now, because of what became of the last one.
     pub(crate) fn pauses(&self, child: Child, now: Timestamp) -> Option<Error> {
         let definition = definition_of(child)?;
-        let RefusedApply { kind, name, field, pause } = self.refused.get(&definition)?.clone();
+        let RefusedApply { kind, name, field, pause, .. } = self.refused.get(&definition)?.clone();
         pause.left(now).is_some().then_some(Error::Undeclared { kind, name, definition, field })
     }
 
     /// All fields that the API server does not keep.
     pub(crate) fn fields(&mut self, now: Timestamp) -> BTreeSet<UndeclaredField> {
         self.dropped.retain(|_, (_, until)| now < *until);
+        self.refused.retain(|_, refused| now < refused.until);
         let refused = self.refused.iter().map(|(definition, refused)| {
             let (definition, field) = (definition.clone(), refused.field.clone());
             UndeclaredField { definition, field }
@@ -125,7 +128,7 @@ mod tests {
         for _ in 0..8 {
             // As many as are on their way at the same time.
             for _ in 0..16 {
-                outdated.failed(&refusal, at(now));
+                outdated.failed(&refusal, Child::ProcessingElement(3), at(now));
             }
             let length = (1..).find(|second| outdated.pauses(Child::ProcessingElement(7), at(now + second)).is_none());
             pauses.extend(length);
@@ -137,8 +140,22 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(outdated.fields(at(now)), BTreeSet::from([undeclared("spec.a")]));
+        // One that may not have the field.
+        outdated.kept(Child::ProcessingElement(4));
+        assert_eq!(outdated.fields(at(now)), BTreeSet::from([undeclared("spec.a")]));
         outdated.kept(Child::ProcessingElement(3));
         assert!(outdated.fields(at(now)).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_of_an_object_that_is_written_no_more_counts_for_a_while() {
+        let mut outdated = OutdatedDefinitions::default();
+        let UndeclaredField { definition, field } = undeclared("spec.a");
+        let refusal = Error::Undeclared { kind: "K".to_owned(), name: "a".to_owned(), definition, field };
+        outdated.failed(&refusal, Child::ProcessingElement(3), at(0));
+        for (second, expected) in [(1799, 1), (1800, 0)] {
+            assert_eq!(outdated.fields(at(second)).len(), expected, "{second}");
+        }
     }
 
     #[test]

@@ -187,12 +187,14 @@ impl LastSeen {
         let (Some(pe), Some(owner)) = (pe_of(pod), controller(pod)) else { return };
         let shown = there.pods.kept(&Key::of(pod)).and_then(|kept| Some((kept.metadata()?, kept)));
         let shown = shown.filter(|(meta, _)| meta.uid == pod.metadata.uid);
-        let has_pod = shown.is_some();
+        let was_shown = shown.is_some();
         let version = pod.metadata.resource_version.as_ref();
         let same = shown.filter(|(meta, _)| version.is_some() && meta.resource_version.as_ref() == version);
         self.note(pod, deleted, same.map(|(_, kept)| kept));
         let metadata_of_pe = || there.processing_elements.kept(&pe)?.metadata();
         let has_pe = || metadata_of_pe().is_some_and(|meta| meta.uid.as_ref() == Some(&owner.uid));
+        // Asked again: somebody may have told of its deletion since, and what was noted now would stay.
+        let has_pod = was_shown && there.pods.contains(&Key::of(pod));
         if !has_pod && !has_pe() {
             let object = object(&pe, &owner.uid);
             if let Some(seen) = self.by_pe.find(&object, &owner.uid, |seen| seen.clone()) {
