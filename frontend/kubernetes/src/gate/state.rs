@@ -269,7 +269,8 @@ impl<W> State<W> {
         self.is_crowded() || self.crowded_until.is_some_and(|until| now < until)
     }
 
-    /// How long a call of this priority that has ended, and took so long, keeps its place before it [leaves](Self::leave).
+    /// How long a call of this priority that has ended, and took so long, keeps its place before it
+    /// [leaves](Self::leave).
     pub(super) fn rest(&self, priority: Priority, took: Duration) -> Option<Duration> {
         let sets_in_motion = matches!(priority, Priority::Normal | Priority::Telling);
         let makes_room = sets_in_motion && self.urgent_until.is_some() && self.pace.is_slow();
