@@ -36,7 +36,6 @@ impl<C: Cluster> Actor<'_, C> {
         self.remember(|entry| {
             transition::use_up(&mut entry.tasks, change);
             match change {
-                JobStatusChange::Commit => entry.has_given_up = false,
                 JobStatusChange::Propose { .. } => entry.proposed_at = Some(self.reconciler.cluster.now()),
                 JobStatusChange::RejectProposal(failure) => {
                     if let Some(proposed) = &self.snapshot.proposed

@@ -13,7 +13,7 @@
 use prost::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use streams_api::{ResizeChanges, TransportSecurity};
+use streams_api::{JobStatus, ResizeChanges, TransportSecurity};
 use streams_proto::fusion::v1::{ChannelCount, Compilation, Fate, HostPool, Plan, ProcessingElement, Warning};
 
 /// Version of the stored form.
@@ -118,6 +118,11 @@ pub(crate) struct Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored plan cannot be read: {0}")]
 pub(crate) struct Unreadable(String);
+
+/// Number of the generation that is being prepared for a job.
+pub(super) fn next_generation(status: &JobStatus) -> u64 {
+    status.generation.map_or(0, |generation| generation.saturating_add(1))
+}
 
 impl Generation {
     /// The generation after `previous`, or the first one.

@@ -98,8 +98,8 @@ pub(crate) struct Entry {
     pub(crate) last_resize: u64,
     /// What the compiler said about sets of widths.
     pub(crate) verdicts: Verdicts,
-    /// Since the last commit a compilation was given up for a newer one.
-    pub(crate) has_given_up: bool,
+    /// The generation that a compilation was for which was given up for a newer one.
+    pub(crate) given_up_for: Option<u64>,
     /// When a proposal was recorded last.
     pub(crate) proposed_at: Option<Timestamp>,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
@@ -154,7 +154,7 @@ impl Entry {
             named_requests: NamedRequests::default(),
             last_resize: 0,
             verdicts: Verdicts::default(),
-            has_given_up: false,
+            given_up_for: None,
             proposed_at: None,
             inherited: None,
         }
@@ -218,8 +218,15 @@ impl Entry {
         }
     }
 
-    /// Forgets all plans but these, and one that was just compiled.
+    /// Forgets all plans but these, which the status names, and one that was just compiled. A result that the status
+    /// names was used, even if the answer to that write was lost.
     pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
+        if let Slot::Done(_, compiled) = &self.tasks.compile
+            && digests.contains(&compiled.plan.sha256.as_str())
+        {
+            self.note_verdict();
+            self.tasks.compile = Slot::Idle;
+        }
         let compiled = match &self.tasks.compile {
             Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
             _ => "",

@@ -5,7 +5,7 @@ use super::children::ChildBuilder;
 use super::compilation;
 use super::desired::desired_generation;
 use super::drift::{self, Difference, Wanted};
-use super::generation::{Generation, Settled};
+use super::generation::{Generation, Settled, next_generation};
 use super::in_force::in_force;
 use super::mirrored::MirroredChildren;
 use super::observe_transport::look;
@@ -101,6 +101,7 @@ pub(super) async fn observe<C: Cluster>(
     let state = (job.metadata.generation, status.plan.as_ref().map(|plan| plan.sha256.clone()));
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
+    let next = next_generation(&status);
     let (tasks, last_failure, written_until, worked, contended, outdated, inherited, has_given_up, proposed_at) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
@@ -136,7 +137,7 @@ pub(super) async fn observe<C: Cluster>(
                 contended,
                 entry.outdated.fields(now),
                 inherited,
-                entry.has_given_up,
+                entry.given_up_for == Some(next),
                 entry.proposed_at,
             )
         });
@@ -221,12 +222,12 @@ fn wishes<C>(
     let ours = regions.iter().filter(|region| is_controlled_by(&region.metadata, &**job)).map(|region| &**region);
     let staying: Vec<_> = ours.clone().filter(|region| region.metadata.deletion_timestamp.is_none()).collect();
     let requests: Vec<_> = requests.iter().map(|request| &**request).collect();
-    let next = generation.number.saturating_add(1);
+    let next = next_generation(status);
     let (verdicts, is_idle, has_given_up) = reconciler.memory.with(key, snapshot.uid(), |entry| {
         entry.verdicts.keep_of(next);
         entry.note_verdict();
         let is_idle = matches!(entry.tasks.compile, Slot::Idle | Slot::Failed(..));
-        (entry.verdicts.clone(), is_idle, entry.has_given_up)
+        (entry.verdicts.clone(), is_idle, entry.given_up_for == Some(next))
     });
     let is_quiet = is_idle && status.proposal.is_none();
     // A compilation for which another one was given up is proposed, whatever is wanted by then.

@@ -111,7 +111,7 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     }
     let mut plans: Vec<&StoredPlan> = status.plan.iter().chain(status.proposal.as_ref().map(|p| &p.plan)).collect();
     if let Slot::Done(key, compiled) = &tasks.compile
-        && key.generation == next_generation(observed)
+        && key.generation == next_generation(&observed.status)
         && wanted_target(observed).is_some_and(|wanted| wanted == key.target || observed.has_given_up)
     {
         plans.push(&compiled.plan);

@@ -36,6 +36,7 @@ mod removals;
 mod roll_out;
 mod waves;
 
+use super::generation::next_generation;
 use super::observed::{DesiredGeneration, JobObservation, Loaded, ObservedDrift, ObservedObject};
 use super::tasks::{Failure, Progress, Remedy, Task};
 use super::transport::Transport;
@@ -454,11 +455,6 @@ fn proposed(observed: &JobObservation) -> Option<&DesiredGeneration> {
     observed.proposed.as_ref().and_then(Loaded::whole)
 }
 
-/// Number of the generation that is being prepared.
-fn next_generation(observed: &JobObservation) -> u64 {
-    observed.status.generation.map_or(0, |generation| generation.saturating_add(1))
-}
-
 /// `start` plus `duration`; a duration beyond the calendar never ends.
 fn after(start: Timestamp, duration: Duration) -> Timestamp {
     SignedDuration::try_from(duration).ok().and_then(|d| start.checked_add(d).ok()).unwrap_or(Timestamp::MAX)
@@ -480,7 +476,7 @@ pub(super) fn has_abandoned(observed: &JobObservation) -> bool {
 /// PE objects that were created for a proposal which was abandoned, and that the present proposal does not want
 /// (rule job-25).
 fn abandoned(observed: &JobObservation) -> Vec<u64> {
-    let next = next_generation(observed);
+    let next = next_generation(&observed.status);
     let proposal = proposed(observed);
     let wanted = |id: &u64| proposal.is_some_and(|proposal| proposal.processing_elements.contains_key(id));
     let pes = observed.children.processing_elements.iter();

@@ -190,7 +190,7 @@ fn fetch(observed: &JobObservation, draft: &mut Draft) -> Option<Step> {
 }
 
 fn compile(observed: &JobObservation, target: Target, draft: &mut Draft) -> Option<Step> {
-    let request = CompileRequest { generation: next_generation(observed), target };
+    let request = CompileRequest { generation: next_generation(&observed.status), target };
     // Between two commits one compilation is given up for newer widths, and no other (rule elasticity-17).
     let under_way = match &observed.tasks.compile {
         Slot::Running(other) | Slot::Done(other, _) if observed.has_given_up => Some(other),

@@ -112,7 +112,9 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
     reconciler.memory.with(key, uid, |entry| {
         if W::KIND == TaskKind::Compile {
             entry.note_verdict();
-            entry.has_given_up |= matches!(entry.tasks.compile, Slot::Running(_));
+            if let Slot::Running(given_up) = &entry.tasks.compile {
+                entry.given_up_for = Some(given_up.generation);
+            }
         }
         *W::slot(&mut entry.tasks) = Slot::Running(request.clone());
         if let Some(earlier) = entry.cancel.remove(&W::KIND) {

@@ -209,6 +209,20 @@ fn a_region_is_resized_before_the_first_generation_is_committed() {
     }
 }
 
+/// What was compiled is used once, whether the controller hears that its write had an effect or not.
+#[test]
+fn a_request_ends_whichever_answer_is_lost_before() {
+    for lost in 0..12 {
+        for has_effect in [true, false] {
+            let mut events = vec![Disturbance::LoseAnswer(lost, has_effect), Disturbance::Request(0, None, Some(2))];
+            for _ in 0..4 {
+                events.extend([Disturbance::Reconcile, Disturbance::Work]);
+            }
+            run(&events);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
