@@ -18,6 +18,7 @@ use streams_api::JobStatus;
 use streams_kubernetes::Error;
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::queue::Outcome;
+use streams_kubernetes::watch::version;
 use streams_process::telemetry;
 
 /// Least time between two writes of the status, if the second changes counters and texts only (rule job-35).
@@ -34,7 +35,7 @@ impl<C: Cluster> Actor<'_, C> {
         tracing::info!(job = %self.snapshot.key, step = change.name(), generation = status.generation, "step");
         self.write(status).await?;
         self.remember(|entry| {
-            transition::use_up(&mut entry.tasks, change);
+            transition::take_back(&mut entry.tasks, change);
             match change {
                 JobStatusChange::Propose { .. } => entry.proposed_at = Some(self.reconciler.cluster.now()),
                 JobStatusChange::RejectProposal(failure) => {
@@ -134,7 +135,12 @@ impl<C: Cluster> Actor<'_, C> {
             ),
             None => (false, 0),
         };
-        let written = self.writer().replace_status_if_unchanged(&job).await?;
+        let written = self.writer().replace_status_if_unchanged(&job).await;
+        if written.as_ref().is_err_and(|error| !error.is_conflict()) {
+            let (follows, now) = (version(&job.metadata), self.reconciler.cluster.now());
+            self.remember(|entry| entry.lost_answer(follows, now));
+        }
+        let written = written?;
         self.reconciler.memory.wrote(&self.snapshot.key, written);
         if let Some(status) = &job.status {
             self.show_roll_out(status);

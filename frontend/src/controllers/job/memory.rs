@@ -13,6 +13,7 @@ use super::own_writes::OwnWrites;
 use super::owned::Owned;
 use super::pause::Pause;
 use super::plans::{Plans, PlansOfJob};
+use super::refusals;
 use super::requests::Verdicts;
 use super::requests::named::NamedRequests;
 use super::requests::wishes::WidthSet;
@@ -28,13 +29,17 @@ use moka::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use streams_api::{Job, JobSpec, Resize, StoredPlan};
+use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::Key;
 use streams_kubernetes::watch::{Mirrored, Watch, version};
 use tokio_util::sync::CancellationToken;
 
 /// How long a text that was written counts as existing while the mirror does not show it.
 const WRITTEN: Duration = Duration::from_secs(30);
+
+/// How long a write may have its effect after nobody waits for it any more: longer than the API server works on a
+/// request (60 s by default).
+const UNANSWERED: Duration = Duration::from_secs(120);
 
 /// The memory of all jobs.
 pub(crate) struct Memory {
@@ -47,6 +52,8 @@ pub(crate) struct Memory {
 pub(crate) struct Entry {
     /// The state of long work.
     pub(crate) tasks: Tasks,
+    /// Number and begin of the attempt to submit the job that it is of.
+    attempt: Option<(u32, Timestamp)>,
     /// Cancels the long work that is under way, by kind.
     pub(crate) cancel: BTreeMap<TaskKind, CancellationToken>,
     /// Failures of long work in a row, by kind.
@@ -100,6 +107,9 @@ pub(crate) struct Entry {
     pub(crate) verdicts: Verdicts,
     /// The generation that a compilation was for which was given up for a newer one.
     pub(crate) given_up_for: Option<u64>,
+    /// A write of the job whose outcome nobody knows: the version that it follows, and until when it may still have its
+    /// effect.
+    unanswered: Option<(u64, Timestamp)>,
     /// When a proposal was recorded last.
     pub(crate) proposed_at: Option<Timestamp>,
     /// `metadata.generation` and the digest of the plan of a job that was rolled out when this process looked at it
@@ -130,6 +140,7 @@ impl Entry {
     fn new(plans: PlansOfJob) -> Self {
         Self {
             tasks: Tasks::idle(),
+            attempt: None,
             cancel: BTreeMap::new(),
             failures: BTreeMap::new(),
             latest: None,
@@ -155,6 +166,7 @@ impl Entry {
             last_resize: 0,
             verdicts: Verdicts::default(),
             given_up_for: None,
+            unanswered: None,
             proposed_at: None,
             inherited: None,
         }
@@ -218,15 +230,31 @@ impl Entry {
         }
     }
 
-    /// Forgets all plans but these, which the status names, and one that was just compiled. A result that the status
-    /// names was used, even if the answer to that write was lost.
-    pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
-        if let Slot::Done(_, compiled) = &self.tasks.compile
-            && digests.contains(&compiled.plan.sha256.as_str())
-        {
-            self.note_verdict();
-            self.tasks.compile = Slot::Idle;
+    /// Clears the results of long work that the status shows to have been used. That is not known from answers to
+    /// writes: one may be lost, or a write may have its effect later than anybody waits for.
+    pub(crate) fn use_up(&mut self, status: &JobStatus) {
+        let attempt = status.submission_started_at.as_ref().map(|at| (status.submission_attempts, at.0));
+        let is_next = self.attempt.is_some() && self.attempt != attempt;
+        self.attempt = attempt;
+        if is_next || refusals::is_final(status) {
+            self.tasks = Tasks::idle();
+            return;
         }
+        if let Slot::Done(_, adl) = &self.tasks.fetch
+            && status.adl.as_ref() == Some(adl)
+        {
+            self.tasks.fetch = Slot::Idle;
+        }
+        let mut plans = status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan));
+        if let Slot::Done(_, compiled) = &self.tasks.compile
+            && plans.any(|plan| plan.sha256 == compiled.plan.sha256)
+        {
+            (self.tasks.compile, self.tasks.publish) = (Slot::Idle, Slot::Idle);
+        }
+    }
+
+    /// Forgets all plans but these, and one that was just compiled.
+    pub(crate) fn keep_plans(&mut self, digests: &[&str]) {
         let compiled = match &self.tasks.compile {
             Slot::Done(_, compiled) => compiled.plan.sha256.as_str(),
             _ => "",
@@ -238,6 +266,17 @@ impl Entry {
     /// The status has so much more of the work on the submission than before; `None`: it is of another attempt.
     pub(crate) fn recorded_work(&mut self, more: Option<Duration>) {
         self.unrecorded_work = more.map_or(Duration::ZERO, |more| self.unrecorded_work.saturating_sub(more));
+    }
+
+    /// Nobody knows whether a write of the job that follows this version has its effect.
+    pub(crate) fn lost_answer(&mut self, follows: u64, now: Timestamp) {
+        self.unanswered = now.checked_add(UNANSWERED).ok().map(|until| (follows, until));
+    }
+
+    /// Until when the status may name more than is seen at this version of the job.
+    pub(crate) fn unanswered_until(&mut self, seen: u64, now: Timestamp) -> Option<Timestamp> {
+        self.unanswered = self.unanswered.filter(|(follows, until)| seen <= *follows && now < *until);
+        self.unanswered.map(|(_, until)| until)
     }
 
     /// A ConfigMap was written.

@@ -31,6 +31,7 @@ use std::time::Duration;
 use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
+use streams_kubernetes::watch::version;
 use streams_kubernetes::writer::hash;
 use streams_kubernetes::{Error, Key};
 
@@ -53,7 +54,10 @@ pub(super) async fn observe<C: Cluster>(
     let plans: Vec<&StoredPlan> =
         status.plan.iter().chain(status.proposal.as_ref().map(|proposal| &proposal.plan)).collect();
     let digests: Vec<&str> = plans.iter().map(|plan| plan.sha256.as_str()).collect();
-    reconciler.memory.with(key, &owner.uid, |entry| entry.keep_plans(&digests));
+    reconciler.memory.with(key, &owner.uid, |entry| {
+        entry.use_up(&status);
+        entry.keep_plans(&digests);
+    });
     let mut snapshot =
         JobSnapshot { key: key.clone(), job: Arc::clone(&job), in_force: None, owner, committed: None, proposed: None };
     let committed = read(reconciler, &snapshot, status.plan.as_ref()).await?;
@@ -102,7 +106,7 @@ pub(super) async fn observe<C: Cluster>(
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
     let next = next_generation(&status);
-    let (tasks, last_failure, written_until, worked, contended, outdated, inherited, has_given_up, proposed_at) =
+    let (tasks, last_failure, written_until, worked, contended, outdated, inherited, has_given_up, unanswered_until, proposed_at) =
         reconciler.memory.with(key, snapshot.uid(), |entry| {
             for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
                 children.texts.insert(name, ObservedObject::default());
@@ -138,6 +142,7 @@ pub(super) async fn observe<C: Cluster>(
                 entry.outdated.fields(now),
                 inherited,
                 entry.given_up_for == Some(next),
+                entry.unanswered_until(version(&job.metadata), now),
                 entry.proposed_at,
             )
         });
@@ -170,6 +175,7 @@ pub(super) async fn observe<C: Cluster>(
         widths_to_take_over: to_take_over,
         requests,
         has_given_up,
+        unanswered_until,
         proposed_at,
         job_config_map: labels,
         max_unavailable: job.spec.max_unavailable(),

@@ -92,19 +92,16 @@ pub(crate) fn apply(change: &JobStatusChange, observed: &JobObservation) -> JobS
     status
 }
 
-/// Clears the results of long work that `change` has used. Each result is used once.
-pub(crate) fn use_up(tasks: &mut Tasks, change: &JobStatusChange) {
+/// Clears the results of long work that `change` takes back. Those that it uses are cleared once the status is seen to
+/// have them ([`super::memory::Entry::use_up`]).
+pub(crate) fn take_back(tasks: &mut Tasks, change: &JobStatusChange) {
     match change {
-        JobStatusChange::JobId { adl: None, .. } | JobStatusChange::Commit => {}
-        JobStatusChange::JobId { adl: Some(_), .. } | JobStatusChange::Adl(_) => tasks.fetch = Slot::Idle,
-        JobStatusChange::Propose { .. } | JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) => {
+        JobStatusChange::Abandon | JobStatusChange::RejectProposal(_) => {
             tasks.compile = Slot::Idle;
             tasks.publish = Slot::Idle;
         }
         JobStatusChange::RejectResize(_) => tasks.compile = Slot::Idle,
-        JobStatusChange::FailSubmission(_) | JobStatusChange::StartOver | JobStatusChange::SubmitAgain => {
-            *tasks = Tasks::idle()
-        }
+        _ => {}
     }
 }
 

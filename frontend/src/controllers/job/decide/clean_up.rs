@@ -95,7 +95,8 @@ fn clean_up_texts(
     }
 }
 
-/// Deletes chunks that the status does not name, unless long work is writing some.
+/// Deletes chunks that the status does not name, unless long work is writing some. A status may name more than is seen
+/// of it.
 fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     let status = &observed.status;
     let tasks = &observed.tasks;
@@ -122,9 +123,14 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
                 .iter()
                 .any(|plan| Document::Plan { generation: plan.generation }.has_chunk(&plan.sha256, plan.chunks, name))
     };
-    for (name, object) in &observed.children.chunks {
-        if !used(name) {
-            draft.delete(Owned::ConfigMap(name.clone()), object);
+    let unused = observed.children.chunks.iter().filter(|(name, _)| !used(name));
+    if let Some(until) = observed.unanswered_until {
+        if unused.count() > 0 {
+            draft.wake(until);
         }
+        return;
+    }
+    for (name, object) in unused {
+        draft.delete(Owned::ConfigMap(name.clone()), object);
     }
 }

@@ -223,6 +223,20 @@ fn a_request_ends_whichever_answer_is_lost_before() {
     }
 }
 
+/// A proposal may be stored although its write was not answered and the mirror does not show it, and nobody wants it any
+/// more.
+#[test]
+fn chunks_stay_that_an_unanswered_write_may_name() {
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        events.extend([Disturbance::Reconcile, Disturbance::Work]);
+    }
+    events.extend([Disturbance::Resize(0, 1), Disturbance::Reconcile, Disturbance::Work]);
+    events.extend([Disturbance::LoseAnswer(0, true), Disturbance::Reconcile]);
+    events.extend([Disturbance::Resize(0, 2), Disturbance::ReconcileBehind([0, 0, 1, 0, 0, 0])]);
+    run(&events);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
