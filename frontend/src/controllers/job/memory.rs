@@ -273,10 +273,16 @@ impl Entry {
         self.unanswered = now.checked_add(UNANSWERED).ok().map(|until| (follows, until));
     }
 
-    /// Until when the status may name more than is seen at this version of the job.
-    pub(crate) fn unanswered_until(&mut self, seen: u64, now: Timestamp) -> Option<Timestamp> {
-        self.unanswered = self.unanswered.filter(|(follows, until)| seen <= *follows && now < *until);
+    /// Until when the status may get to name more than is seen at this version of the job. After that the API server
+    /// is to be asked.
+    pub(crate) fn unanswered_until(&mut self, seen: u64) -> Option<Timestamp> {
+        self.unanswered = self.unanswered.filter(|(follows, _)| seen <= *follows);
         self.unanswered.map(|(_, until)| until)
+    }
+
+    /// The API server has said how the job is.
+    pub(crate) fn was_answered(&mut self) {
+        self.unanswered = None;
     }
 
     /// A ConfigMap was written.

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use streams_api::{Job, JobSpec, JobStatus, Resize, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
+use streams_kubernetes::gate::Priority;
 use streams_kubernetes::ownership::{controlled_by, is_controlled_by};
 use streams_kubernetes::watch::version;
 use streams_kubernetes::writer::hash;
@@ -49,6 +50,7 @@ pub(super) async fn observe<C: Cluster>(
     key: &Key,
     job: Arc<Job>,
 ) -> Result<(JobObservation, JobSnapshot), Error> {
+    let job = answered(reconciler, key, job).await?;
     let status = job.status.clone().unwrap_or_default();
     let owner = controlled_by(&*job);
     let plans: Vec<&StoredPlan> =
@@ -106,46 +108,56 @@ pub(super) async fn observe<C: Cluster>(
     let recorded = Duration::from_millis(status.submission_worked_milliseconds);
     let unnumbered_until = unnumbered_until(reconciler, key, &snapshot, &status, now);
     let next = next_generation(&status);
-    let (tasks, last_failure, written_until, worked, contended, outdated, inherited, has_given_up, unanswered_until, proposed_at) =
-        reconciler.memory.with(key, snapshot.uid(), |entry| {
-            for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
-                children.texts.insert(name, ObservedObject::default());
+    let (
+        tasks,
+        last_failure,
+        written_until,
+        worked,
+        contended,
+        outdated,
+        inherited,
+        has_given_up,
+        unanswered_until,
+        proposed_at,
+    ) = reconciler.memory.with(key, snapshot.uid(), |entry| {
+        for name in entry.just_written(now, |name| children.texts.contains_key(name)) {
+            children.texts.insert(name, ObservedObject::default());
+        }
+        let shown = |owned: &Owned| mirrored.version(owned);
+        entry.own_writes.add_to(&mut children, now, shown);
+        entry.restorations.retain(|_, restorations| restorations.count(now));
+        children.held_back = entry.held_back(now);
+        for (owned, difference) in differences {
+            let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
+            let Difference { field, of_content } = difference;
+            // What was written since is not shown yet.
+            if !entry.own_writes.has(&owned)
+                && let Some(object) = children.object(&owned)
+            {
+                object.drift = Some(ObservedDrift { field, not_before, of_content });
             }
-            let shown = |owned: &Owned| mirrored.version(owned);
-            entry.own_writes.add_to(&mut children, now, shown);
-            entry.restorations.retain(|_, restorations| restorations.count(now));
-            children.held_back = entry.held_back(now);
-            for (owned, difference) in differences {
-                let not_before = entry.restorations.get(&owned).and_then(Restorations::not_before);
-                let Difference { field, of_content } = difference;
-                // What was written since is not shown yet.
-                if !entry.own_writes.has(&owned)
-                    && let Some(object) = children.object(&owned)
-                {
-                    object.drift = Some(ObservedDrift { field, not_before, of_content });
-                }
-            }
-            let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
-            if inherited.as_ref().is_some_and(|inherited| *inherited != state) {
-                *inherited = None;
-            }
-            let inherited = inherited.is_some();
-            let worked = recorded.saturating_add(entry.unrecorded_work);
-            let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
-            let tasks = entry.tasks.clone();
-            (
-                tasks,
-                last_failure,
-                entry.written_until(),
-                worked,
-                contended,
-                entry.outdated.fields(now),
-                inherited,
-                entry.given_up_for == Some(next),
-                entry.unanswered_until(version(&job.metadata), now),
-                entry.proposed_at,
-            )
-        });
+        }
+        let inherited = entry.inherited.get_or_insert_with(|| is_settled.then(|| state.clone()));
+        if inherited.as_ref().is_some_and(|inherited| *inherited != state) {
+            *inherited = None;
+        }
+        let inherited = inherited.is_some();
+        let worked = recorded.saturating_add(entry.unrecorded_work);
+        let (contended, last_failure) = (entry.contended(key), entry.last_failure.clone());
+        let tasks = entry.tasks.clone();
+        (
+            tasks,
+            last_failure,
+            entry.written_until(),
+            worked,
+            contended,
+            entry.outdated.fields(now),
+            inherited,
+            entry.given_up_for == Some(next),
+            entry.unanswered_until(version(&job.metadata)),
+            entry.proposed_at,
+        )
+    });
     let is_taken = last_failure.as_ref().is_some_and(|failure| failure.reason == NAME_TAKEN)
         || tasks.failures().any(|failure| failure.reason == NAME_TAKEN);
     let in_the_way = if is_taken { in_the_way(&reconciler.mirrors, key, &job) } else { String::new() };
@@ -190,6 +202,24 @@ pub(super) async fn observe<C: Cluster>(
         rewrites: inherited.then(|| reconciler.rewrites.left(now)),
     };
     Ok((observed, snapshot))
+}
+
+/// The job as it is seen; or as the API server has it, once a write that was not answered cannot have its effect any
+/// more and is not seen.
+async fn answered<C: Cluster>(reconciler: &JobReconciler<C>, key: &Key, job: Arc<Job>) -> Result<Arc<Job>, Error> {
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    let seen = version(&job.metadata);
+    let until = reconciler.memory.find(key, &uid, |entry| entry.unanswered_until(seen)).flatten();
+    if until.is_none_or(|until| reconciler.cluster.now() < until) {
+        return Ok(job);
+    }
+    let asked = Priority::Awaited.of(reconciler.cluster.get::<Job>(key)).await?;
+    reconciler.memory.find(key, &uid, super::memory::Entry::was_answered);
+    // One that is gone, or made again, is shown soon.
+    if let Some(asked) = asked.filter(|asked| asked.metadata.uid == job.metadata.uid) {
+        reconciler.memory.wrote(key, asked);
+    }
+    Ok(reconciler.memory.latest(key, job))
 }
 
 /// Until when the number of a job waits for the ADL (rule job-50).

@@ -56,7 +56,8 @@ pub(crate) struct JobObservation {
     pub(crate) requests: Requests,
     /// Since the last commit a compilation was given up for a newer one.
     pub(crate) has_given_up: bool,
-    /// Until when the status may name chunks that it is not seen to name: a write of it was not answered.
+    /// Until when the status may name chunks that it is not seen to name: a write of it was not answered. Then the
+    /// API server is asked.
     pub(crate) unanswered_until: Option<Timestamp>,
     /// When this process recorded a proposal last.
     pub(crate) proposed_at: Option<Timestamp>,

@@ -126,6 +126,7 @@ fn clean_up_chunks(observed: &JobObservation, draft: &mut Draft) {
     let unused = observed.children.chunks.iter().filter(|(name, _)| !used(name));
     if let Some(until) = observed.unanswered_until {
         if unused.count() > 0 {
+            // By then it is known.
             draft.wake(until);
         }
         return;

@@ -233,8 +233,12 @@ fn chunks_stay_that_an_unanswered_write_may_name() {
     }
     events.extend([Disturbance::Resize(0, 1), Disturbance::Reconcile, Disturbance::Work]);
     events.extend([Disturbance::LoseAnswer(0, true), Disturbance::Reconcile]);
-    events.extend([Disturbance::Resize(0, 2), Disturbance::ReconcileBehind([0, 0, 1, 0, 0, 0])]);
-    run(&events);
+    for seconds in [0, 119, 120, 1_000] {
+        let mut events = events.clone();
+        events.extend([Disturbance::Resize(0, 2), Disturbance::Seconds(seconds)]);
+        events.push(Disturbance::ReconcileBehind([0, 0, 1, 0, 0, 0]));
+        run(&events);
+    }
 }
 
 proptest! {
