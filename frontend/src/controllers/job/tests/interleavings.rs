@@ -1,6 +1,6 @@
 //! Random orders of everything that can happen. After each, the job must come to rest in the desired state.
 
-use super::simulation::{JobSimulation, UserDeletion, wait_for};
+use super::simulation::{JobSimulation, UserDeletion};
 use crate::controllers::job::child::{Child, Port};
 use proptest::prelude::*;
 use std::future::Future;
@@ -95,12 +95,7 @@ fn event() -> impl Strategy<Value = Disturbance> {
 fn happen(simulation: &mut JobSimulation, event: &Disturbance) {
     match event {
         Disturbance::Reconcile => drop(simulation.reconcile()),
-        Disturbance::ReconcileBehind(changes) => {
-            simulation.set_behind();
-            simulation.leader.deliver(*changes);
-            let _ = wait_for(simulation.leader.reconcile());
-            simulation.take_over_from_the_dead();
-        }
+        Disturbance::ReconcileBehind(changes) => simulation.reconcile_behind(*changes),
         Disturbance::LoseAnswer(after, has_effect) => {
             let fault = Fault { after: *after, of_writes: false, has_effect: *has_effect, is_last: false };
             simulation.leader.connection.fail(fault);
@@ -239,6 +234,19 @@ fn chunks_stay_that_an_unanswered_write_may_name() {
         events.push(Disturbance::ReconcileBehind([0, 0, 1, 0, 0, 0]));
         run(&events);
     }
+}
+
+/// The controller may write to a PE that has begun to run since the mirror showed it last, as if nothing ran.
+#[test]
+fn pes_begin_to_run_between_two_looks() {
+    let mut events = Vec::new();
+    for _ in 0..4 {
+        events.extend([Disturbance::Reconcile, Disturbance::Work]);
+    }
+    events.extend([Disturbance::Request(0, None, Some(3)), Disturbance::Reconcile, Disturbance::Work]);
+    events.extend([Disturbance::Reconcile, Disturbance::RunPods, Disturbance::Work]);
+    events.push(Disturbance::ReconcileBehind([5, 0, 5, 5, 5, 5]));
+    run(&events);
 }
 
 proptest! {

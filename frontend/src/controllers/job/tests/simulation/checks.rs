@@ -368,7 +368,7 @@ impl Inspector {
         let now = Now { server: &self.server, job: &job, status: &status, committed, proposed };
         match call.verb {
             Verb::ReplaceStatus => now.status_is_replaced(call, &mut journal),
-            Verb::Apply | Verb::Create => now.object_is_written(call),
+            Verb::Apply | Verb::Create => now.object_is_written(call, &journal),
             Verb::Delete => now.object_is_deleted(call, &journal),
             Verb::Get | Verb::List | Verb::Replace | Verb::Merge => {}
         }
@@ -511,11 +511,13 @@ impl Now<'_> {
 
     /// Children are written for a stored generation, to objects of the job that stay. Nothing that runs changes before
     /// the commit.
-    fn object_is_written(&self, call: &Call) {
+    fn object_is_written(&self, call: &Call, journal: &Journal) {
         let name = call.key.name.to_string();
         if let Some(pe) = call.object::<ProcessingElement>() {
             self.is_ours::<ProcessingElement>(call);
-            self.few_are_down(&pe);
+            if !journal.unseen.contains(&pe.spec.id) {
+                self.few_are_down(&pe);
+            }
             assert!(self.has_pe(pe.spec.id), "{name} is applied before a plan that has it is stored");
             let committed = self.committed.as_ref().and_then(|c| c.members().find(|(p, _)| p.id == pe.spec.id));
             if let Some((planned, origin)) = committed {

@@ -35,6 +35,8 @@ pub(super) struct Journal {
     pub(super) is_late: bool,
     /// Mirrors of the controller have been behind: what it believes to be there may be gone.
     pub(super) is_behind: bool,
+    /// PEs that run, while mirrors do not show it.
+    pub(super) unseen: BTreeSet<u64>,
     /// How many of the user's actions have begun.
     pub(super) actions: usize,
     /// States to go on from; `None` unless they are kept.
@@ -89,9 +91,10 @@ impl JobSimulation {
         self.journal.lock().unwrap().is_late = is_late;
     }
 
-    /// The mirrors of the controller have been behind.
-    pub(in super::super) fn set_behind(&self) {
-        self.journal.lock().unwrap().is_behind = true;
+    /// The mirrors of the controller are behind, and do not show that these PEs run.
+    pub(super) fn set_behind(&self, unseen: BTreeSet<u64>) {
+        let mut journal = self.journal.lock().unwrap();
+        (journal.is_behind, journal.unseen) = (true, unseen);
     }
 
     /// Keeps the state before something that is not a write of the controller.

@@ -1,7 +1,7 @@
 //! A frontend: its connection, its mirrors, its memory.
 
-use super::key;
 use super::services::Services;
+use super::{JOB, key};
 use crate::controllers::job::decide::{JobDecision, Report, decide};
 use crate::controllers::job::long_work::work;
 use crate::controllers::job::observe::observe;
@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use streams_api::{ProcessingElement, names};
 use streams_kubernetes::Error;
 use streams_kubernetes::leadership::Term;
 use streams_kubernetes::metrics::Metrics;
@@ -106,6 +107,11 @@ impl FrontendProcess {
             (TaskKind::Renew, tasks.renew.running().is_some()),
         ];
         running.into_iter().filter(|(_, running)| *running).map(|(kind, _)| kind).collect()
+    }
+
+    /// A PE as the mirror shows it.
+    pub(in super::super) fn shown(&self, id: u64) -> Option<Arc<ProcessingElement>> {
+        self.reconciler.mirrors.processing_elements.get(&key().sibling(&names::processing_element(JOB, id)))
     }
 
     /// What it would observe now.
