@@ -7,10 +7,11 @@
 //! Knows: the form of the chunks. Must not know: what they contain, nor when they are written or removed.
 //!
 //! Invariants:
-//! * what [`join`] returns has the digest that was asked for: a missing, damaged or foreign chunk is [`Incomplete`],
+//! * what [`Packed::unpack`] returns has the digest that was asked for: a missing, damaged or foreign chunk is [`Incomplete`],
 //!   never a wrong document;
 //! * memory is bounded by the limit given, whatever the chunks claim.
 
+use bytes::Bytes;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -75,12 +76,17 @@ pub(crate) enum Incomplete {
     },
 }
 
+/// A document as it is stored, in one piece: compressed, and not checked yet. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed(Bytes);
+
 /// A document cut into chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     /// SHA-256 of the content, lower-case hexadecimal.
     pub(crate) sha256: String,
-    parts: Vec<Vec<u8>>,
+    /// What the chunks have together.
+    pub(crate) packed: Packed,
 }
 
 /// Compresses and cuts a document. The same content gives the same chunks (as long as zstd does not change).
@@ -89,8 +95,7 @@ pub(crate) struct Cut {
 /// Compression fails, which happens only without memory.
 pub(crate) fn cut(content: &[u8]) -> io::Result<Cut> {
     let compressed = zstd::bulk::compress(content, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-    let parts = compressed.chunks(CHUNK_BYTES).map(<[u8]>::to_vec).collect();
-    Ok(Cut { sha256: digest(content), parts })
+    Ok(Cut { sha256: digest(content), packed: Packed(compressed.into()) })
 }
 
 /// A chunk without its content: what is known of it by its document.
@@ -115,15 +120,15 @@ pub(crate) fn shape(document: &Document, owner: &OwnerReference, sha256: &str, i
 impl Cut {
     /// Number of chunks, at least 1.
     pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.packed.0.len().div_ceil(CHUNK_BYTES)).unwrap_or(u32::MAX)
     }
 
     /// The chunks as objects, in order.
     pub(crate) fn config_maps(&self, document: &Document, owner: &OwnerReference) -> Vec<ConfigMap> {
         (0..self.count())
-            .zip(&self.parts)
+            .zip(self.packed.0.chunks(CHUNK_BYTES))
             .map(|(index, bytes)| ConfigMap {
-                binary_data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes.clone()))])),
+                binary_data: Some(BTreeMap::from([(KEY.to_owned(), ByteString(bytes.to_vec()))])),
                 ..shape(document, owner, &self.sha256, index, self.count())
             })
             .collect()
@@ -138,30 +143,44 @@ fn annotations(sha256: &str, index: u32, count: u32) -> BTreeMap<String, String>
     ])
 }
 
-/// Puts a document together from its chunks, in order, and checks it.
-///
-/// `limit` bounds the size of the content in bytes.
+/// Puts the chunks of a document together, in order.
 ///
 /// # Errors
-/// [`Incomplete::Damaged`] if the chunks do not make the document with this digest.
-pub(crate) fn join(sha256: &str, chunks: &[ConfigMap], limit: u64) -> Result<Vec<u8>, Incomplete> {
+/// [`Incomplete::Damaged`] if one has no content.
+pub(crate) fn join(sha256: &str, chunks: &[ConfigMap]) -> Result<Packed, Incomplete> {
     let damaged = |problem: String| Incomplete::Damaged { sha256: sha256.to_owned(), problem };
     let mut compressed = Vec::new();
     for (index, chunk) in chunks.iter().enumerate() {
         let bytes = chunk.binary_data.as_ref().and_then(|data| data.get(KEY));
         compressed.extend_from_slice(&bytes.ok_or_else(|| damaged(format!("chunk {index} has no content")))?.0);
     }
-    let read = |error: io::Error| damaged(format!("cannot be decompressed: {error}"));
-    let mut content = Vec::new();
-    let decoder = zstd::stream::read::Decoder::new(compressed.as_slice()).map_err(read)?;
-    decoder.take(limit.saturating_add(1)).read_to_end(&mut content).map_err(read)?;
-    if content.len() as u64 > limit {
-        return Err(damaged(format!("has more than {limit} bytes")));
+    Ok(Packed(compressed.into()))
+}
+
+impl Packed {
+    /// How much memory it takes, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.0.len()
     }
-    if digest(&content) != sha256 {
-        return Err(damaged("the content has another digest".to_owned()));
+
+    /// The content, checked. `limit` bounds its size in bytes.
+    ///
+    /// # Errors
+    /// [`Incomplete::Damaged`] if it is not the document with this digest.
+    pub(crate) fn unpack(&self, sha256: &str, limit: u64) -> Result<Vec<u8>, Incomplete> {
+        let damaged = |problem: String| Incomplete::Damaged { sha256: sha256.to_owned(), problem };
+        let read = |error: io::Error| damaged(format!("cannot be decompressed: {error}"));
+        let mut content = Vec::new();
+        let decoder = zstd::stream::read::Decoder::new(&*self.0).map_err(read)?;
+        decoder.take(limit.saturating_add(1)).read_to_end(&mut content).map_err(read)?;
+        if content.len() as u64 > limit {
+            return Err(damaged(format!("has more than {limit} bytes")));
+        }
+        if digest(&content) != sha256 {
+            return Err(damaged("the content has another digest".to_owned()));
+        }
+        Ok(content)
     }
-    Ok(content)
 }
 
 /// SHA-256 in lower-case hexadecimal.
@@ -175,6 +194,11 @@ mod tests {
     use proptest::prelude::*;
 
     const LIMIT: u64 = 16 << 20;
+
+    /// The content of the document with this digest, from its chunks.
+    fn join(sha256: &str, chunks: &[ConfigMap], limit: u64) -> Result<Vec<u8>, Incomplete> {
+        super::join(sha256, chunks)?.unpack(sha256, limit)
+    }
 
     fn owner() -> OwnerReference {
         OwnerReference {

@@ -2,7 +2,7 @@
 //!
 //! Knows: ConfigMaps and chunks. Must not know: the content of documents.
 
-use super::chunks::{Cut, Document, Incomplete, cut, join};
+use super::chunks::{Cut, Document, Incomplete, Packed, cut, join};
 use super::off_thread::off_thread;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -77,6 +77,29 @@ pub(crate) async fn read<C: Cluster>(
     count: u32,
     limit: u64,
 ) -> Result<Result<Bytes, Incomplete>, Error> {
+    let packed = match read_packed(cluster, job, document, sha256, count).await? {
+        Ok(packed) => packed,
+        Err(incomplete) => return Ok(Err(incomplete)),
+    };
+    let sha256 = sha256.to_owned();
+    let unpacked = off_thread(move || packed.unpack(&sha256, limit)).await;
+    let unpacked =
+        unpacked.unwrap_or_else(|error| Err(Incomplete::Damaged { sha256: String::new(), problem: error.to_string() }));
+    Ok(unpacked.map(Bytes::from))
+}
+
+/// Reads a document as it is stored, or returns why it is not complete. Whether it is the right one shows when it is
+/// unpacked.
+///
+/// # Errors
+/// A call failed.
+pub(crate) async fn read_packed<C: Cluster>(
+    cluster: &C,
+    job: &Key,
+    document: &Document,
+    sha256: &str,
+    count: u32,
+) -> Result<Result<Packed, Incomplete>, Error> {
     let mut chunks = Vec::new();
     for index in 0..count {
         let name = document.chunk_name(&job.name, sha256, index);
@@ -85,9 +108,5 @@ pub(crate) async fn read<C: Cluster>(
             None => return Ok(Err(Incomplete::Missing(name))),
         }
     }
-    let sha256 = sha256.to_owned();
-    let joined = off_thread(move || join(&sha256, &chunks, limit)).await;
-    let joined =
-        joined.unwrap_or_else(|error| Err(Incomplete::Damaged { sha256: String::new(), problem: error.to_string() }));
-    Ok(joined.map(Bytes::from))
+    Ok(join(sha256, &chunks))
 }

@@ -7,7 +7,7 @@
 
 use super::chunks::Document;
 use super::drift::Agreed;
-use super::observed::{Contention, DesiredGeneration};
+use super::observed::Contention;
 use super::outdated::OutdatedDefinitions;
 use super::own_writes::OwnWrites;
 use super::owned::Owned;
@@ -62,8 +62,6 @@ pub(crate) struct Entry {
     latest: Option<Arc<Job>>,
     /// Generations that were read, or compiled.
     pub(crate) plans: PlansOfJob,
-    /// The desired objects, by the digest of the plan and `metadata.generation` of the job.
-    pub(crate) wanted: BTreeMap<(String, i64), Arc<DesiredGeneration>>,
     /// The spec with the options in force, and the `metadata.generation` of the job that it follows from; only while
     /// some options are refused.
     pub(crate) in_force: Option<(i64, Arc<JobSpec>)>,
@@ -145,7 +143,6 @@ impl Entry {
             failures: BTreeMap::new(),
             latest: None,
             plans,
-            wanted: BTreeMap::new(),
             in_force: None,
             job_config_map: None,
             transport: None,
@@ -260,7 +257,6 @@ impl Entry {
             _ => "",
         };
         self.plans.retain(|digest| digests.contains(&digest) || digest == compiled);
-        self.wanted.retain(|(digest, _), _| digests.contains(&digest.as_str()));
     }
 
     /// The status has so much more of the work on the submission than before; `None`: it is of another attempt.

@@ -355,9 +355,10 @@ async fn want<C>(
     sha256: &str,
     generation: &Arc<Generation>,
 ) -> Result<Arc<DesiredGeneration>, Error> {
-    let key = (sha256.to_owned(), snapshot.job.metadata.generation.unwrap_or_default());
-    let known = reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| entry.wanted.get(&key).cloned());
-    if let Some(known) = known {
+    let spec_generation = snapshot.job.metadata.generation.unwrap_or_default();
+    let known =
+        reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| entry.plans.wanted(sha256, spec_generation));
+    if let Some(known) = known.flatten() {
         return Ok(known);
     }
     // Thousands of objects to hash: not on a thread that serves others.
@@ -375,10 +376,8 @@ async fn want<C>(
     });
     let computed = computed.await.map_err(|error| Error::Call(kube::Error::Service(error.into())))?;
     let computed = Arc::new(computed?);
-    reconciler.memory.with(&snapshot.key, snapshot.uid(), |entry| {
-        let spec_generation = key.1;
-        entry.wanted.retain(|(_, generation), _| *generation == spec_generation);
-        entry.wanted.insert(key, Arc::clone(&computed));
+    reconciler.memory.find(&snapshot.key, snapshot.uid(), |entry| {
+        entry.plans.keep_wanted(sha256, spec_generation, Arc::clone(&computed));
     });
     Ok(computed)
 }

@@ -1,18 +1,26 @@
-//! The generations of jobs in memory: read once, dropped when there are too many.
+//! The plans of jobs in memory: unpacked while their jobs are looked at, packed while they rest, dropped when there are
+//! too many.
 //!
 //! The reconciler reads a plan that is not in memory from its chunks again. So what all jobs together have in memory is
 //! bounded (rule job-8), and a job with a huge plan costs others time at most.
 //!
-//! Knows: which job has which plans. Must not know: where they are stored, what is done with them.
+//! Knows: which job has which plans, and what was computed from them. Must not know: where they are stored.
 //!
 //! Invariants:
 //! * a job gets only plans that its own chunks have: jobs of the same plan share nothing;
 //! * what is kept for a job ends with it ([`PlansOfJob`]).
 
+use super::chunks::Packed;
 use super::generation::Generation;
+use super::observed::DesiredGeneration;
 use moka::sync::Cache;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a plan stays unpacked that nobody looks at: longer than a job of which something happens now and then is
+/// left alone.
+const RESTS: Duration = Duration::from_secs(60);
 
 /// Uid of a job, and the digest of a plan.
 type PlanKey = (Arc<str>, String);
@@ -20,15 +28,23 @@ type PlanKey = (Arc<str>, String);
 /// The plans of all jobs that are in memory. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Plans {
-    kept: Cache<PlanKey, Kept>,
+    unpacked: Cache<PlanKey, Unpacked>,
+    packed: Cache<PlanKey, Packed>,
 }
 
-/// A generation, and how large its plan is.
+/// A plan that was looked at not long ago.
 #[derive(Clone)]
-struct Kept {
+struct Unpacked {
     generation: Arc<Generation>,
     /// Stored bytes before compression.
     bytes: u32,
+    wanted: Arc<Mutex<Option<OfSpec>>>,
+}
+
+/// The desired objects, for the spec with this `metadata.generation`.
+struct OfSpec {
+    spec_generation: i64,
+    wanted: Arc<DesiredGeneration>,
 }
 
 /// The plans of one job that may be in memory; they leave it when this is dropped.
@@ -39,10 +55,19 @@ pub(crate) struct PlansOfJob {
 }
 
 impl Plans {
-    /// Keeps plans of so many bytes altogether.
+    /// Keeps plans of so many bytes altogether, and as much of them packed.
     pub(crate) fn new(max_bytes: u64) -> Self {
-        let kept = Cache::builder().weigher(|_: &PlanKey, kept: &Kept| kept.bytes).max_capacity(max_bytes).build();
-        Self { kept }
+        Self::resting_after(RESTS, max_bytes)
+    }
+
+    fn resting_after(idle: Duration, max_bytes: u64) -> Self {
+        let unpacked = Cache::builder().weigher(|_: &PlanKey, unpacked: &Unpacked| unpacked.bytes);
+        let packed =
+            Cache::builder().weigher(|_: &PlanKey, packed: &Packed| u32::try_from(packed.size()).unwrap_or(u32::MAX));
+        Self {
+            unpacked: unpacked.max_capacity(max_bytes).time_to_idle(idle).build(),
+            packed: packed.max_capacity(max_bytes).build(),
+        }
     }
 
     /// Nothing of this job yet.
@@ -52,19 +77,41 @@ impl Plans {
 }
 
 impl PlansOfJob {
-    /// The generation with the plan of this digest, if it is in memory.
+    /// The generation with the plan of this digest, if it is in memory and unpacked.
     pub(crate) fn get(&self, sha256: &str) -> Option<Arc<Generation>> {
+        self.unpacked(sha256).map(|unpacked| unpacked.generation)
+    }
+
+    /// The plan of this digest as it is stored, if it is in memory.
+    pub(crate) fn packed(&self, sha256: &str) -> Option<Packed> {
         if !self.digests.contains(sha256) {
             return None;
         }
-        self.plans.kept.get(&self.key(sha256)).map(|kept| kept.generation)
+        self.plans.packed.get(&self.key(sha256))
     }
 
     /// Keeps a generation. `bytes` is the size of its stored plan before compression.
-    pub(crate) fn keep(&mut self, sha256: &str, generation: Arc<Generation>, bytes: usize) {
+    pub(crate) fn keep(&mut self, sha256: &str, generation: Arc<Generation>, bytes: usize, packed: Packed) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.digests.insert(sha256.to_owned());
-        self.plans.kept.insert(self.key(sha256), Kept { generation, bytes });
+        let key = self.key(sha256);
+        self.plans.packed.insert(key.clone(), packed);
+        self.plans.unpacked.insert(key, Unpacked { generation, bytes, wanted: Arc::default() });
+    }
+
+    /// What the plan of this digest wants for this `metadata.generation` of the job, if that is in memory.
+    pub(crate) fn wanted(&self, sha256: &str, spec_generation: i64) -> Option<Arc<DesiredGeneration>> {
+        let unpacked = self.unpacked(sha256)?;
+        let kept = unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.as_ref().filter(|kept| kept.spec_generation == spec_generation).map(|kept| Arc::clone(&kept.wanted))
+    }
+
+    /// Keeps what a plan wants as long as the plan is unpacked.
+    pub(crate) fn keep_wanted(&self, sha256: &str, spec_generation: i64, wanted: Arc<DesiredGeneration>) {
+        if let Some(unpacked) = self.unpacked(sha256) {
+            let kept = Some(OfSpec { spec_generation, wanted });
+            *unpacked.wanted.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        }
     }
 
     /// Forgets all that are not wanted.
@@ -74,9 +121,18 @@ impl PlansOfJob {
         self.forget(dropped);
     }
 
+    fn unpacked(&self, sha256: &str) -> Option<Unpacked> {
+        if !self.digests.contains(sha256) {
+            return None;
+        }
+        self.plans.unpacked.get(&self.key(sha256))
+    }
+
     fn forget(&self, digests: BTreeSet<String>) {
         for digest in digests {
-            self.plans.kept.invalidate(&self.key(&digest));
+            let key = self.key(&digest);
+            self.plans.unpacked.invalidate(&key);
+            self.plans.packed.invalidate(&key);
         }
     }
 
@@ -95,6 +151,7 @@ impl Drop for PlansOfJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::job::chunks::cut;
     use crate::controllers::job::generation::{GenerationDetails, Target};
     use std::collections::BTreeMap;
     use streams_proto::fusion::v1::{Compilation, Plan};
@@ -105,19 +162,51 @@ mod tests {
         Arc::new(Generation::following(None, target, Compilation::default(), Plan::default(), details))
     }
 
+    fn packed() -> Packed {
+        cut(b"a").unwrap().packed
+    }
+
+    #[test]
+    fn a_plan_that_nobody_looks_at_is_packed() {
+        let plans = Plans::resting_after(Duration::from_nanos(1), 1_000);
+        let (mut one, other) = (plans.of_job("one"), plans.of_job("other"));
+        one.keep("a", generation(), 4, packed());
+        plans.unpacked.run_pending_tasks();
+        assert!(one.get("a").is_none() && one.wanted("a", 1).is_none());
+        assert_eq!(plans.unpacked.entry_count(), 0);
+        assert_eq!(one.packed("a").map(|packed| packed.size()), Some(packed().size()));
+        assert!(one.packed("b").is_none() && other.packed("a").is_none());
+        drop(one);
+        plans.packed.run_pending_tasks();
+        assert_eq!(plans.packed.entry_count(), 0);
+    }
+
+    #[test]
+    fn what_a_plan_wants_is_kept_for_one_spec() {
+        let plans = Plans::new(1_000);
+        let mut one = plans.of_job("one");
+        one.keep_wanted("a", 1, Arc::default());
+        assert!(one.wanted("a", 1).is_none(), "there is no such plan");
+        one.keep("a", generation(), 4, packed());
+        one.keep_wanted("a", 1, Arc::default());
+        assert!(one.wanted("a", 1).is_some() && one.wanted("a", 2).is_none());
+        one.keep_wanted("a", 2, Arc::default());
+        assert!(one.wanted("a", 1).is_none() && one.wanted("a", 2).is_some());
+    }
+
     #[test]
     fn all_jobs_together_have_so_many_bytes_in_memory() {
         let plans = Plans::new(10);
         let mut jobs: Vec<PlansOfJob> = (0..8).map(|job| plans.of_job(&job.to_string())).collect();
         for job in &mut jobs {
-            job.keep("a", generation(), 4);
-            plans.kept.run_pending_tasks();
+            job.keep("a", generation(), 4, packed());
+            plans.unpacked.run_pending_tasks();
         }
         assert_eq!(jobs.iter().filter(|job| job.get("a").is_some()).count(), 2);
-        assert!(plans.kept.weighted_size() <= 10);
+        assert!(plans.unpacked.weighted_size() <= 10);
         let mut huge = plans.of_job("huge");
-        huge.keep("a", generation(), 11);
-        plans.kept.run_pending_tasks();
+        huge.keep("a", generation(), 11, packed());
+        plans.unpacked.run_pending_tasks();
         assert!(huge.get("a").is_none());
         assert_eq!(jobs.iter().filter(|job| job.get("a").is_some()).count(), 2, "it costs the others nothing");
     }
@@ -127,15 +216,15 @@ mod tests {
         let plans = Plans::new(1000);
         let (mut one, other) = (plans.of_job("one"), plans.of_job("other"));
         for digest in ["a", "b", "c"] {
-            one.keep(digest, generation(), 1);
+            one.keep(digest, generation(), 1, packed());
         }
         assert!(one.get("a").is_some() && other.get("a").is_none());
         one.retain(|digest| digest != "a");
         assert!(one.get("a").is_none() && one.get("b").is_some());
-        plans.kept.run_pending_tasks();
-        assert_eq!(plans.kept.entry_count(), 2);
+        plans.unpacked.run_pending_tasks();
+        assert_eq!(plans.unpacked.entry_count(), 2);
         drop(one);
-        plans.kept.run_pending_tasks();
-        assert_eq!(plans.kept.entry_count(), 0);
+        plans.unpacked.run_pending_tasks();
+        assert_eq!(plans.unpacked.entry_count(), 0);
     }
 }

@@ -8,6 +8,7 @@ use super::free_cpu::FreeCpu;
 use super::generation::Generation;
 use super::job_id::JobIds;
 use super::memory::Memory;
+use super::off_thread::off_thread;
 use super::rewrites::Rewrites;
 use super::services::{Bundles, Fusion};
 use super::tasks::WorkItem;
@@ -146,18 +147,28 @@ impl<C: Cluster> JobReconciler<C> {
         if let Some(generation) = remembered {
             return Ok(Ok(generation));
         }
-        let document = Document::Plan { generation: *generation };
-        let limit = self.settings.max_plan_mib << 20;
-        let stored = documents::read(&self.cluster, job, &document, sha256, *chunks, limit).await?;
-        let bytes = match stored {
-            Ok(bytes) => bytes,
-            Err(incomplete) => return Ok(Err(incomplete.to_string())),
+        let remembered = self.memory.find(job, uid, |entry| entry.plans.packed(sha256)).flatten();
+        let packed = match remembered {
+            Some(packed) => packed,
+            None => {
+                let document = Document::Plan { generation: *generation };
+                match documents::read_packed(&self.cluster, job, &document, sha256, *chunks).await? {
+                    Ok(packed) => packed,
+                    Err(incomplete) => return Ok(Err(incomplete.to_string())),
+                }
+            }
         };
-        let generation = match Generation::decode(&bytes) {
-            Ok(generation) => Arc::new(generation),
-            Err(unreadable) => return Ok(Err(unreadable.to_string())),
+        let (of, limit, unpacked) = (sha256.clone(), self.settings.max_plan_mib << 20, packed.clone());
+        let read = off_thread(move || {
+            let bytes = unpacked.unpack(&of, limit).map_err(|incomplete| incomplete.to_string())?;
+            let generation = Generation::decode(&bytes).map_err(|unreadable| unreadable.to_string())?;
+            Ok((Arc::new(generation), bytes.len()))
+        });
+        let (generation, size) = match read.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(read) => read,
+            Err(why) => return Ok(Err(why)),
         };
-        self.memory.find(job, uid, |entry| entry.plans.keep(sha256, Arc::clone(&generation), bytes.len()));
+        self.memory.find(job, uid, |entry| entry.plans.keep(sha256, Arc::clone(&generation), size, packed));
         Ok(Ok(generation))
     }
 }

@@ -25,6 +25,8 @@ use streams_proto::elasticity::v1::resize_request::WaitFor;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// One call of the elasticity API.
 const CALL_WITHIN: Duration = Duration::from_secs(300);
+/// How long jobs rest before the frontend's memory is measured once more: longer than it keeps plans unpacked.
+pub(super) const REST: Duration = Duration::from_secs(75);
 /// PEs of a large job that are looked at while all restart.
 const LOOKED_AT: usize = 16;
 
@@ -41,8 +43,8 @@ pub(super) struct Measured {
     /// From the first width to the last job that is rolled out, and the figures of that time.
     pub(super) resized: Duration,
     pub(super) resize: Figures,
-    /// Resident memory of the frontend before, and after, in bytes.
-    pub(super) memory: [u64; 2],
+    /// Resident memory of the frontend before, after, and when the jobs have rested for a while, in bytes.
+    pub(super) memory: [u64; 3],
     /// Bytes that the mirrors hold, as JSON.
     pub(super) mirrored: u64,
     /// The bare client: objects, the time until all were written, and until all pods ran.
@@ -115,7 +117,11 @@ pub(super) async fn measure(
     let after = Figures::of(frontend.http()).await?;
     progress.done();
 
-    let memory = [before_memory, memory(frontend)];
+    let after_memory = memory(frontend);
+    let progress = Progress::begin("the jobs rest");
+    tokio::time::sleep(REST).await;
+    progress.done();
+    let memory = [before_memory, after_memory, memory(frontend)];
     let written = Written::read(&client, &all).await?;
     ensure!(written.pods == expected, "{} pods for {expected} PEs", written.pods);
 

@@ -1,7 +1,7 @@
 //! The page about a run.
 
 use super::figures::Figures;
-use super::phases::Measured;
+use super::phases::{Measured, REST};
 use super::{LoadOptions, LoadOutcome};
 use crate::soak::report::{run, table};
 use anyhow::Result;
@@ -57,21 +57,30 @@ pub fn page(command: &str, options: &LoadOptions, outcome: &LoadOutcome) -> Resu
     ];
     table(&mut page, header, rows)?;
 
-    page.push_str("\n## Memory of the frontend\n\nResident, in MiB; what is mirrored, as JSON, after trimming. The goal is 1.5 times that.\n\n");
+    writeln!(
+        page,
+        "\n## Memory of the frontend\n\nResident, in MiB: before the jobs, when they are ready, and {} s later; what is \
+         mirrored, as JSON, after trimming. The goal is 1.5 times that.\n",
+        REST.as_secs()
+    )?;
     let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
     let rows = outcome.measured.iter().map(|of| {
-        let [before, after] = of.memory;
-        let grown = after.saturating_sub(before);
+        let [before, ready, at_rest] = of.memory;
+        let grown = at_rest.saturating_sub(before);
+        let ratio = |at: u64| at.saturating_sub(before) as f64 / of.mirrored.max(1) as f64;
         [
             name(of),
             mib(before),
-            mib(after),
+            mib(ready),
+            mib(at_rest),
             format!("{:.1}", grown as f64 / 1024.0 / of.pes.max(1) as f64),
             mib(of.mirrored),
-            format!("**{:.2}**", grown as f64 / of.mirrored.max(1) as f64),
+            format!("{:.2}", ratio(ready)),
+            format!("**{:.2}**", ratio(at_rest)),
         ]
     });
-    table(&mut page, ["", "before", "after", "KiB a PE", "mirrored", "grown / mirrored"], rows)?;
+    let header = ["", "before", "ready", "at rest", "KiB a PE", "mirrored", "grown / mirrored: ready", "at rest"];
+    table(&mut page, header, rows)?;
 
     for of in &outcome.measured {
         writeln!(page, "\n## Calls and waits: {}\n\nCalls for each PE.\n", name(of))?;

@@ -326,7 +326,7 @@ async fn store<C: Cluster>(assignment: &Assignment<'_, C>, generation: Generatio
         compiler: generation.plan.compiler.clone(),
     };
     let (widths, changes) = (generation.widths(), generation.changes());
-    reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size));
+    reconciler.memory.find(key, uid, |entry| entry.plans.keep(&cut.sha256, generation, size, cut.packed));
     Ok(Compiled { plan, widths, changes })
 }
 

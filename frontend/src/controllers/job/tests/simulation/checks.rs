@@ -343,7 +343,7 @@ impl Journal {
                 chunk.unwrap_or_else(|| panic!("chunk {name} of a plan in the status is missing"))
             };
             let chunks: Vec<_> = (0..*chunks).map(chunk).collect();
-            Arc::new(Generation::decode(&join(sha256, &chunks, u64::MAX).unwrap()).unwrap())
+            Arc::new(Generation::decode(&join(sha256, &chunks).unwrap().unpack(sha256, u64::MAX).unwrap()).unwrap())
         };
         Arc::clone(self.generations.entry(sha256.clone()).or_insert_with(read))
     }
