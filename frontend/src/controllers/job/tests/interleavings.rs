@@ -236,6 +236,17 @@ fn chunks_stay_that_an_unanswered_write_may_name() {
     }
 }
 
+/// The host pool is gone when the PEs are made that run in it.
+#[test]
+fn pes_start_once_their_pool_is_there() {
+    let mut events = vec![Disturbance::Places(true)];
+    for _ in 0..4 {
+        events.extend([Disturbance::Reconcile, Disturbance::Work]);
+    }
+    events.extend([Disturbance::Delete(UserDeletion::HostPool(0)), Disturbance::Collect, Disturbance::RunPods]);
+    run(&events);
+}
+
 /// The controller may write to a PE that has begun to run since the mirror showed it last, as if nothing ran.
 #[test]
 fn pes_begin_to_run_between_two_looks() {

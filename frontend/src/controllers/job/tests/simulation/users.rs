@@ -313,7 +313,8 @@ impl JobSimulation {
                 && is_refused == said_so
                 && is_suspended == was_suspended
                 && !matches!(status.phase, Some(PePhase::Starting | PePhase::BackOff))
-                && (is_blocked || !is_other || status.phase != Some(PePhase::Running));
+                // One that never had a phase was held up since it is there.
+                && (is_blocked || !is_other || !matches!(status.phase, None | Some(PePhase::Running)));
             let text: Option<ConfigMap> = self.server.get(&sibling(&pe.spec.config_map.name));
             let is_going = pe.metadata.deletion_timestamp.is_some();
             if status.stopped {
