@@ -22,6 +22,9 @@ use std::time::Duration;
 /// left alone.
 const RESTS: Duration = Duration::from_secs(60);
 
+/// Which part of the memory for plans is for packed ones: plans are compressed to less than that.
+const PACKED_PART: u64 = 4;
+
 /// Uid of a job, and the digest of a plan.
 type PlanKey = (Arc<str>, String);
 
@@ -55,7 +58,7 @@ pub(crate) struct PlansOfJob {
 }
 
 impl Plans {
-    /// Keeps plans of so many bytes altogether, and as much of them packed.
+    /// Keeps plans of so many bytes altogether; packed ones have a quarter of that.
     pub(crate) fn new(max_bytes: u64) -> Self {
         Self::resting_after(RESTS, max_bytes)
     }
@@ -64,9 +67,10 @@ impl Plans {
         let unpacked = Cache::builder().weigher(|_: &PlanKey, unpacked: &Unpacked| unpacked.bytes);
         let packed =
             Cache::builder().weigher(|_: &PlanKey, packed: &Packed| u32::try_from(packed.size()).unwrap_or(u32::MAX));
+        let for_packed = max_bytes / PACKED_PART;
         Self {
-            unpacked: unpacked.max_capacity(max_bytes).time_to_idle(idle).build(),
-            packed: packed.max_capacity(max_bytes).build(),
+            unpacked: unpacked.max_capacity(max_bytes.saturating_sub(for_packed)).time_to_idle(idle).build(),
+            packed: packed.max_capacity(for_packed).build(),
         }
     }
 
