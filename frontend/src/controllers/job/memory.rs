@@ -391,6 +391,11 @@ impl Memory {
         self.with(key, &uid, |entry| entry.latest = Some(Arc::new(job)));
     }
 
+    /// Lets the plans of jobs go that rest; the caches do so by themselves only while they are used.
+    pub(crate) fn let_plans_rest(&self) {
+        self.plans.let_rest();
+    }
+
     /// The ADL with this digest, if it is kept.
     pub(crate) fn adl(&self, sha256: &str) -> Option<Bytes> {
         self.adls.get(sha256)

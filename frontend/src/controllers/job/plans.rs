@@ -74,6 +74,12 @@ impl Plans {
         }
     }
 
+    /// Plans go that nobody has looked at for long enough.
+    pub(crate) fn let_rest(&self) {
+        self.unpacked.run_pending_tasks();
+        self.packed.run_pending_tasks();
+    }
+
     /// Nothing of this job yet.
     pub(crate) fn of_job(&self, uid: &str) -> PlansOfJob {
         PlansOfJob { plans: self.clone(), uid: uid.into(), digests: BTreeSet::new() }
@@ -175,13 +181,13 @@ mod tests {
         let plans = Plans::resting_after(Duration::from_nanos(1), 1_000);
         let (mut one, other) = (plans.of_job("one"), plans.of_job("other"));
         one.keep("a", generation(), 4, packed());
-        plans.unpacked.run_pending_tasks();
+        plans.let_rest();
         assert!(one.get("a").is_none() && one.wanted("a", 1).is_none());
         assert_eq!(plans.unpacked.entry_count(), 0);
         assert_eq!(one.packed("a").map(|packed| packed.size()), Some(packed().size()));
         assert!(one.packed("b").is_none() && other.packed("a").is_none());
         drop(one);
-        plans.packed.run_pending_tasks();
+        plans.let_rest();
         assert_eq!(plans.packed.entry_count(), 0);
     }
 
@@ -204,13 +210,13 @@ mod tests {
         let mut jobs: Vec<PlansOfJob> = (0..8).map(|job| plans.of_job(&job.to_string())).collect();
         for job in &mut jobs {
             job.keep("a", generation(), 4, packed());
-            plans.unpacked.run_pending_tasks();
+            plans.let_rest();
         }
         assert_eq!(jobs.iter().filter(|job| job.get("a").is_some()).count(), 2);
         assert!(plans.unpacked.weighted_size() <= 10);
         let mut huge = plans.of_job("huge");
         huge.keep("a", generation(), 11, packed());
-        plans.unpacked.run_pending_tasks();
+        plans.let_rest();
         assert!(huge.get("a").is_none());
         assert_eq!(jobs.iter().filter(|job| job.get("a").is_some()).count(), 2, "it costs the others nothing");
     }
@@ -225,10 +231,10 @@ mod tests {
         assert!(one.get("a").is_some() && other.get("a").is_none());
         one.retain(|digest| digest != "a");
         assert!(one.get("a").is_none() && one.get("b").is_some());
-        plans.unpacked.run_pending_tasks();
+        plans.let_rest();
         assert_eq!(plans.unpacked.entry_count(), 2);
         drop(one);
-        plans.unpacked.run_pending_tasks();
+        plans.let_rest();
         assert_eq!(plans.unpacked.entry_count(), 0);
     }
 }

@@ -44,6 +44,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 use streams_api::{Job, StoredPlan};
 use streams_kubernetes::cluster::Cluster;
 use streams_kubernetes::gate::Priority;
@@ -93,6 +94,9 @@ struct Assignment<'a, C> {
     uid: &'a str,
 }
 
+/// How often plans are let go that nobody has looked at for long enough.
+const PLANS_LEAVE_EVERY: Duration = Duration::from_secs(10);
+
 /// Requests long work. Cancels work of this kind that is under way for another request. `urgent` work, for a running
 /// job, goes first.
 pub(super) fn start<C>(reconciler: &JobReconciler<C>, key: &Key, uid: &str, task: &Task, urgent: bool) {
@@ -124,7 +128,7 @@ fn request_work<W: LongWork, C>(reconciler: &JobReconciler<C>, key: &Key, uid: &
     W::KIND
 }
 
-/// Works on both queues until they are closed.
+/// Works on both queues until they are closed. Meanwhile plans that nobody looks at leave the memory.
 pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Queue<Key>) {
     let settings = &reconciler.settings;
     let of = |queue: &Queue<WorkItem>, workers: u16| {
@@ -140,7 +144,16 @@ pub(super) async fn run<C: Cluster>(reconciler: Arc<JobReconciler<C>>, jobs: Que
     };
     let downloads = of(&reconciler.downloads, settings.download_workers);
     let long_work = of(&reconciler.long_work, settings.long_workers);
-    future::join(downloads, long_work).await;
+    let leave = async {
+        loop {
+            tokio::time::sleep(PLANS_LEAVE_EVERY).await;
+            reconciler.memory.let_plans_rest();
+        }
+    };
+    tokio::select! {
+        _ = future::join(downloads, long_work) => {}
+        () = leave => {}
+    }
 }
 
 /// Does the requested work, if it is still requested.
